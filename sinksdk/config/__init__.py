@@ -38,17 +38,15 @@ __all__ = [
 ]
 
 CONSUMER_OVERRIDES: Final = "consumer.override."
-"""Prefix of the Kafka consumer's keys."""
+"""Prefix of properties for the Kafka consumer."""
 _DEAD_LETTER_SERVERS: Final = "producer.override.bootstrap.servers"
 _LOGIN: Final = ("basic.auth.credentials.source", "basic.auth.user.info")
-"""Keys of the registry's client that are fields, and may have its namespace, too."""
+"""Keys of the registry's client that are fields and may also have its namespace."""
 _CONSUMERS: Final = ("auto.offset.reset", "max.poll.records")
 """Keys that are consumer properties in Connect."""
 
 
 class SubscriptionSettings(BaseModel):
-    """The subscription of a sink, and what happens when a topic or its records are missing."""
-
     topics: NameList = Field(default=(), description="Topics to read, separated by commas.")
     topics_regex: str | None = Field(
         default=None,
@@ -76,13 +74,13 @@ class SubscriptionSettings(BaseModel):
         ge=1,
         alias="max.poll.records",
         description="Maximum number of records of one `put` (and of its retry). If not set, the connector's "
-        "task decides: 500 unless it takes whole batches, as the archiver does. "
+        "task decides: 500 unless it takes batches as they are read, as the archiver does. "
         "`consumer.override.max.poll.records` is the same.",
     )
     missing_topic_policy: Literal["fail", "wait"] = Field(
         default="fail",
         alias="missing.topic.policy",
-        description="When a subscribed topic is not there, or was deleted and created again: `fail` the "
+        description="If a subscribed topic does not exist, or was deleted and created again: `fail` the "
         "connector, once the others are committed, or `wait` for it and continue with the others.",
     )
     missing_topic_grace_ms: int = Field(
@@ -95,18 +93,17 @@ class SubscriptionSettings(BaseModel):
     on_data_loss: Literal["fail", "skip"] = Field(
         default="fail",
         alias="on.data.loss",
-        description="When the source no longer has the records after the commit: `fail`, or `skip` to its "
-        "first record; also when it has lost records below the commit: `fail`, or `skip` those that have "
-        "their offsets now (logged and counted).",
+        description="If the source no longer has the records after the commit: `fail`, or `skip` to its "
+        "first record; also if it has lost records below the commit: `fail`, or `skip` the records that now "
+        "have their offsets (logged and counted).",
     )
-
     auto_offset_reset: Literal["earliest", "latest", "none"] = Field(
         default="earliest",
         alias="auto.offset.reset",
         description="Where a connector that has never committed anything, or was reset, begins: "
         "at the first record, at the end, or (`none`) not at all. "
         "`consumer.override.auto.offset.reset` is the same. "
-        "Partitions that come later begin at their first record.",
+        "Partitions added later begin at their first record.",
     )
     offset_source: Literal["store", "group"] = Field(
         default="store",
@@ -124,7 +121,7 @@ class SubscriptionSettings(BaseModel):
 
 
 class TransformSettings(BaseModel):
-    """What Spark does with records before the task gets them."""
+    """Transforms that Spark applies before the task receives the records."""
 
     records_sql: str | None = Field(
         default=None,
@@ -137,17 +134,17 @@ class TransformSettings(BaseModel):
     records_transform: str | None = Field(
         default=None,
         alias="records.transform",
-        description="The same as a function, `package.module:function`: it is given the DataFrame `records` "
+        description="The same as a function, `package.module:function`: it receives the DataFrame `records` "
         "and returns another one. At most one of the two can be set.",
     )
 
     @property
     def is_transformed(self) -> bool:
-        """Whether Spark's operators stand between the source and the task."""
+        """Whether Spark transforms the records before the task receives them."""
         return self.records_sql is not None or self.records_transform is not None
 
     def transform_problems(self) -> list[str]:
-        """What is wrong with these fields."""
+        """Return problems of these fields."""
         if self.records_sql is not None and self.records_transform is not None:
             return ["at most one of 'records.sql' and 'records.transform' can be set"]
         if self.records_sql is not None and not self.records_sql.strip():
@@ -156,7 +153,7 @@ class TransformSettings(BaseModel):
         if function is not None and not re.fullmatch(r"[\w.]+:\w+", function):
             problem = (
                 f"'records.transform' is {function!r}: write it as package.module:function, a function that "
-                f"is given a DataFrame and returns one"
+                f"receives a DataFrame and returns one"
             )
             return [problem]
         return []
@@ -174,14 +171,14 @@ class ConnectorConfig(
 ):
     """Configuration of every sink. Connectors subclass it and add their own fields.
 
-    Fields are named in Python's way with the dotted name as alias: ``flush_size: int =
-    Field(alias="flush.size", description="…")``. The description becomes the reference page. A field of type
-    ``list`` (``tuple``, ``set``) is written as ``a, b``, one of type ``dict`` as ``a:1, b:2`` or with a key
-    ``field.entry`` for each entry; both may be JSON.
+    Fields have Python names with the dotted name as alias: ``flush_size: int = Field(alias="flush.size",
+    description="…")``. The description appears on the reference page. A field of type ``list`` (``tuple``,
+    ``set``) is written as ``a, b``, one of type ``dict`` as ``a:1, b:2`` or with a key ``field.entry`` for
+    each entry; both may be JSON.
     """
 
     def problems(self) -> list[str]:
-        """Problems between fields; a subclass adds its own to what ``super()`` finds. No I/O."""
+        """Return problems between fields; a subclass adds its own to those of ``super()``. No I/O."""
         found = [*super().problems(), *self.name_problems()]
         if bool(self.topics) == bool(self.topics_regex):
             found.append("exactly one of 'topics' and 'topics.regex' must be set")
@@ -196,8 +193,8 @@ class ConnectorConfig(
         found += self.dead_letter_problems(self.topics, self.topics_regex)
         if self.dead_letter_directory and self.has_dead_letter_cluster:
             found.append(
-                f"'{DEAD_LETTER_DIRECTORY}' and '{_DEAD_LETTER_SERVERS}' both say where dead letters go: "
-                f"keep one"
+                f"'{DEAD_LETTER_DIRECTORY}' and '{_DEAD_LETTER_SERVERS}' both name a destination of dead "
+                f"letters: keep one"
             )
         return found
 
@@ -207,10 +204,10 @@ class ConnectorConfig(
         return _DEAD_LETTER_SERVERS in (self._written or {})
 
     def chain(self) -> Chain | None:
-        """Connect's ``transforms``, ready to be applied; None if there are none.
+        """Return the chain of Connect's ``transforms``; None if there are none.
 
         Raises:
-            ConfigException: something is wrong with them, which :meth:`parse` would have found.
+            ConfigException: something is wrong with them; :meth:`parse` would have reported it.
         """
         chain, problems = self._read()
         if problems:
@@ -219,19 +216,19 @@ class ConnectorConfig(
 
     def _read(self) -> tuple[Chain | None, list[str]]:
         if self._written is None:
-            return None, []  # not made of text: there are no further keys
+            return None, []  # not parsed from text: it has only fields
         keys = {
             prefix + key: text
             for prefix in ("transforms.", "predicates.")
             for key, text in self.overrides(prefix).items()
         }
         kinds = {part: self.converter_spec(is_key=part == "key").kind for part in ("key", "value")}
-        if self.is_transformed:  # what Spark gives may be typed
+        if self.is_transformed:  # Spark may give typed values
             kinds = {part: kind for part, kind in kinds.items() if kind != "bytes"}
         return self.read_chain(keys, kinds)
 
     def converter_keys(self, prefix: str, /) -> Mapping[str, str]:
-        """Keys of a converter without their prefix, references resolved; empty if not parsed from text."""
+        """Return a converter's keys without prefix, references resolved; none if not parsed from text."""
         return self.overrides(prefix)
 
     @classmethod
@@ -240,14 +237,13 @@ class ConnectorConfig(
 
     @classmethod
     def reference_for(cls, values: Mapping[str, Any], /) -> Iterator[ConfigKey]:
-        """Every key that has an effect in one configuration, those of its transforms last."""
+        """Yield every key that has an effect in one configuration, those of its transforms last."""
         yield from cls.reference()
         yield from chain_reference(values)
 
     @classmethod
     def _supplemented(cls, applied: dict[str, Any]) -> dict[str, Any]:
-        """Connect accepts some as consumer properties only; others may have a namespace."""
-        for key in _CONSUMERS:
+        for key in _CONSUMERS:  # Connect accepts them as consumer properties only
             if CONSUMER_OVERRIDES + key in applied:
                 applied.setdefault(key, applied[CONSUMER_OVERRIDES + key])
         for side in ("key.converter", "value.converter"):

@@ -1,4 +1,4 @@
-"""How keys and values are converted: the keys of every sink's configuration that name converters."""
+"""Keys that configure the converters of keys and values."""
 
 from __future__ import annotations
 
@@ -28,23 +28,18 @@ CONVERTERS: Final[Mapping[str, str]] = {
     f"{_CONNECT}.converters.DoubleConverter": "double",
     f"{_CONNECT}.converters.BooleanConverter": "boolean",
 }
-"""Connect's class name of each converter, and its short name."""
+"""Short name of each converter, by Connect's class name."""
 
 CredentialsSource = Literal["URL", "USER_INFO"]
 
 
 def converter_kind(name: str) -> str:
-    """The short name of a converter, given that or Connect's class name.
-
-    Raises:
-        ConfigException: an unknown name.
-    """
     kind = CONVERTERS.get(name, name)
     if kind not in CONVERTERS.values():
         known = ", ".join(CONVERTERS.values())
         nearest = difflib.get_close_matches(name, [*CONVERTERS, *CONVERTERS.values()], n=1, cutoff=0.8)
         raise ConfigException(
-            f"no converter is called '{name}'; there are {known} (or Connect's class names)"
+            f"no converter is called '{name}'; known are {known} (or Connect's class names)"
             f"{''.join(f'; did you mean {one!r}?' for one in nearest)}"
         )
     return kind
@@ -55,10 +50,10 @@ class RegistryAddress:
     """A schema registry and its login.
 
     Args:
-        urls: separated by commas; may hold a password.
-        user_info: ``user:password`` for basic authentication; by default what the URL holds, if anything.
+        urls: separated by commas; may contain a password.
+        user_info: ``user:password`` for basic authentication; by default that of the URL, if any.
         client: further settings of the registry's client: certificates, tokens, a proxy.
-        replaces_nulls: the defaults that its schemas have for Connect replace nulls.
+        replaces_nulls: whether defaults that its schemas declare for Connect replace nulls.
     """
 
     urls: str = field(repr=False)
@@ -80,15 +75,16 @@ class ConverterSpec:
     """One converter.
 
     Args:
-        encoding: of the string converter's bytes.
-        schemas_enable: whether the JSON converter expects Connect's envelope; None unwraps it where it is.
+        encoding: encoding of the string converter's text.
+        schemas_enable: whether the JSON converter expects Connect's envelope; None unwraps it if it is
+            present.
         registry: where the Avro converter finds schemas.
-        schema: of the JSON converter's values without an envelope.
-        replaces_null: the JSON converter gives the default of its schema where a field is null or missing.
-        gives_json: Avro values of schemas that no Arrow type has become JSON texts, not objects.
-        fills_items: nulls in arrays and maps of Avro have the default of their type, too, as in JSON that
+        schema: schema of the JSON converter's values without an envelope.
+        replaces_null: whether the JSON converter replaces null or missing fields by their schema's default.
+        gives_json: whether Avro values whose schema has no Arrow type become JSON texts, not objects.
+        fills_items: whether nulls in Avro arrays and maps get the default of their type, as in JSON that
             Connect writes.
-        reads_headers: a header of the record may have the id of an Avro schema.
+        reads_headers: whether a header of the record may contain the id of an Avro schema.
     """
 
     kind: str = "bytes"
@@ -108,46 +104,42 @@ _HOW = (
 )
 _ENVELOPE = (
     "JSON: true requires Connect's envelope with `schema` and `payload` and takes its payload, false takes "
-    "the whole as it is. Not set, a payload is taken out where the envelope is exactly there."
+    "the document as it is. If not set, the payload of a document that is exactly an envelope is taken."
 )
 _SCHEMA = (
-    "JSON: the schema, as Spark's DDL (`carrier STRING, dep_delay DOUBLE`) or in Avro's JSON. What is read "
-    "becomes [typed](typed-values.md); what is not of this schema is a bad record."
+    "JSON: the schema, as Spark's DDL (`carrier STRING, dep_delay DOUBLE`) or in Avro's JSON. Values become "
+    "[typed](typed-values.md); a value that does not match the schema is a bad record."
 )
 _CONTENT = (
-    "JSON: the schema of values without an envelope, a `struct` in the JSON of Connect's envelopes"
-    " (KIP-1054). "
-    "It takes the place of `schemas.enable`."
+    "JSON: the schema of values without an envelope, a `struct` in the JSON of Connect's envelopes "
+    "(KIP-1054). It replaces `schemas.enable`."
 )
 _REPLACE_NULL = (
-    "JSON: whether a field that is null or missing gets the default that its schema has (KIP-581); false "
-    "leaves null, which a field without `optional` must not be."
+    "JSON: whether a field that is null or missing gets its schema's default (KIP-581); with false it stays "
+    "null, which only a field with `optional` may be."
 )
 _IGNORE_DEFAULT = (
-    "Avro: whether a null stays null although its type has a `connect.default`, as Connect's sources write "
-    "it for a column with a default. Otherwise the default is read, as by Connect's sinks."
+    "Avro: whether a null stays null although its type has a `connect.default`, which Connect's sources "
+    "write for a column with a default. Otherwise the default is read, as by Connect's sinks."
 )
 _DESERIALIZER = (
-    "Avro: where the id of a schema is: `DualSchemaIdDeserializer`, in a header of the record if it has one, "
-    "else before the datum; or `PrefixSchemaIdDeserializer`, always before the datum. Also by Confluent's "
-    "class names."
+    "Avro: position of the schema's id: `DualSchemaIdDeserializer`, in a header of the record if it has one, "
+    "else before the datum; or `PrefixSchemaIdDeserializer`, always before the datum. Confluent's class "
+    "names are accepted, too."
 )
 _URLS = "Avro: URLs of the schema registry, separated by commas."
-_SOURCE = "Avro: where the registry's user and password are: in its `URL`, or in `USER_INFO`."
+_SOURCE = "Avro: source of the registry's user and password: its `URL`, or `USER_INFO`."
 _USER_INFO = "Avro: `user:password` for the registry, with `USER_INFO`."
 _ENCODING = "String: the text's encoding."
-
 
 _SCHEMA_IDS = "io.confluent.kafka.serializers.schema.id."
 SchemaIdDeserializer = Literal["DualSchemaIdDeserializer", "PrefixSchemaIdDeserializer"]
 
 
 class ConverterSettings(BaseModel):
-    """Converters of keys and values under Connect's names.
+    """Converters of keys and values under Connect's names."""
 
-    A flat model, of more than ten fields: each key is one.
-    """
-
+    # A flat model: each key of Connect's is a field, so that pydantic names the key in its errors.
     key_converter: str = Field(
         default="bytes", alias="key.converter", description=f"Converter of keys: {_HOW}."
     )
@@ -216,15 +208,15 @@ class ConverterSettings(BaseModel):
     )
 
     def converter_spec(self, *, is_key: bool) -> ConverterSpec:
-        """The converter that the engine applies to keys, or to values.
+        """Return the converter that the engine applies to keys, or to values.
 
-        It is the one that is configured, unless a connector reads bytes by it itself: then its configuration
-        gives ``bytes`` here. Raises ConfigException for an unknown name.
+        It is the configured one, unless a connector itself applies that: then its configuration returns
+        ``bytes`` here. Raises ConfigException for an unknown name.
         """
         return self.named_converter(is_key=is_key)
 
     def named_converter(self, *, is_key: bool) -> ConverterSpec:
-        """The converter that is configured, whoever applies it. Raises ConfigException for unknown names."""
+        """Return the configured converter. Raises ConfigException for an unknown name."""
         side = "key_converter" if is_key else "value_converter"
         content: str = getattr(self, f"{side}_schema_content")
         return ConverterSpec(
@@ -243,12 +235,11 @@ class ConverterSettings(BaseModel):
     )
     @classmethod
     def _without_package(cls, given: Any) -> Any:
-        """A class by its short name."""
         name = given.removeprefix(_SCHEMA_IDS) if isinstance(given, str) else given
         return name or "DualSchemaIdDeserializer"
 
     def takes_framing(self, *, is_key: bool) -> bool:
-        """Whether keys, or values, that a task is given or a converter reads are of a schema registry."""
+        """Whether keys, or values, have a schema registry's framing."""
         return self.converter_spec(is_key=is_key).kind == "avro"
 
     def _registry(self, side: str) -> RegistryAddress | None:
@@ -268,15 +259,15 @@ class ConverterSettings(BaseModel):
         )
 
     def converter_keys(self, _prefix: str, /) -> Mapping[str, str]:
-        """Keys of a converter without their prefix, references resolved; empty if not parsed from text."""
+        """Return a converter's keys without prefix, references resolved; none if not parsed from text."""
         return {}
 
     def needs_registry(self) -> bool:
-        """Whether a schema registry will be asked. Raises ConfigException for an unknown name."""
+        """Whether the converters need a schema registry. Raises ConfigException for an unknown name."""
         return any(self.converter_spec(is_key=is_key).kind == "avro" for is_key in (True, False))
 
     def converter_problems(self) -> Iterator[str]:
-        """Problems of the converters, as sentences that name their keys."""
+        """Yield problems of the converters, as sentences that name their keys."""
         for is_key, side in ((True, "key"), (False, "value")):
             try:
                 spec = self.named_converter(is_key=is_key)
@@ -310,7 +301,7 @@ def _schema_problems(converter: str, spec: ConverterSpec, *, content: str) -> It
     if spec.kind != "json":
         yield f"{key} is only used with '{converter}' json, and that is {spec.kind}"
     elif spec.schemas_enable:
-        yield f"{key}: with '{converter}.schemas.enable' true each record brings its own; set one of the two"
+        yield f"{key}: with '{converter}.schemas.enable' true each record has its own; set one of the two"
     try:
         if content and not is_connects(content):
             yield f'{key}: it must be a struct in the JSON of Connect\'s envelopes: {{"type":"struct", …}}'
@@ -335,7 +326,7 @@ def _registry_problems(converter: str, registry: RegistryAddress | None) -> Iter
 
 
 def _client_problems(converter: str, registry: RegistryAddress | None) -> Iterator[str]:
-    """What the registry's client would refuse, or would find missing at its first request."""
+    """Yield what the registry's client would refuse, or miss at its first request."""
     client = dict(registry.client if registry is not None else ())
     for key in ("ssl.ca.location", "ssl.certificate.location", "ssl.key.location"):
         if key in client and not client[key].startswith("/"):
@@ -351,7 +342,7 @@ def _client_problems(converter: str, registry: RegistryAddress | None) -> Iterat
         yield f"'{converter}.schema.registry.ssl.key.location' needs '….ssl.certificate.location'"
     needed = {
         "STATIC_TOKEN": ("bearer.auth.token",),
-        "OAUTHBEARER": (*(_ISSUER, "bearer.auth.client.id", "bearer.auth.client.secret"),),
+        "OAUTHBEARER": (_ISSUER, "bearer.auth.client.id", "bearer.auth.client.secret"),
     }.get(client.get("bearer.auth.credentials.source", ""), ())
     yield from (
         f"'{converter}.{key}' is required with '{converter}.bearer.auth.credentials.source' and not set"

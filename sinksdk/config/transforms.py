@@ -1,4 +1,4 @@
-"""Connect's chain of transforms in a configuration: its keys, and what is wrong with them."""
+"""Connect's chain of transforms in a configuration: its keys, and problems with them."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from sinksdk.transforms.fields import ValueToKey
 from sinksdk.transforms.plugins import KNOWN, PREDICATES_KEY, TRANSFORMS_KEY, is_supported, owners, read_chain
 
 _WITH_FIELDS: Final = ("json", "avro")
-"""Converters that give values with fields."""
-_OF_RECORDS: Final = ("key.converter", "value.converter", "errors.", "producer.override.")
-"""Keys that matter only where records are looked into."""
+"""Converters whose values have fields."""
+_RECORD_KEYS: Final = ("key.converter", "value.converter", "errors.", "producer.override.")
+"""Keys that matter only if single records are read."""
 _STEP: Final = "The predicate that chooses its records; all, if not set."
 
 
 class ChainSettings(BaseModel):
-    """Transforms and predicates by name. What each of them is, further keys say."""
+    """Transforms and predicates by name; further keys configure each of them."""
 
     transforms: NameList = Field(
         default=(),
-        description="Names of transforms, in the order in which they are applied to what the converters "
-        "give. Each has a `transforms.<name>.type`, keys of its own, and if you like "
-        "`transforms.<name>.predicate` and `transforms.<name>.negate`.",
+        description="Names of transforms, in the order in which they are applied after the converters. Each "
+        "has a `transforms.<name>.type`, keys of its own, and optionally `transforms.<name>.predicate` and "
+        "`transforms.<name>.negate`.",
     )
     predicates: NameList = Field(
         default=(),
@@ -39,23 +39,23 @@ class ChainSettings(BaseModel):
     def read_chain(
         self, keys: Mapping[str, str], converters: Mapping[str, str]
     ) -> tuple[Chain | None, list[str]]:
-        """The chain, None if there is none, and what is wrong with it.
+        """Return the chain, None if there is none, and its problems.
 
         Args:
             keys: ``transforms.*`` and ``predicates.*``, references resolved.
-            converters: short names of those of ``key`` and ``value``.
+            converters: short names of the converters of ``key`` and ``value``.
         """
         chain, problems = read_chain(self.transforms, self.predicates, keys)
         return chain, problems or list(_without_fields(chain, converters))
 
 
 def _without_fields(chain: Chain | None, converters: Mapping[str, str]) -> Iterator[str]:
-    """Transforms that look for fields where the converter gives none: they would fail at every record."""
+    """Yield transforms that need fields where the converter gives none: they would fail at every record."""
     bare = {part: kind for part, kind in converters.items() if kind not in _WITH_FIELDS}
     for step in chain.steps if chain else ():
         made = step.transformation
         if not isinstance(made, BuiltIn):
-            return  # an author's own may make anything of them
+            return  # an author's transform may create fields
         if made.part in bare and made.needs_fields:
             part = made.part
             yield (
@@ -68,7 +68,7 @@ def _without_fields(chain: Chain | None, converters: Mapping[str, str]) -> Itera
 
 
 def rules_with_chain(values: Mapping[str, object], own: Rules, *others: Rules) -> tuple[Rules, ...]:
-    """Verdicts on the keys of one configuration.
+    """Return verdicts on the keys of one configuration.
 
     With a chain, converters and the handling of bad records matter to every connector. Keys of transforms
     that are not in the chain have no effect.
@@ -77,24 +77,24 @@ def rules_with_chain(values: Mapping[str, object], own: Rules, *others: Rules) -
     unused = {key: verdict for key in values if (verdict := _verdict(key, values, owner)) is not None}
     if not _names(values, TRANSFORMS_KEY):
         return unused, own, *others
-    of_records = {
+    applied = {
         key: verdict
         for key, verdict in own.items()
-        if verdict.meaning is not Meaning.IGNORED or not key.startswith(_OF_RECORDS)
+        if verdict.meaning is not Meaning.IGNORED or not key.startswith(_RECORD_KEYS)
     }
-    return unused, of_records, *others
+    return unused, applied, *others
 
 
 def _verdict(
     key: str, values: Mapping[str, object], owner: Mapping[str, Callable[[str], str | None]]
 ) -> Verdict | None:
-    """Of a key of a transform or predicate that is none of the chain's."""
+    """Return the verdict on a key of a transform or predicate that is not in the chain."""
     kind = key.partition(".")[0]
     if kind not in KNOWN or key == kind:
         return None
     name = owner[kind](key)
     if name is None:
-        return Verdict.ignored(f"it belongs to nothing that '{kind}' names")
+        return Verdict.ignored(f"'{kind}' does not name what it belongs to")
     type_key = f"{kind}.{name}.type"
     is_refused = not is_supported(str(values.get(type_key, "")))
     return Verdict.ignored(f"it belongs to '{type_key}'") if is_refused and key != type_key else None
@@ -105,7 +105,6 @@ def _names(values: Mapping[str, object], kind: str) -> list[str]:
 
 
 def chain_reference(values: Mapping[str, Any]) -> Iterator[ConfigKey]:
-    """The keys that the transforms and predicates of a configuration have."""
     for kind in (TRANSFORMS_KEY, PREDICATES_KEY):
         for name in _names(values, kind):
             for key in _step_reference(kind, f"{kind}.{name}.", str(values.get(f"{kind}.{name}.type", ""))):

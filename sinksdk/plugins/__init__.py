@@ -1,1 +1,1 @@
-"""Connector classes: found by name or entry point, and their configurations checked."""
+"""Connector classes: finding them by name or entry point, and checking their configurations."""

@@ -1,4 +1,4 @@
-"""Configurations: checked without external systems, and displayed without secrets."""
+"""Checks configurations without external systems, and displays them without secrets."""
 
 from __future__ import annotations
 
@@ -31,16 +31,16 @@ _REFERENCE: Final = re.compile(r"\$\{(\w+):[^}]*\}")
 
 
 @contextmanager
-def collecting(problems: list[str], away: list[RetriableException] | None = None) -> Iterator[None]:
-    """Collect problems instead of raising them; with ``away`` also RetriableExceptions."""
+def collecting(problems: list[str], unavailable: list[RetriableException] | None = None) -> Iterator[None]:
+    """Collect problems instead of raising them; with ``unavailable`` also RetriableExceptions."""
     try:
         yield
     except ConfigException as error:
         problems += error.problems
     except RetriableException as error:
-        if away is None:
+        if unavailable is None:
             raise
-        away.append(error)
+        unavailable.append(error)
 
 
 _CHECKED_BY_SPARK: Final = ("records.sql", "records.transform")
@@ -51,14 +51,15 @@ class Checked:
     """A configuration file and the results of its check.
 
     Args:
-        raw: dotted names and texts as written, references unresolved.
-        connector: None: its class cannot be loaded.
-        config: None: there are problems.
-        problems: every reason why it cannot start, as sentences.
-        unmet: why it could not deliver a record of Kafka or a topic directory, which ``sinksdk run`` refuses.
-        warnings: about the file's form, about references in it, or what the connector says of it.
+        raw: texts by dotted name as written, references unresolved.
+        connector: None if its class cannot be loaded.
+        config: None if there are problems.
+        problems: all reasons why it cannot start, as sentences.
+        unmet: reasons why it cannot deliver records of Kafka or a topic directory; ``sinksdk run`` refuses
+            them.
+        warnings: about the file's form, about references in it, or from the connector.
         options: the verdict on each key; empty without a connector.
-        notes: keys not in the file whose defaults differ from those of the connector it was written for, each
+        notes: keys that are not in the file and whose default differs from the replaced connector's, each
             with the difference.
     """
 
@@ -73,12 +74,11 @@ class Checked:
 
     @property
     def name(self) -> str:
-        """The connector's name, if it has one."""
         return self.raw.get("name", "")
 
     @property
     def is_startable(self) -> bool:
-        """Whether it could start: ``sinksdk run`` would start it, unless something is ``unmet``."""
+        """Whether ``sinksdk run`` would start it, unless something is ``unmet``."""
         return not self.problems
 
     @property
@@ -88,18 +88,18 @@ class Checked:
 
     @property
     def other_problems(self) -> Sequence[str]:
-        """Problems besides keys that are unsupported."""
+        """Problems other than unsupported keys."""
         unsupported = {option.sentence for option in self.options}
         return [problem for problem in self.problems if problem not in unsupported]
 
     @property
     def odd(self) -> Sequence[Option]:
-        """Accepted keys whose effect differs from Kafka Connect's, or that have none."""
+        """Accepted keys whose effect differs from Kafka Connect's, or that have no effect."""
         meanings = (Meaning.UNKNOWN, Meaning.IGNORED, Meaning.DIFFERS)
         return [option for option in self.options if option.verdict.meaning in meanings]
 
     def having(self, meaning: Meaning) -> Sequence[Option]:
-        """Keys with a verdict of this kind."""
+        """Return the keys with a verdict of this kind."""
         return [option for option in self.options if option.verdict.meaning is meaning]
 
 
@@ -136,10 +136,10 @@ def misplaced(nested: Mapping[str, Kind], config: Mapping[str, str]) -> list[str
 
 
 def check_config(raw: Mapping[str, str], providers: ConfigProviders = ALL_PROVIDERS) -> Checked:
-    """Check a configuration: no I/O besides the references in it. No problem quotes a secret.
+    """Check a configuration without I/O, except for the references in it. No problem quotes a secret.
 
     Args:
-        providers: config providers for its references; if it has other references, only those are reported.
+        providers: config providers for its references; if it has others, only those are reported.
     """
     if refused := providers.problems(raw):
         return Checked(raw, problems=refused)
@@ -154,8 +154,7 @@ def _check_config(raw: Mapping[str, str]) -> Checked:
     try:
         connector = _connector(raw.get("connector.class", ""))
     except ConfigException as error:
-        # Without the connector's class no key has a verdict, and only problems that sinks and sources share
-        # are certain to be some.
+        # Without the connector's class, only problems of sinks and of sources alike are certain.
         _, of_sinks = ConnectorConfig.check(raw)
         _, of_sources = SourceConnectorConfig.check(raw)
         common = [problem for problem in of_sinks if problem in of_sources]
@@ -184,18 +183,18 @@ def _check_config(raw: Mapping[str, str]) -> Checked:
 
 
 def _unresolved(options: Sequence[Option], raw: Mapping[str, str]) -> Iterator[str]:
-    """References to unknown config providers, which are taken literally."""
+    """Yield warnings about unknown config providers, whose references are taken literally."""
     for option in options:
         for provider in sorted(set(_REFERENCE.findall(raw[option.key])) - CONFIG_PROVIDERS):
             if option.verdict.is_applied:
                 yield (
-                    f"'{option.key}' is taken as it is written: ${{{provider}:…}} names no provider there is "
-                    f"here; write ${{env:NAME}} or ${{file:/path:key}}"
+                    f"'{option.key}' is taken as written: ${{{provider}:…}} names an unknown config "
+                    f"provider; write ${{env:NAME}} or ${{file:/path:key}}"
                 )
 
 
 def _notes(model: type[ConfigModel], raw: Mapping[str, str]) -> Mapping[str, str]:
-    """Defaults that differ from those of the connector the file was written for."""
+    """Return the defaults that differ from those of the replaced connector."""
     if raw["connector.class"] not in DROP_IN_NAMES:
         return {}
     return {key: note for key, note in model.other_defaults_for(raw).items() if key not in raw}
@@ -216,7 +215,7 @@ def _connector(name: str) -> SinkConnector | SourceConnector:
 
 
 def _expect_creatable(name: str, task: type) -> None:
-    """Raise ConfigException for a task class that executors cannot instantiate: they pass no arguments."""
+    """Raise ConfigException for a task class that executors cannot instantiate, as they pass no arguments."""
     what = f"'connector.class': task_class {task.__qualname__} of {name} cannot be created"
     if missing := sorted(getattr(task, "__abstractmethods__", ())):
         raise ConfigException(f"{what}: it does not implement {', '.join(missing)}")
@@ -231,10 +230,10 @@ def _expect_creatable(name: str, task: type) -> None:
 
 
 def load_class(name: str) -> type[SinkConnector | SourceConnector]:
-    """The connector's class; a module in the working directory takes precedence over an installed one.
+    """Load the connector's class; modules in the working directory precede installed ones.
 
     Raises:
-        ConfigException: there is none by that name, or its module cannot be imported for any reason.
+        ConfigException: no class has that name, or its module cannot be imported for any reason.
     """
     here = str(Path.cwd())
     if here not in sys.path:
@@ -243,18 +242,18 @@ def load_class(name: str) -> type[SinkConnector | SourceConnector]:
         return connector_class(name)
     except ConfigException:
         raise
-    except (Exception, SystemExit) as error:  # a module that is a program calls sys.exit on import
+    except (Exception, SystemExit) as error:  # a script without a main guard may call sys.exit on import
         message = f"'connector.class': importing {name} failed: {type(error).__name__}: {error}"
         raise ConfigException(message) from error
 
 
 def connector_type(name: str) -> ConnectorType:
-    """Type of the connector in ``connector.class``; ``unknown`` if it cannot be loaded here."""
-    return _type_of(name, str(Path.cwd()))  # modules of the working directory are found, too
+    """Return the type of the connector; ``unknown`` if its class cannot be loaded here."""
+    return _type_of(name, str(Path.cwd()))
 
 
 @functools.cache
-def _type_of(name: str, here: str) -> ConnectorType:  # noqa: ARG001 - what is found depends on it
+def _type_of(name: str, here: str) -> ConnectorType:  # noqa: ARG001 - load_class searches it
     try:
         return "source" if issubclass(load_class(name), SourceConnector) else "sink"
     except ConfigException:
@@ -262,7 +261,6 @@ def _type_of(name: str, here: str) -> ConnectorType:  # noqa: ARG001 - what is f
 
 
 def connector_problems(connector: Connector, config: ConfigModel) -> list[str]:
-    """Problems that the connector's ``validate`` reports."""
     cls = type(connector).__name__
     try:
         problems = sentences_of(f"{cls}.validate()", connector.validate, config)
@@ -278,16 +276,16 @@ def connector_problems(connector: Connector, config: ConfigModel) -> list[str]:
 
 
 def task_configs_of(connector: Connector, name: str, tasks_max: int) -> list[dict[str, str]]:
-    """What the connector's ``task_configs`` returns, checked; reads at most one element more than allowed.
+    """Return the checked result of the connector's ``task_configs``.
 
     Raises:
         ConnectException: more than ``tasks.max``, none for a sink, or something else.
-        Exception: what it raises.
+        Exception: as raised by the connector.
     """
     what = f"connector {name}: task_configs({tasks_max})"
     returned = connector.task_configs(tasks_max)
     try:
-        configs = [dict(own) for own in islice(returned, tasks_max + 1)]
+        configs = [dict(own) for own in islice(returned, tasks_max + 1)]  # it may be an endless generator
     except (TypeError, ValueError) as error:
         raise ConnectException(f"{what} must return a list of dictionaries: {error}") from error
     if len(configs) > tasks_max:
@@ -302,7 +300,7 @@ def task_configs_of(connector: Connector, name: str, tasks_max: int) -> list[dic
 
 
 def redacted(config: Mapping[str, str]) -> dict[str, str]:
-    """A configuration as written, with secrets hidden; references to secrets stay.
+    """Return a configuration as written, with secrets hidden; references stay.
 
     A key is secret by its name, or if its connector declares it so (a field of type ``SecretStr``).
     """
@@ -314,22 +312,22 @@ def redacted(config: Mapping[str, str]) -> dict[str, str]:
 
 
 def with_secrets(config: Mapping[str, str], before: Mapping[str, str]) -> dict[str, str]:
-    """A redacted configuration that was sent back: hidden values are replaced by the current ones."""
+    """Return a redacted configuration that was sent back, with hidden values replaced by the current ones."""
     shown = redacted(before)
     return {key: before[key] if shown.get(key) == value else value for key, value in config.items()}
 
 
 def still_hidden(config: Mapping[str, str]) -> list[str]:
-    """A sentence for each hidden value that has no current value."""
+    """Return a sentence for each hidden value that has no current value."""
     return [
-        f"'{key}' is hidden, and there is no value of it to keep: write it"
+        f"'{key}' is hidden and has no current value to keep: set it"
         for key, value in config.items()
         if HIDDEN in value
     ]
 
 
 def _model_of(connector_class: str) -> type[ConfigModel]:
-    """A connector's configuration; what all connectors have in common if its class cannot be loaded here."""
+    """Return the connector's configuration model, or the base of all if its class cannot be loaded here."""
     try:
         return _loaded_model(connector_class)
     except ConfigException:

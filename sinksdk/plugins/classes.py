@@ -1,4 +1,4 @@
-"""Finds connectors: by entry point, by module and class, or by the name other people gave them."""
+"""Finds connector classes by entry point, by module and class, or by the replaced connector's name."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from sinksdk.source.connector import SourceConnector
 from sinksdk.transforms.plugins import import_classes
 
 GROUP: Final = "sinksdk.connectors"
-"""Entry point group; an entry's name is what ``connector.class`` takes."""
+"""Entry point group; ``connector.class`` may be an entry's name."""
 
 DROP_IN_NAMES: Final[Mapping[str, str]] = {
     "io.confluent.connect.s3.S3SinkConnector": "s3-archiver",
@@ -24,49 +24,49 @@ DROP_IN_NAMES: Final[Mapping[str, str]] = {
     "com.datamountaineer.streamreactor.connect.aws.s3.sink.S3SinkConnector": "s3-archiver",
     "S3_SINK": "s3-archiver",
 }
-"""Class names of Kafka Connect whose keys a connector here can judge. Not all of them it runs with."""
+"""Class names of Kafka Connect whose keys a connector here can judge; not all of them can run here."""
 
 
 _MOVED: Final[Mapping[str, str]] = {
     "connectors.s3_archiver:S3ArchiverConnector": "s3-archiver",
     "connectors.s3_archiver.S3ArchiverConnector": "s3-archiver",
 }
-"""Former module paths of connectors, which stored configurations still name."""
+"""Former module paths of connectors, which stored configurations may contain."""
 C = TypeVar("C", SinkConnector, SourceConnector)
 ConnectorType: TypeAlias = Literal["sink", "source", "unknown"]
-"""Connect's types of connectors; unknown is one whose class cannot be loaded here."""
+"""Connect's types of connectors, and ``unknown`` if the class cannot be loaded here."""
 
 
 def plugins() -> list[EntryPoint]:
-    """Every installed connector, by name."""
+    """Return every installed connector, by name."""
     return sorted(entry_points(group=GROUP), key=lambda entry: entry.name)
 
 
 def preload() -> None:
-    """Import every installed connector; import errors are raised where it is used."""
+    """Import every installed connector. Import errors are raised again when a connector is used."""
     for entry in entry_points(group=GROUP):
         with contextlib.suppress(Exception, SystemExit):
             entry.load()
 
 
 def sink_class(name: str) -> type[SinkConnector]:
-    """As :func:`connector_class`; ConfigException also where it is no sink."""
+    """Return a sink's class as :func:`connector_class` does; ConfigException if it is no sink."""
     return _of_kind(SinkConnector, name)
 
 
 def sink_of(config: Mapping[str, str]) -> type[SinkConnector]:
-    """The sink of a configuration, once its transforms are imported.
+    """Return the sink class of a configuration, after importing its transforms.
 
     Raises:
-        NotImportable: one of them cannot be, in this process.
-        ConfigException: the sink cannot be, or is none.
+        NotImportable: a transform cannot be imported in this process.
+        ConfigException: the sink cannot be imported, or is no sink.
     """
     import_classes(config)
     return sink_class(config.get("connector.class", ""))
 
 
 def source_class(name: str) -> type[SourceConnector]:
-    """As :func:`connector_class`; ConfigException also where it is no source."""
+    """Return a source's class as :func:`connector_class` does; ConfigException if it is no source."""
     return _of_kind(SourceConnector, name)
 
 
@@ -80,11 +80,10 @@ def _of_kind(kind: type[C], name: str) -> type[C]:
 
 
 def connector_class(name: str) -> type[SinkConnector | SourceConnector]:
-    """The class that a configuration's ``connector.class`` names, of a sink or a source.
+    """Return the class of a sink or a source that ``connector.class`` names.
 
     Args:
-        name: an entry point, ``module:Class``, a dotted path to a class, or one of
-            :data:`DROP_IN_NAMES`.
+        name: an entry point, ``module:Class``, a dotted path to a class, or one of :data:`DROP_IN_NAMES`.
 
     Raises:
         ConfigException: nothing by that name can be imported, or it is no connector.
@@ -103,13 +102,13 @@ def connector_class(name: str) -> type[SinkConnector | SourceConnector]:
 
 
 def _kind(thing: object) -> str:
-    """Not the value: a name may lead to anything in memory, secrets included."""
+    # Not its value: a name may lead to any object, including secrets.
     return f"the class {thing.__qualname__}" if isinstance(thing, type) else f"of type {type(thing).__name__}"
 
 
 def _entry_point(name: str) -> EntryPoint | None:
     if ":" in name:
-        return None  # module:Class; every task comes here, and looking through all packages takes 8 ms
+        return None  # module:Class; searching all packages would take 8 ms at each task's start
     return next(iter(entry_points(group=GROUP, name=name)), None)
 
 
@@ -119,13 +118,13 @@ def _load(name: str, path: str) -> object:
         module, _, attribute = path.rpartition(".")
     if not module or not attribute:
         raise ConfigException(
-            f"'connector.class': no connector is called '{name}'; installed are {_installed()}; your own is "
-            f"named as module:Class"
+            f"'connector.class': no connector is called '{name}'; installed are {_installed()}; write your "
+            f"own as module:Class"
         )
     if module == "__main__":
         raise ConfigException(
-            f"'connector.class': {name} is in the program that runs now, which executors cannot import: put "
-            f"the class into a module of its own and name it as module:{attribute}"
+            f"'connector.class': {name} is in the running program, which executors cannot import: put the "
+            f"class into a module of its own and write module:{attribute}"
         )
     try:
         return getattr(importlib.import_module(module), attribute)
@@ -135,7 +134,7 @@ def _load(name: str, path: str) -> object:
                 f"'connector.class': {name} needs the package '{error.name}', which is not installed"
             ) from error
         raise ConfigException(
-            f"'connector.class': no module '{module}' can be imported for '{name}'; run from its folder or "
+            f"'connector.class': cannot import module '{module}' for '{name}': run from its folder or "
             f"install it; installed connectors are {_installed()}"
         ) from error
     except AttributeError as error:

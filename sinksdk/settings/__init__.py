@@ -1,1 +1,1 @@
-"""Configurations: from text to typed settings, references to secrets, and the classes they name."""
+"""Configurations as text: references to secrets, verdicts on keys, and the model that parses them."""

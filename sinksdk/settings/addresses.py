@@ -1,4 +1,4 @@
-"""Checks of hosts, addresses and ``file:`` URLs, before a client fails without the name of their key."""
+"""Checks of hosts, addresses and ``file:`` URLs, so that problems name their key before a client fails."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ _LONGEST_HOST: Final = 253
 
 
 def is_loopback_host(host: str) -> bool:
-    """Whether a host is localhost or a loopback address."""
     try:
         return ip_address(host).is_loopback
     except ValueError:
@@ -23,18 +22,18 @@ def is_loopback_host(host: str) -> bool:
 
 
 def address_problem(address: str, example: str) -> str:
-    """Return what keeps a text from being the URL of a server, and what to write; empty if nothing does.
+    """Return why a text is not the URL of a server, and what to write; empty if it is one.
 
     Args:
         address: not empty.
-        example: a URL as it should be.
+        example: a valid URL.
     """
     why = _problem(address)
     return f"{without_passwords_in_urls(address)!r} {why}: write it like {example}" if why else ""
 
 
 def local_path(text: str) -> str:
-    """Return the path that a text is, or that its ``file:`` URL has.
+    """Return a path given as text or as a ``file:`` URL.
 
     Raises:
         ValueError: it is a malformed URL, or another host's; the message continues a sentence.
@@ -52,7 +51,7 @@ def local_path(text: str) -> str:
 
 def _problem(address: str) -> str:
     if re.search(r"[\s\x00-\x1f\x7f]", address):
-        return "has a space or a control character in it"
+        return "contains a space or a control character"
     try:
         url = urlsplit(address)
         host = url.hostname or ""

@@ -1,7 +1,7 @@
-"""Properties of Kafka clients that a connector's configuration cannot override, and keys that name files.
+"""Kafka client properties that a connector's configuration cannot override, and keys that name files.
 
-Who creates connectors over REST is not to run code in the server, nor to log in with files of its disk, nor
-to write where it likes.
+A user who creates connectors over REST must not run code in the server, log in with files of its disk, or
+write files outside the allowed folders.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ _CODE: Final[Mapping[str, str]] = MappingProxyType(
         "ssl.providers": _LOADED,
     }
 )
-_HOW: Final = "only the client properties of whoever starts the process (--kafka-config) may say that"
-_OF_KINIT: Final = ("sasl.kerberos.keytab", "sasl.kerberos.principal", "sasl.kerberos.service.name")
-_HARMLESS: Final = re.compile(r"(?!-)[\w./@:=-]*")  # kinit would take -c/path for the file to write
+_HOW: Final = "only the client properties of the process (--kafka-config) may contain it"
+_KINIT_ARGUMENTS: Final = ("sasl.kerberos.keytab", "sasl.kerberos.principal", "sasl.kerberos.service.name")
+_HARMLESS: Final = re.compile(r"(?!-)[\w./@:=-]*")  # kinit would read -c/path as the file to write
 _FILES: Final = re.compile(
     r"(?:consumer|producer|admin)\.override\..*\.(?:location|file|keytab)|(?:key|value)\.converter\..*\.location"
 )
 _KEY_TABLE: Final = re.compile(r"^(?:WR)?FILE:")
-"""Kerberos' prefixes of a path, which would look like a relative one."""
+"""Kerberos' prefixes of a key table's path, which would make it look relative."""
 
 OVERRIDE_RULES: Final[Rules] = MappingProxyType(
     {
@@ -45,15 +45,15 @@ OVERRIDE_RULES: Final[Rules] = MappingProxyType(
         for name, why in _CODE.items()
     }
 )
-"""Verdicts that come before those of any connector."""
+"""Verdicts that precede those of any connector."""
 
 
 def override_problems(overrides: Mapping[str, str], translated: Mapping[str, str]) -> list[str]:
-    """A sentence for each property that would run code.
+    """Return a sentence for each property that would run code.
 
     Args:
         overrides: properties of a connector's configuration, without their prefix.
-        translated: in librdkafka's words, what they and the operator's properties come to.
+        translated: these and the operator's properties under librdkafka's names.
     """
     problems = [
         f"'{key}' cannot be set by a connector's configuration: {_CODE[name]}; {_HOW}"
@@ -62,19 +62,19 @@ def override_problems(overrides: Mapping[str, str], translated: Mapping[str, str
     ]
     if any("kerberos" in key or key == "sasl.jaas.config" for key in overrides):
         problems += [
-            f"'{name}' has characters that a shell, to which librdkafka hands it, understands: {_HOW}"
-            for name in _OF_KINIT
+            f"'{name}' has characters special to the shell to which librdkafka passes it: {_HOW}"
+            for name in _KINIT_ARGUMENTS
             if not _HARMLESS.fullmatch(translated.get(name, ""))
         ]
     return problems
 
 
 def local_files(key: str, text: str) -> Iterator[str]:
-    """Files that a key of a connector's configuration has clients open, or the folder of dead letters."""
+    """Yield the files that a key makes clients open, or the folder of dead letters."""
     if key == DEAD_LETTER_DIRECTORY and text.strip():
-        with suppress(ValueError):  # a problem of its own
+        with suppress(ValueError):  # ErrorSettings reports it
             yield local_path(text)
-    if _FILES.fullmatch(key) and text.strip() and text != "probe":  # librdkafka looks for the system's own
+    if _FILES.fullmatch(key) and text.strip() and text != "probe":  # librdkafka searches the system's
         yield _KEY_TABLE.sub("", text) if key.endswith(".keytab") else text
     if key.startswith(PREFIXES) and key.endswith(".sasl.jaas.config"):
         yield from (_KEY_TABLE.sub("", value) for option, value in jaas_options(text) if option == "keyTab")

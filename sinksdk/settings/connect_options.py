@@ -1,4 +1,4 @@
-"""Keys of Kafka Connect itself, which a configuration of any connector may hold, and what they mean here."""
+"""Verdicts on Kafka Connect's own keys, which any connector's configuration may contain."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ _NO_GROUP = _ignored("tasks are no members of a consumer group: nothing rebalanc
 _OF_JAVA = _ignored("it names classes of Java's client; librdkafka reads Kafka here")
 _OF_SOURCES = _ignored("it concerns source connectors; a sink here is as exact as its connector says")
 _OF_THE_WORKER = _ignored("it belongs to Connect's workers, which sinksdk does not have")
-_PLUGINS = _ignored("connectors are Python packages: install them beside sinksdk")
+_PLUGINS = _ignored("connectors are Python packages: install them in sinksdk's environment")
 _KEPT = (
-    "records keep the topic they are in, of which offsets are committed: take it out of 'transforms'; what "
-    "is to have another name at the destination gets a connector of its own, in which the sink's keys name it"
+    "records keep their topic, because its offsets are committed: remove it from 'transforms'; for another "
+    "name at the destination, create a connector of its own, in which the sink's keys set the name"
 )
 
 _TRANSFORM = _same("or a class of your own, as package.module:Class").when(
@@ -30,8 +30,8 @@ _TRANSFORM = _same("or a class of your own, as package.module:Class").when(
         "TimestampRouter": _unsupported(_KEPT),
         "ByLogicalTableRouter": _unsupported(_KEPT),
         "ExtractNewRecordState": _unsupported(
-            "a change event is delivered whole, before and after: take 'after' with ExtractField, or unwrap "
-            "it with a class of your own"
+            "change events are delivered whole, before and after: use ExtractField on 'after', or unwrap "
+            "them with a class of your own"
         ),
         "SetSchemaMetadata*": _differs("it has no effect: schemas have no names here"),
     }
@@ -39,17 +39,16 @@ _TRANSFORM = _same("or a class of your own, as package.module:Class").when(
 
 
 def _converter(side: str) -> Mapping[str, Verdict]:
-    """Those of keys, or of values."""
     source = _same().when(
         {
             "SASL_INHERIT": _unsupported(
-                f"Kafka's login is not known here: take USER_INFO, and set '{side}.basic.auth.user.info'"
+                f"Kafka's login is not known here: use USER_INFO, and set '{side}.basic.auth.user.info'"
             )
         }
     )
     return {
         side: _same("bytes, string, json, avro and numbers, under Connect's class names or these"),
-        f"{side}.schemas.enable": _same("if not set, the envelope is taken off where it is there"),
+        f"{side}.schemas.enable": _same("if not set, an envelope is unwrapped if the record has one"),
         f"{side}.schema.registry.url": _same(),
         f"{side}.basic.auth.credentials.source": source,
         f"{side}.schema.registry.basic.auth.credentials.source": replace(
@@ -61,7 +60,7 @@ def _converter(side: str) -> Mapping[str, Verdict]:
         ),
         f"{side}.converter.encoding": _same(),
         f"{side}.schema.id.deserializer": _unsupported(
-            "it is a Java class that cannot run here: take DualSchemaIdDeserializer, which is the default"
+            "it is a Java class that cannot run here: use DualSchemaIdDeserializer, which is the default"
         ).when(
             dict.fromkeys(
                 (
@@ -78,7 +77,7 @@ def _converter(side: str) -> Mapping[str, Verdict]:
 CONNECT_OPTIONS: Final[Mapping[str, Verdict]] = MappingProxyType(
     {
         "name": _same(),
-        "connector.class": _same("Java class names are understood where a connector here stands in for one"),
+        "connector.class": _same("Java class names are accepted where a connector here replaces one"),
         "tasks.max": _same("a task is a task of Spark"),
         "tasks.max.enforce": _ignored("there are never more tasks than 'tasks.max'"),
         "topics": _same(),
@@ -99,7 +98,7 @@ CONNECT_OPTIONS: Final[Mapping[str, Verdict]] = MappingProxyType(
         "predicates.*.plugin.version": _INSTALLED,
         "errors.tolerance": _same(),
         "errors.retry.timeout": _differs(
-            "it bounds the retries of put and publish too (five minutes by default); then the partition is "
+            "it also limits the retries of put and publish (five minutes by default); then the partition is "
             "opened again"
         ),
         "errors.retry.delay.max.ms": _same(),
@@ -110,14 +109,14 @@ CONNECT_OPTIONS: Final[Mapping[str, Verdict]] = MappingProxyType(
         "errors.deadletterqueue.context.headers.enable": _same(),
         "offset.flush.interval.ms": _same("a worker's key in Connect, each connector's own here"),
         "task.shutdown.graceful.timeout.ms": _same("a worker's key in Connect; 60,000 by default, not 5,000"),
-        "config.action.reload": _ignored("references are resolved anew with every generation"),
+        "config.action.reload": _ignored("references are resolved again in every generation"),
         "config.providers": _ignored("${env:NAME} and ${file:/path:key} are always understood"),
         "config.providers.*": _ignored("${env:NAME} and ${file:/path:key} are always understood"),
         "bootstrap.servers": _ignored("'sinksdk run' has options for the source"),
         "group.id": _OF_THE_WORKER,
         "consumer.override.*": _same("for the client that reads Kafka; a topic directory needs none"),
         "consumer.override.auto.offset.reset": _same(
-            "for a first start; partitions that come later begin at their first record"
+            "for the first start; partitions added later begin at their first record"
         ),
         "consumer.override.max.poll.records": _same(
             "as 'max.poll.records': maximum number of records of one put"
@@ -165,4 +164,4 @@ CONNECT_OPTIONS: Final[Mapping[str, Verdict]] = MappingProxyType(
         "_comment*": _ignored("a comment"),
     }
 )
-"""Verdicts by key, or by pattern. A connector's own go before these."""
+"""Verdicts by key or pattern. A connector's own verdicts precede them."""

@@ -1,9 +1,9 @@
-"""Verdicts on keys of Connect's and Confluent's converters, and the registry client's settings among them.
+"""Verdicts on keys of Connect's and Confluent's converters, including the registry client's settings.
 
 They follow the definitions of ``SchemaRegistryClientConfig``, ``AbstractKafkaSchemaSerDeConfig``,
 ``KafkaAvroDeserializerConfig``, ``AvroDataConfig``, ``JsonConverterConfig`` and ``StringConverterConfig``. A
-key that a converter does not have has no effect in Connect either. Of the Avro converter's, those that say
-whom to trust and who asks are applied or refused, and so are those that change what it gives.
+key that a converter does not have has no effect in Connect either. Of the Avro converter's keys, those for
+trust and authentication, and those that change its values, are applied or refused.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _same, _differs = Verdict.same, Verdict.differs
 _ignored, _unsupported = Verdict.ignored, Verdict.unsupported
 
 NAMESPACE: Final = "schema.registry."
-"""What keys of the registry's client may begin with: Confluent's client takes it off."""
+"""Optional prefix of keys of the registry's client: Confluent's client removes it."""
 _URL: Final = "schema.registry.url"
 _PEM: Final = "PEM"
 _CLIENT_KEYS: Final[tuple[str, ...]] = (
@@ -27,7 +27,7 @@ _CLIENT_KEYS: Final[tuple[str, ...]] = (
     *("bearer.auth.client.id", "bearer.auth.client.secret", "bearer.auth.scope"),
     *("bearer.auth.logical.cluster", "bearer.auth.identity.pool.id"),
 )
-"""Keys that the registry's client has under the same name."""
+"""Keys that have the same names in the registry's client."""
 
 _NOT_PEM: Final = (
     "only PEM files are read: export the certificates (keytool -exportcert -rfc, or openssl pkcs12), and set "
@@ -39,27 +39,24 @@ _PATIENCE: Final = _ignored("a request may take 10 s, and is repeated for 'error
 _JAVA: Final = _ignored("it is for Java's classes; records are read by their schema")
 _SUBJECTS: Final = _ignored("schemas are found by the id in the record")
 _LATEST: Final = _unsupported(
-    "a record is read with the schema it was written with, never with a later one: take it out"
+    "records are read with the schema with which they were written, never with a later one: remove it"
 )
 RULES: Final = _unsupported(
-    "rules of schemas are not executed, so that encrypted fields stay encrypted: take it out, and decrypt or "
+    "rules of schemas are not executed, so that encrypted fields stay encrypted: remove it, and decrypt or "
     "migrate values elsewhere"
 )
-"""The verdict on keys that let rules of schemas be executed."""
-_OTHER_TYPES: Final = _unsupported(
-    "schemas keep the types and names that they have: take it out, or set it to "
-)
+"""Verdict on keys that would execute rules of schemas."""
+_OTHER_TYPES: Final = _unsupported("schemas keep their types and names: remove it, or set it to ")
 _CLAIMS: Final = _ignored("the registry checks the token's claims")
 
 
 def _only(value: str) -> Verdict:
-    """Refuse all values but Connect's default."""
     verdict = Verdict(_OTHER_TYPES.meaning, f"{_OTHER_TYPES.why}{value}")
     return verdict.when({value: _same(), value.upper(): _same()})
 
 
 REGISTRY_KEYS: Final[Mapping[str, Verdict]] = {
-    # whom to trust, and who asks
+    # trust and authentication
     **dict.fromkeys(
         ("ssl.ca.location", "ssl.certificate.location"), _same("a PEM file; librdkafka's name of it")
     ),
@@ -91,24 +88,24 @@ REGISTRY_KEYS: Final[Mapping[str, Verdict]] = {
         ),
         _TLS,
     ),
-    "ssl.*": _unsupported("it is not applied, and who is trusted may depend on it: take it out"),
+    "ssl.*": _unsupported("it is not applied, and trust may depend on it: remove it"),
     "bearer.auth.credentials.source": _unsupported(
-        "take STATIC_TOKEN, OAUTHBEARER or OAUTHBEARER_AZURE_IMDS, with the keys that belong to it"
+        "use STATIC_TOKEN, OAUTHBEARER or OAUTHBEARER_AZURE_IMDS, with the keys that belong to it"
     ).when(dict.fromkeys(("STATIC_TOKEN", "OAUTHBEARER", "OAUTHBEARER_AZURE_IMDS"), _same())),
     **dict.fromkeys(
         (key for key in _CLIENT_KEYS if key.startswith("bearer.") and "source" not in key), _same()
     ),
     **dict.fromkeys(("bearer.auth.scope.claim.name", "bearer.auth.sub.claim.name"), _CLAIMS),
-    "bearer.auth.cache.expiry.buffer.seconds": _ignored("a token is renewed after 80 % of its time"),
-    "bearer.auth.*": _unsupported("it is not applied, and who asks may depend on it: take it out"),
+    "bearer.auth.cache.expiry.buffer.seconds": _ignored("a token is renewed after 80 % of its lifetime"),
+    "bearer.auth.*": _unsupported("it is not applied, and authentication may depend on it: remove it"),
     "proxy.host": _same("with 'proxy.port'"),
     "proxy.port": _same("with 'proxy.host'"),
-    "url.randomize": _ignored("a request goes to the URLs in their order, to the next one where one fails"),
+    "url.randomize": _ignored("a request goes to the first URL, and if it fails to the next one"),
     "sasl.*": _ignored("it belongs to 'basic.auth.credentials.source' SASL_INHERIT"),
     "request.header.*": _unsupported(
-        "headers are not sent: take it out, and log in with 'basic.auth.user.info' or 'bearer.auth.token'"
+        "headers are not sent: remove it, and log in with 'basic.auth.user.info' or 'bearer.auth.token'"
     ),
-    # what the converter gives
+    # the converter's values
     "use.latest.version": _LATEST.when({"false": _same(), "FALSE": _same()}),
     "use.latest.with.metadata": _LATEST,
     "latest.compatibility.strict": _ignored("it belongs to 'use.latest.version'"),
@@ -132,10 +129,10 @@ REGISTRY_KEYS: Final[Mapping[str, Verdict]] = {
     "ignore.default.for.nullables": _same().when(
         dict.fromkeys(
             ("true", "TRUE"),
-            _differs("nulls stay null in the files, too; Confluent's formats put the default there again"),
+            _differs("nulls stay null in the files, too; Confluent's formats write the default again"),
         )
     ),
-    # what has no effect on reading
+    # no effect on reading
     **dict.fromkeys(("connect.meta.data", "discard.type.doc.default", "allow.optional.map.keys"), _WRITER),
     **dict.fromkeys(
         (
@@ -186,16 +183,15 @@ OTHER_KEYS: Final[Mapping[str, Verdict]] = {
 """Keys of the other converters."""
 
 _NOT_AVRO: Final = _ignored("it belongs to the Avro converter")
-_UNKNOWN: Final = _unsupported("the registry's client has no such key: take it out")
+_UNKNOWN: Final = _unsupported("the registry's client has no such key: remove it")
 
 
 def converter_rules(values: Mapping[str, object]) -> Mapping[str, Verdict]:
-    """Return the verdicts on keys of both converters of a configuration, by key or pattern."""
     found: dict[str, Verdict] = {}
     for side in ("key.converter", "value.converter"):
         is_avro = str(values.get(side, "")).strip().rpartition(".")[2] in ("avro", "AvroConverter")
-        for key, verdict in {**REGISTRY_KEYS, **_of_pem(values, side)}.items():
-            # Both with the registry's namespace and without, as Confluent's client takes them.
+        for key, verdict in {**REGISTRY_KEYS, **_pem_rules(values, side)}.items():
+            # Confluent's client accepts keys with and without the registry's namespace.
             names = (f"{side}.{key}", f"{side}.{NAMESPACE}{key}")
             found |= dict.fromkeys(names, _of_side(verdict, side) if is_avro else _NOT_AVRO)
         found |= {f"{side}.{key}": verdict for key, verdict in OTHER_KEYS.items()}
@@ -207,8 +203,8 @@ def _of_side(verdict: Verdict, side: str) -> Verdict:
     return Verdict(verdict.meaning, verdict.why.replace("{side}", side), verdict.cases)
 
 
-def _of_pem(values: Mapping[str, object], side: str) -> Mapping[str, Verdict]:
-    """Java's stores, where they are PEM files."""
+def _pem_rules(values: Mapping[str, object], side: str) -> Mapping[str, Verdict]:
+    """Return verdicts on Java's key stores that are PEM files."""
     found = {}
     for store, location in (("truststore", "ssl.ca.location"), ("keystore", "ssl.certificate.location")):
         if _is_pem(values, side, store):
@@ -242,7 +238,7 @@ def client_settings(keys: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
     if "bearer.auth.credentials.source" not in found:
         found = {key: text for key, text in found.items() if not key.startswith("bearer.")}
     else:
-        # Confluent's Java client needs neither of the two; the other one asks for both.
+        # confluent-kafka's client requires both keys, Confluent's Java client neither.
         found.setdefault("bearer.auth.logical.cluster", "")
         if found["bearer.auth.credentials.source"] == "OAUTHBEARER":
             found.setdefault("bearer.auth.scope", "")
@@ -259,4 +255,4 @@ CONVERTER_KEYS: Final[Mapping[str, Verdict]] = {
     },
     **{f"value.converter.{key}": verdict for key, verdict in OTHER_KEYS.items()},
 }
-"""Verdicts on keys of the converter of values, as the documentation lists them."""
+"""Verdicts on keys of the value converter, for the documentation."""

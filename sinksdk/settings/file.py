@@ -1,11 +1,11 @@
-"""Reading a connector's configuration from a file, in any of the forms Connect knows.
+"""Reads a connector's configuration from a file, in any of Connect's forms.
 
-* ``{"name": …, "config": {…}}``: what Connect's REST interface takes (and returns).
-* ``{"name": …, "connector.class": …}``: flat JSON, as ``PUT /connectors/<name>/config`` takes it.
+* ``{"name": …, "config": {…}}``: the body of Connect's REST interface.
+* ``{"name": …, "connector.class": …}``: flat JSON, the body of ``PUT /connectors/<name>/config``.
 * ``{"kind": "KafkaConnector", "metadata": …, "spec": …}``: Strimzi's resource, as JSON.
-* ``name=…`` lines: a ``.properties`` file, as Connect's standalone mode takes it.
+* ``name=…`` lines: a ``.properties`` file of Connect's standalone mode.
 
-Values become text, as written, also lists and objects; references in them stay unresolved.
+Values become text as written, also lists and objects; references in them stay unresolved.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ from sinksdk.settings.properties import read_properties
 from sinksdk.settings.texts import Kind, as_text, kind_of
 
 _STRIMZI = "KafkaConnector"
-_OUTER_KEYS = frozenset({"name", "config", "tasks", "type"})  # the last two: what Connect's GET answers
+_OUTER_KEYS = frozenset({"name", "config", "tasks", "type"})  # the last two are in Connect's GET response
 _SPEC_KEYS = {"class": "connector.class", "tasksMax": "tasks.max"}
 
 
 @dataclass(frozen=True, slots=True)
 class ConfigFile:
-    """A configuration as it was written.
+    """A configuration as written.
 
     Args:
         config: dotted names and their texts, ``name`` included.
-        problems: of the file's form, as sentences.
-        warnings: about what has no effect.
-        nested: keys whose values were lists or objects: whether they may be, the connector's class knows.
+        problems: problems of the file's form, as sentences.
+        warnings: about entries without effect.
+        nested: keys whose values were lists or objects; the connector's class decides whether they may be.
     """
 
     config: Mapping[str, str]
@@ -44,7 +44,7 @@ class ConfigFile:
 
 
 def read_config_file(path: str | os.PathLike[str]) -> ConfigFile:
-    """Read a configuration, references unresolved: ``MyConfig.parse(read_config_file(path).config)``.
+    """Read a configuration file, references unresolved: ``MyConfig.parse(read_config_file(path).config)``.
 
     Raises:
         ConfigException: the file cannot be read, or is neither JSON nor properties.
@@ -64,7 +64,7 @@ def read_config_file(path: str | os.PathLike[str]) -> ConfigFile:
 
 
 def read_config(config: Mapping[str, Any] | str | os.PathLike[str]) -> ConfigFile:
-    """Read a configuration from a mapping of any of these forms, the same as JSON text, or a file's path.
+    """Read a configuration from a mapping in any of these forms, from JSON text, or from a file.
 
     Raises:
         ConfigException: a file cannot be read, or a text is no JSON object.
@@ -93,7 +93,7 @@ def _from_json(what: str, text: str) -> ConfigFile:
         return found
 
     try:
-        # Numbers as they were written: 1e5 or 1.0 is for the configuration's model to judge.
+        # Numbers stay as written: the configuration's model judges 1e5 or 1.0.
         document = json.loads(text, object_pairs_hook=as_dict, parse_int=str, parse_float=str)
     except ValueError as error:
         message = f"{what} is no JSON document: {error}"
@@ -102,8 +102,10 @@ def _from_json(what: str, text: str) -> ConfigFile:
         raise ConfigException(
             f'{what} must be a JSON object: {{"name": "…", "config": {{"connector.class": "…", …}}}}'
         )
-    # Comments are written as "_comment", more than once.
-    problems = [f"'{key}' is there twice" for key in dict.fromkeys(repeated) if not key.startswith("_")]
+    # "_comment" keys are comments, and may be repeated.
+    problems = [
+        f"'{key}' is set more than once" for key in dict.fromkeys(repeated) if not key.startswith("_")
+    ]
     return _from_document(document, problems)
 
 
@@ -118,19 +120,19 @@ def _from_document(document: Mapping[str, Any], problems: list[str]) -> ConfigFi
     name = document.get("name", inner.get("name"))
     if "name" in inner and inner["name"] != name:
         problems.append(
-            f"the name is '{name}' beside 'config' and '{inner['name']}' in it; they must be the same"
+            f"the name is '{name}' next to 'config' and '{inner['name']}' in it; they must be the same"
         )
-    warnings = [f"'{key}' beside 'config' has no effect" for key in document if key not in _OUTER_KEYS]
+    warnings = [f"'{key}' next to 'config' has no effect" for key in document if key not in _OUTER_KEYS]
     return _file({**inner, "name": name}, problems, warnings)
 
 
 def _from_strimzi(document: Mapping[str, Any], problems: list[str]) -> ConfigFile:
-    """Name, class and number of tasks stand beside the configuration."""
     metadata, spec = document.get("metadata"), document.get("spec")
     if not (isinstance(metadata, dict) and isinstance(spec, dict) and isinstance(spec.get("config"), dict)):
         return ConfigFile(
             {}, [*problems, "a KafkaConnector needs 'metadata' and 'spec' with a 'config' in it"]
         )
+    # Strimzi puts name, class and number of tasks next to the configuration.
     outside = {"name": metadata.get("name")} | {
         key: spec.get(written) for written, key in _SPEC_KEYS.items() if written in spec
     }

@@ -1,4 +1,4 @@
-"""Keys of every connector: its name, its timing, and its error handling."""
+"""Keys of every connector: name, timing, and error handling."""
 
 from __future__ import annotations
 
@@ -14,14 +14,12 @@ from sinksdk.settings.addresses import local_path
 from sinksdk.support.java_regex import JavaRegexError, java_pattern
 
 LONGEST_NAME: Final = 450
-"""Characters of a connector's name, percent-encoded: a key of any store stays below S3's 1,024 bytes."""
+"""Maximum length of a connector's percent-encoded name: a key of any store stays below S3's 1,024 bytes."""
 DEAD_LETTER_TOPIC: Final = "errors.deadletterqueue.topic.name"
 DEAD_LETTER_DIRECTORY: Final = "errors.deadletterqueue.topic.directory"
 
 
 class NameSettings(BaseModel):
-    """Which connector it is."""
-
     name: str = Field(min_length=1, description="Name of the connector; its state is kept under it.")
     connector_class: str = Field(
         default="",
@@ -33,23 +31,20 @@ class NameSettings(BaseModel):
     )
 
     def name_problems(self) -> Iterator[str]:
-        """Problems of the name."""
+        """Yield problems of the name."""
         if any(unicodedata.category(character) == "Cc" for character in self.name):
             yield "'name' must have no control characters"
         if self.name in (".", ".."):
             yield f"'name' must not be '{self.name}': no path of the REST interface could name it"
         if len(quote(self.name, safe="")) > LONGEST_NAME:
             yield (
-                f"'name' is too long: at most {LONGEST_NAME} characters, of which one that is not ASCII "
-                f"counts for six or more"
+                f"'name' is too long: at most {LONGEST_NAME} characters; one that is not ASCII counts as six "
+                f"or more"
             )
 
 
 class PaceSettings(BaseModel):
-    """Commit and poll intervals, shutdown time-outs, and restarts of failed partitions.
-
-    A flat model, of more than ten fields: each key is one.
-    """
+    """Commit and poll intervals, shutdown time-outs, and restarts of failed partitions."""
 
     offset_flush_interval_ms: int = Field(
         default=60_000,
@@ -74,8 +69,8 @@ class PaceSettings(BaseModel):
         default=60_000,
         ge=0,
         alias="task.shutdown.graceful.timeout.ms",
-        description="Milliseconds a generation that was asked to close may take to flush and commit; "
-        "then its Spark job is cancelled. (Connect's 5,000 is too short for uploads.)",
+        description="Milliseconds a generation may take to flush and commit after a close request; then its "
+        "Spark job is cancelled. (Connect's 5,000 is too short for uploads.)",
     )
     connector_shutdown_timeout_ms: int = Field(
         default=5_000,
@@ -130,7 +125,7 @@ class PaceSettings(BaseModel):
 
 
 class RetrySettings(BaseModel):
-    """How long retriable operations are retried, under Connect's names."""
+    """Limits of retries, under Connect's names."""
 
     errors_retry_timeout: int = Field(
         default=300_000,
@@ -149,7 +144,7 @@ class RetrySettings(BaseModel):
 
 
 class ErrorSettings(RetrySettings):
-    """Tolerance, dead letters and their limits, under Connect's names where it has one."""
+    """Tolerance, dead letters and their limits, under Connect's names where they exist."""
 
     errors_tolerance: Literal["none", "all"] = Field(
         default="none",
@@ -169,8 +164,8 @@ class ErrorSettings(RetrySettings):
         default="",
         alias=DEAD_LETTER_TOPIC,
         description="Topic for records that cannot be converted or delivered; none if not set. It is in the "
-        "cluster or the topic directory of the records, unless another one is named "
-        "(`producer.override.bootstrap.servers`, `errors.deadletterqueue.topic.directory`).",
+        "cluster or the topic directory of the records, unless "
+        "`producer.override.bootstrap.servers` or `errors.deadletterqueue.topic.directory` names another.",
     )
     dead_letter_directory: str = Field(
         default="",
@@ -182,7 +177,7 @@ class ErrorSettings(RetrySettings):
         default=3,
         ge=-1,
         alias="errors.deadletterqueue.topic.replication.factor",
-        description="Replicas of the dead letter topic, if sinksdk creates it; -1 for the cluster's default.",
+        description="Replicas of the dead letter topic if sinksdk creates it; -1 for the cluster's default.",
     )
     dead_letter_context_headers: bool = Field(
         default=False,
@@ -206,14 +201,14 @@ class ErrorSettings(RetrySettings):
     )
 
     def dead_letter_problems(self, topics: tuple[str, ...], topics_regex: str | None) -> Iterator[str]:
-        """Problems of the dead letter settings, as sentences that name their keys."""
+        """Yield problems of the dead letter settings, as sentences that name their keys."""
         topic, directory = self.dead_letter_topic, self.dead_letter_directory
         if directory and not topic:
-            yield f"'{DEAD_LETTER_DIRECTORY}' is set, and no topic: name one with '{DEAD_LETTER_TOPIC}'"
+            yield f"'{DEAD_LETTER_DIRECTORY}' is set without a topic: name one with '{DEAD_LETTER_TOPIC}'"
         if directory and not directory.startswith(("/", "file:/")):
             yield (
-                f"'{DEAD_LETTER_DIRECTORY}' is '{directory}': give the absolute path of a folder that every "
-                f"executor sees, or its file: URL"
+                f"'{DEAD_LETTER_DIRECTORY}' is '{directory}': set it to the absolute path, or file: URL, of "
+                f"a folder that every executor can access"
             )
         try:
             local_path(directory)
@@ -222,7 +217,7 @@ class ErrorSettings(RetrySettings):
         if not topic:
             return
         if not is_topic_name(topic):
-            yield f"'{DEAD_LETTER_TOPIC}': '{topic}' cannot be the name of a topic"
+            yield f"'{DEAD_LETTER_TOPIC}': '{topic}' is not a valid topic name"
         if topic in topics or (topics_regex and _matches(topics_regex, topic)):
             yield f"'{DEAD_LETTER_TOPIC}': the connector reads '{topic}' itself; name another topic"
         if self.dead_letter_replication_factor == 0:

@@ -1,9 +1,9 @@
-"""The model behind every connector's configuration: flat dotted names, validated, typed and frozen.
+"""The base of all configuration models: flat dotted names, validated, typed and frozen.
 
-A configuration is written as text (``{"flush.size": "100000", …}``) and may hold references,
-``${env:NAME}`` and ``${file:/path:key}`` (Connect's config providers, KIP-297). The text travels and
-is stored; references are resolved where the model is made, so that secrets named by reference are
-in no pickle, no store and no log.
+A configuration is written as text (``{"flush.size": "100000", …}``) and may contain references,
+``${env:NAME}`` and ``${file:/path:key}`` (Connect's config providers, KIP-297). The text travels and is
+stored. References are resolved where the model is created, so that no pickle, store or log contains secrets
+that are referenced.
 """
 
 from __future__ import annotations
@@ -46,7 +46,6 @@ from sinksdk.support.hooks import check_function
 
 
 def _split(value: object) -> object:
-    """Connect writes lists as ``a, b``."""
     return read(value, "list") if isinstance(value, str) else value
 
 
@@ -54,7 +53,7 @@ _KINDS: Final[Mapping[str, Kind]] = {
     **dict.fromkeys(("list_type", "tuple_type", "set_type", "frozen_set_type", "sequence_str"), "list"),
     **dict.fromkeys(("dict_type", "mapping_type"), "map"),
 }
-"""Pydantic's errors when a field of several values is given text."""
+"""Pydantic's error types for text given to a field with several values."""
 
 _LIST_TYPES: Final = (list, tuple, set, frozenset, Sequence, AbstractSet)
 _ONE_REFERENCE: Final = re.compile(r"\$\{[^}]*\}")
@@ -62,66 +61,68 @@ _ONE_REFERENCE: Final = re.compile(r"\$\{[^}]*\}")
 T = TypeVar("T")
 
 NameList = Annotated[tuple[str, ...], BeforeValidator(_split)]
-"""A comma separated list of names."""
+"""A comma-separated list of names."""
 
 
 class ConfigModel(BaseModel):
-    """The base of every configuration: how it is parsed, checked, shown and sent. It has no fields.
+    """The base of every configuration model; it has no fields.
 
-    Fields are named in Python's way with the dotted name as alias: ``flush_size: int =
-    Field(alias="flush.size", description="…")``. The description becomes the reference page.
+    Fields have Python names with the dotted name as alias: ``flush_size: int = Field(alias="flush.size",
+    description="…")``. The description appears on the reference page.
     """
 
     model_config = ConfigDict(frozen=True, extra="ignore", populate_by_name=True, hide_input_in_errors=True)
 
     def __init_subclass__(cls, **options: Any) -> None:
-        """Refuse an author's model that takes a name away from sinksdk or pydantic (TypeError names both).
+        """Raise TypeError for an author's model that takes a name of sinksdk or pydantic.
 
-        All names that sinksdk has are in docs/configuration.md; :data:`HOOKS` are for overriding.
+        docs/configuration.md lists sinksdk's names; :data:`HOOKS` may be overridden.
         """
         super().__init_subclass__(**options)
         _refuse_clashes(cls)
 
     @classmethod
     def __pydantic_init_subclass__(cls, **options: Any) -> None:
-        """Refuse an author's field that gives one of sinksdk's another meaning (TypeError names both)."""
         super().__pydantic_init_subclass__(**options)
         _refuse_other_keys(cls)
 
     compatibility: ClassVar[Mapping[str, Verdict]] = {}
     """Verdicts on keys of the connector that this one replaces, by name or pattern.
 
-    Keys of Kafka Connect itself have their verdicts already; one given here goes before it. Those that
-    are unsupported keep a configuration from starting.
+    Keys of Kafka Connect itself have verdicts; one given here precedes it. A configuration with an
+    unsupported key does not start.
     """
 
     other_defaults: ClassVar[Mapping[str, str]] = {}
-    """Keys whose default is not what it is there, each with what that changes.
+    """Keys whose default differs from the replaced connector's, each with the effect of the difference.
 
-    ``sinksdk validate`` shows them for a file that names the other connector and leaves the key out.
+    ``sinksdk validate`` shows them for a file that names the replaced connector and omits the key.
     """
 
     _written: Mapping[str, Any] | None = PrivateAttr(default=None)
-    """The text it was parsed from, references unresolved."""
+    """The text from which the model was parsed, references unresolved."""
     _is_changed: bool = PrivateAttr(default=False)
     """Whether it is a copy that differs from that text."""
 
     @classmethod
     def parse(cls, raw: Mapping[str, Any]) -> Self:
-        """Resolve references and validate. ``raw`` has dotted names, values as text or JSON scalars.
+        """Resolve references and validate.
+
+        Args:
+            raw: values by dotted name, as text or JSON scalars.
 
         Raises:
-            ConfigException: with every problem at once, none of them quoting a value.
+            ConfigException: with all problems; none of them quotes a value.
         """
         config, problems = cls.check(raw)
-        SECRETS.add(cls.secrets(raw))  # a configuration that is parsed is going to be run
+        SECRETS.add(cls.secrets(raw))  # a parsed configuration is run: no log line may quote its secrets
         if config is None:
             raise ConfigException(problems)
         return config
 
     @classmethod
     def check(cls, raw: Mapping[str, Any]) -> tuple[Self | None, list[str]]:
-        """The model, or None and every problem found, each a sentence that names its key."""
+        """Return the model, or None and all problems, each a sentence that names its key."""
         resolved, unresolved = cls._resolve(raw)
         options = cls._judged(resolved, unresolved)
         problems = [unresolved[key] for key, verdict in options if key in unresolved and verdict.is_applied]
@@ -144,13 +145,13 @@ class ConfigModel(BaseModel):
             return None, [*problems, *error.problems]
         if config is None or wrong:
             found = cls._problems_besides(applied, wrong)
-        # Of a key that is refused, its verdict says enough.
+        # A refused key's verdict is reported already.
         problems += [one for one in found if _subject(one) not in refused]
         return (None, problems) if problems else (config, [])
 
     @classmethod
     def _valueless(cls, applied: Mapping[str, Any], unresolved: Mapping[str, Any]) -> set[str]:
-        """Keys whose value is a reference that cannot be resolved, also those that stand for another key."""
+        """Return keys whose value is an unresolvable reference, also those that set another key."""
         texts = {value for value in unresolved.values() if isinstance(value, str)}
         found = {key for key, value in applied.items() if isinstance(value, str) and value in texts}
         found |= unresolved.keys()
@@ -158,7 +159,6 @@ class ConfigModel(BaseModel):
 
     @classmethod
     def _of_text(cls, values: Mapping[str, Any], written: Mapping[str, Any]) -> Self:
-        """The model of resolved values, which remembers how they were written."""
         config = call_author(f"a validator of {cls.__name__}", cls._validated, values)
         if not isinstance(config, cls):
             message = f"a model_validator of {cls.__name__} returned {config!r}: it must return self"
@@ -168,10 +168,10 @@ class ConfigModel(BaseModel):
 
     @classmethod
     def _validated(cls, values: Mapping[str, Any]) -> Self:
-        """Text is split first where a field is a list or a map."""
         try:
             return cls.model_validate(values, by_alias=True, by_name=False)
         except ValidationError as error:
+            # Only fields of lists and maps refuse text: it is split, and all is validated again.
             parts = dict(_taken_apart(error))
             if not parts:
                 raise
@@ -179,10 +179,10 @@ class ConfigModel(BaseModel):
 
     @classmethod
     def secrets(cls, raw: Mapping[str, Any]) -> dict[str, str]:
-        """Values that no message may quote, each with its replacement.
+        """Return values that no message may quote, each with its replacement.
 
-        The value of a reference is replaced by the reference; a secret that is spelt out (by its field's
-        type, its key's name or its place in a URL) by asterisks.
+        The value of a reference is replaced by the reference; a literal secret (by its field's type, its
+        key's name or its position in a URL) by asterisks.
         """
         written = [pair for key, value in raw.items() for pair in cls._texts_of(key, value)]
         found = {}
@@ -194,13 +194,13 @@ class ConfigModel(BaseModel):
             try:
                 found[resolve_references(reference)] = reference
             except ConfigException:
-                continue  # it has no value
+                continue
         return found
 
     @classmethod
-    @functools.cache  # every task that starts asks for them
+    @functools.cache  # called at every task's start
     def secret_keys(cls) -> frozenset[str]:
-        """Dotted names of the fields that are declared as secrets, or as lists or maps of them."""
+        """Return the dotted names of fields that are declared as secrets, or as lists or maps of them."""
         return frozenset(
             field.alias or name
             for name, field in cls.model_fields.items()
@@ -209,7 +209,7 @@ class ConfigModel(BaseModel):
 
     @classmethod
     def hides_text(cls, key: str, text: str) -> bool:
-        """Whether a key's text must not be shown: a secret is in it that is no reference."""
+        """Whether a key's text must not be shown, because it contains a secret that is no reference."""
         return any(
             cls._names_secret(name) and not _ONE_REFERENCE.fullmatch(one)
             for name, one in cls._texts_of(key, text)
@@ -217,31 +217,30 @@ class ConfigModel(BaseModel):
 
     @classmethod
     def _names_secret(cls, key: str) -> bool:
-        """Whether a key is secret: by its name, or declared so, itself or the map that it is an entry of."""
+        """Whether a key is secret by its name, or by the declaration of its field or map."""
         secret = cls.secret_keys()
         return key in secret or sounds_secret(key) or any(key.startswith(f"{one}.") for one in secret)
 
     @classmethod
     def _texts_of(cls, key: str, value: object) -> Iterator[tuple[str, str]]:
-        """The texts of a value, each with the name that it has in a map."""
         kind = cls.multi_valued().get(key)
         if isinstance(value, str) and kind is not None:
             text, value = value, read(value, kind)
             if kind == "map" and value == text:
-                key = f"{key}.{text}"  # it cannot be read: whatever it holds may be a secret's name
+                key = f"{key}.{text}"  # unreadable: any part of it may be a secret's name
         return named_texts(key, value)
 
     @classmethod
     @functools.cache
     def multi_valued(cls) -> Mapping[str, Kind]:
-        """Dotted names of the fields that hold several values."""
+        """Return the dotted names of the fields with several values."""
         kinds: Mapping[str, Kind] = {"list": "list", "map": "map"}
         types = {key: _type_name(cls.model_fields[name].annotation) for key, name in cls.keys().items()}
         return {key: kinds[kind] for key, kind in types.items() if kind in kinds}
 
     @classmethod
     def _parts(cls, values: Iterable[str]) -> dict[str, tuple[str, str]]:
-        """Keys that are one entry of a map, ``map.entry``: each with the map and the entry."""
+        """Return the keys that are one entry of a map, ``map.entry``, each with the map and the entry."""
         own = cls.keys()
         maps = sorted(
             (key for key, kind in cls.multi_valued().items() if kind == "map"), key=len, reverse=True
@@ -259,7 +258,7 @@ class ConfigModel(BaseModel):
 
     @classmethod
     def _gathered(cls, applied: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
-        """Values with each map's entries in it, and what is wrong with that."""
+        """Return the values with entries of maps merged into their maps, and problems with that."""
         problems = []
         gathered: dict[str, dict[str, Any]] = {}
         for key, (of, entry) in cls._parts(applied).items():
@@ -267,7 +266,7 @@ class ConfigModel(BaseModel):
                 whole = applied.get(of, {})
                 entries = read(whole, "map") if isinstance(whole, str) else whole
                 if not isinstance(entries, Mapping):
-                    continue  # a problem of its own
+                    continue  # validation reports it
                 gathered[of] = dict(entries)
             if entry in gathered[of]:
                 problems.append(f"'{key}' is also in '{of}': keep one of them")
@@ -276,14 +275,14 @@ class ConfigModel(BaseModel):
 
     @classmethod
     def _resolve(cls, raw: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
-        """Values with their references replaced, and by key the errors of those that cannot be."""
+        """Return the values with references resolved, and by key the errors of those that cannot be."""
         problems: dict[str, str] = {}
         several = cls.multi_valued()
 
         def replaced(key: str, value: object) -> object:
             kind = several.get(key)
             if isinstance(value, str) and kind is not None:
-                value = from_json(value, kind)  # first: what a reference stands for may be no JSON
+                value = from_json(value, kind)  # before resolving: a referenced text may break the JSON
             if not isinstance(value, str) and (kind is None or kind_of(value) is None):
                 return value
             try:
@@ -296,7 +295,7 @@ class ConfigModel(BaseModel):
 
     @classmethod
     def judge(cls, raw: Mapping[str, Any]) -> list[Option]:
-        """What becomes of each key of a configuration, in its order."""
+        """Return the verdict on each key of a configuration, in its order."""
         return cls._judged(*cls._resolve(raw))
 
     @classmethod
@@ -305,34 +304,33 @@ class ConfigModel(BaseModel):
 
     @classmethod
     def _rules(cls) -> tuple[Rules, ...]:
-        """Verdicts on keys, the connector's own first."""
+        """Return verdicts on keys, the connector's own first."""
         return cls.compatibility, CONNECT_OPTIONS
 
     @classmethod
     def _rules_for(cls, _values: Mapping[str, Any], /) -> tuple[Rules, ...]:
-        """The same for one configuration, whose keys may give others a meaning."""
+        """Return the same for one configuration, whose keys may change the meaning of others."""
         return cls._rules()
 
     @classmethod
     def translated(cls, raw: Mapping[str, str], /) -> Converted:
-        """A configuration of a connector whose keys have other names, by the keys of this one.
+        """Translate a configuration of another connector to the keys of this one.
 
-        A hook for ``sinksdk convert``, which leaves out what verdicts ignore afterwards. The default changes
-        nothing.
+        A hook for ``sinksdk convert``, which then omits ignored keys. The default changes nothing.
 
         Args:
-            raw: dotted names and texts, references as they were written.
+            raw: texts by dotted name, references as written.
         """
         return Converted(dict(raw))
 
     @classmethod
     def converted(cls, raw: Mapping[str, str]) -> Converted:
-        """A configuration without the keys that have no effect here, and what became of the others.
+        """Return a configuration without keys that have no effect, with notes on the others.
 
-        A key that is refused stays: without it the result would start, and do something else.
+        An unsupported key stays: without it the result would start, and behave differently.
 
         Args:
-            raw: dotted names and texts, references as they were written.
+            raw: texts by dotted name, references as written.
         """
         made = cls.translated(raw)
         for option in cls.judge(made.config):
@@ -347,31 +345,34 @@ class ConfigModel(BaseModel):
         return made
 
     def warnings(self) -> list[str]:
-        """What may not be meant, as sentences, though it can start; a subclass adds its own. No I/O."""
+        """Return sentences on settings that are valid but perhaps unintended. No I/O.
+
+        A subclass adds its own to those of ``super()``.
+        """
         return []
 
     @classmethod
     def other_defaults_for(cls, _values: Mapping[str, Any], /) -> Mapping[str, str]:
-        """:attr:`other_defaults` of one configuration, whose keys may give others a default."""
+        """Return :attr:`other_defaults` of one configuration, whose keys may change defaults of others."""
         return cls.other_defaults
 
     @classmethod
     def _supplemented(cls, applied: dict[str, Any]) -> dict[str, Any]:
-        """Values with those that another key stands for."""
+        """Return the values with those that other keys set."""
         return applied
 
     @classmethod
     def _common(cls) -> Sequence[type[BaseModel]]:
-        """Classes whose fields every connector of the kind has, in the order of the reference page."""
+        """Return classes whose fields every connector of the kind has, in the order of the reference page."""
         return ()
 
     @classmethod
     def _problems_besides(cls, resolved: Mapping[str, Any], wrong: Collection[str]) -> list[str]:
-        """Problems between those fields that have none themselves."""
+        """Return problems between those fields that have none themselves."""
         rest = {key: value for key, value in resolved.items() if key not in wrong}
         for name, field in cls.model_fields.items():
             if field.is_required():
-                rest.setdefault(field.alias or name, "1")  # something that any text or number may be
+                rest.setdefault(field.alias or name, "1")  # valid as a text and as a number
         try:
             found = cls._of_text(rest, rest)._problems_found()  # noqa: SLF001 - of this very class
         except (ValidationError, ConfigException):
@@ -385,7 +386,7 @@ class ConfigModel(BaseModel):
         ]
 
     def _former_problems(self) -> Iterator[str]:
-        """Yield what sinksdk's own declarations say of fields that an author has declared again."""
+        """Yield violations of sinksdk's own bounds on fields that an author has declared again."""
         for name, former in _declared_again(type(self)).items():
             try:
                 former.validate_python(getattr(self, name))
@@ -394,11 +395,11 @@ class ConfigModel(BaseModel):
                     yield _sentence(type(self), {**detail, "loc": (name, *detail["loc"])})
 
     def problems(self) -> list[str]:
-        """Problems between fields; a subclass adds its own to those of ``super()``. No I/O."""
+        """Return problems between fields; a subclass adds its own to those of ``super()``. No I/O."""
         return []
 
     def __repr_args__(self) -> Iterator[tuple[str | None, Any]]:
-        """References as they were written, for they may stand for secrets. No passwords."""
+        """Yield the fields without passwords, and with references as written: they may stand for secrets."""
         keys = {field: key for key, field in self.keys().items()}
         for name, value in super().__repr_args__():
             written = (self._written or {}).get(keys.get(name or "", ""))
@@ -406,27 +407,27 @@ class ConfigModel(BaseModel):
             yield name, without_passwords_in_urls(shown) if isinstance(shown, str) else shown
 
     def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
-        """A copy, with some fields replaced by name. Such a copy cannot be pickled."""
+        """Return a copy, with some fields replaced by name. A changed copy cannot be pickled."""
         copy = super().model_copy(update=update, deep=deep)
         copy._is_changed = self._is_changed or bool(update)  # noqa: SLF001 - of this very class
         return copy
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """A pickle holds the text: references travel and are resolved again where it is opened."""
+        """Pickle the text: references travel, and are resolved again on unpickling."""
         if self._written is None or self._is_changed:
             message = (
-                f"this {type(self).__name__} cannot be pickled: it was made or changed in Python, and "
+                f"this {type(self).__name__} cannot be pickled: it was created or changed in Python, and "
                 f"secrets must not travel; send the configuration's text and parse it where it is needed"
             )
             raise TypeError(message)
         return type(self).parse, (dict(self._written),)
 
     def keep_secrets(self) -> None:
-        """From now on, messages, stack traces and log lines of this process quote none of its secrets."""
+        """Hide its secrets in messages, stack traces and log lines of this process from now on."""
         SECRETS.add(self.secrets(self._written or {}))
 
     def overrides(self, prefix: str) -> dict[str, str]:
-        """Properties for Kafka clients: keys with the prefix, without it, references resolved.
+        """Return the keys with a prefix, without it, references resolved: properties for Kafka clients.
 
         Raises:
             ConfigException: a reference cannot be resolved.
@@ -440,12 +441,12 @@ class ConfigModel(BaseModel):
 
     @classmethod
     def keys(cls) -> dict[str, str]:
-        """Dotted name of each key and the field that holds it."""
+        """Return the dotted name of each key with the field that contains it."""
         return {field.alias or name: name for name, field in cls.model_fields.items()}
 
     @classmethod
     def reference(cls) -> Iterator[ConfigKey]:
-        """Every key that has an effect, the connector's own first."""
+        """Yield every key that has an effect, the connector's own first."""
         rules = cls._rules()
         common = dict.fromkeys(name for part in cls._common() for name in part.model_fields)
         places = {name: place for place, name in enumerate(common, 1)}
@@ -458,7 +459,7 @@ class ConfigModel(BaseModel):
 
     @classmethod
     def reference_for(cls, _values: Mapping[str, Any], /) -> Iterator[ConfigKey]:
-        """The same for one configuration, which may give names to further keys."""
+        """Yield the same for one configuration, whose keys may add further keys."""
         return cls.reference()
 
 
@@ -469,7 +470,7 @@ HOOKS: Final = frozenset(
 
 
 def reserved_names(cls: type[ConfigModel]) -> dict[str, type]:
-    """The public names that a model of sinksdk has besides its fields and pydantic's, each with its class."""
+    """Return the public names of a model of sinksdk besides fields and pydantic's, each with its class."""
     fields = getattr(cls, "__pydantic_fields__", {})
     return {
         name: owner
@@ -479,7 +480,7 @@ def reserved_names(cls: type[ConfigModel]) -> dict[str, type]:
 
 
 def _own_names(cls: type[ConfigModel]) -> dict[str, type]:
-    """All names that a model of sinksdk has besides pydantic's, fields and private ones, too."""
+    """Return all names of a model of sinksdk besides pydantic's, including fields and private names."""
     owners = [owner for owner in cls.__mro__ if _is_own(owner)]
     return {
         name: owner
@@ -495,7 +496,7 @@ _MODELS: Final = frozenset(name for name in _PYDANTICS if name.startswith("model
 _CALLED: Final = frozenset(
     {"model_copy", "model_fields", "model_rebuild", "model_validate", "_setattr_handler"}
 )
-"""Names that no method can have either: sinksdk or pydantic itself calls them."""
+"""Names that no method can have either, because sinksdk or pydantic calls them."""
 
 
 def _is_own(cls: type) -> bool:
@@ -511,7 +512,7 @@ def _declares(owner: type, name: str) -> bool:
 
 
 def _refuse_clashes(cls: type[ConfigModel]) -> None:
-    """Refuse an author's model whose fields or methods have names that sinksdk or pydantic calls or reads."""
+    """Refuse an author's model whose fields or methods have names that sinksdk or pydantic uses."""
     if _is_own(cls):
         return
     base = _own_base(cls)
@@ -522,7 +523,7 @@ def _refuse_clashes(cls: type[ConfigModel]) -> None:
         annotations = get_annotations(mine)
         is_field = name in annotations and not _is_class_variable(annotations[name])
         if is_field and name in base.model_fields:
-            continue  # _refuse_other_keys looks at it once it has its key
+            continue  # _refuse_other_keys checks it once its alias is known
         if not is_field and name in _MODELS - _CALLED:
             continue
         if is_field or name not in HOOKS:
@@ -546,9 +547,9 @@ def _is_class_variable(annotation: object) -> bool:
 
 
 def _refuse_other_keys(cls: type[ConfigModel]) -> None:
-    """Refuse an author's fields with keys that are no aliases, and those that change a field of sinksdk's.
+    """Refuse an author's fields with keys that are no aliases, and those that change sinksdk's fields.
 
-    A field may be declared again under its key, to give it another default or a narrower type.
+    A field may be declared again under its key, with another default or a narrower type.
     """
     if _is_own(cls):
         return
@@ -556,7 +557,7 @@ def _refuse_other_keys(cls: type[ConfigModel]) -> None:
     for name, field in cls.model_fields.items():
         mine = next(owner for owner in cls.__mro__ if _declares(owner, name))
         if _is_own(mine):
-            mine = cls  # its alias_generator has renamed an inherited field
+            mine = cls  # its alias_generator renamed an inherited field
         what = f"{mine.__qualname__}.{name}"
         if field.validation_alias not in (None, field.alias):
             raise TypeError(
@@ -583,10 +584,10 @@ def _refuse_other_keys(cls: type[ConfigModel]) -> None:
 
 @functools.cache
 def _declared_again(cls: type[ConfigModel]) -> Mapping[str, TypeAdapter[Any]]:
-    """Sinksdk's declarations, by field, with those bounds that an author's model has left out.
+    """Return, by field, those bounds of sinksdk that an author's declaration has dropped.
 
-    Pydantic lets the new declaration replace them, and the code that reads the field relies on them. A bound
-    that the author states of the same kind takes the place of sinksdk's.
+    Pydantic lets the new declaration replace them, but sinksdk's code relies on them. A bound of the same
+    kind that the author declares replaces sinksdk's.
     """
     kinds: dict[str, Any] = {}
     for name, former in _own_base(cls).model_fields.items():
@@ -623,10 +624,10 @@ def _code_of(annotation: Any) -> str:
 
 
 def sentences(problems: object, where: str) -> list[str]:
-    """What an author's hook has returned, as a list: one sentence may be a text.
+    """Return the result of an author's hook as a list; a single sentence may be a text.
 
     Raises:
-        TypeError: it is something else.
+        TypeError: it is neither.
     """
     if isinstance(problems, str):
         return [problems] if problems else []
@@ -645,7 +646,7 @@ def call_author(where: str, function: Callable[..., T], *arguments: object) -> T
         where: class and hook, for the message.
 
     Raises:
-        ConfigException: as it raised it; or it raised something else, and the message says what and where.
+        ConfigException: as the author raised it, or with class, hook and position of another exception.
         ValidationError: pydantic's.
     """
     try:
@@ -670,7 +671,7 @@ def sentences_of(where: str, hook: Callable[..., object], *arguments: object) ->
 
 
 def written(config: ConfigModel) -> dict[str, str]:
-    """The texts it was parsed from, by dotted name, references unresolved; empty if it was not parsed."""
+    """Return the texts by dotted name, references unresolved; none if it was not parsed from text."""
     texts = config._written or {}  # noqa: SLF001 - of this module
     return {key: as_text(value) for key, value in texts.items() if value is not None}
 
@@ -679,7 +680,7 @@ class ConfigKey(BaseModel):
     """One row of a connector's configuration reference.
 
     Args:
-        group: of keys that belong together, if they have a name.
+        group: title of the key's group, if it has one.
     """
 
     name: str
@@ -691,7 +692,6 @@ class ConfigKey(BaseModel):
 
     @classmethod
     def of_field(cls, name: str, field: FieldInfo) -> ConfigKey:
-        """Of a model's field."""
         return cls(
             name=field.alias or name,
             type=_type_name(field.annotation),
@@ -702,7 +702,7 @@ class ConfigKey(BaseModel):
 
 
 def _taken_apart(error: ValidationError) -> Iterator[tuple[str, Any]]:
-    """Values by key for fields that refuse text."""
+    """Yield the split values of list and map fields that refused text, by key."""
     for detail in error.errors():
         text, kind = detail["input"], _KINDS.get(detail["type"])
         if len(detail["loc"]) != 1 or kind is None or not isinstance(text, str):
@@ -713,7 +713,7 @@ def _taken_apart(error: ValidationError) -> Iterator[tuple[str, Any]]:
 
 
 def _subject(problem: str) -> str:
-    """The key that a sentence begins with, in quotation marks."""
+    """Return the quoted key with which a sentence begins."""
     return problem[1:].partition("'")[0] if problem.startswith("'") else ""
 
 
@@ -722,7 +722,7 @@ def _key_of(detail: Any) -> str:
 
 
 def _message(detail: Any) -> str:
-    """What a validator says; pydantic puts "Value error, " before the author's own sentence."""
+    """Return a validator's message without the "Value error, " that pydantic puts before the author's own."""
     error = detail.get("ctx", {}).get("error")
     if not isinstance(error, Exception):
         return str(detail["msg"])
@@ -733,7 +733,7 @@ def _message(detail: Any) -> str:
 
 def _sentence(cls: type[ConfigModel], detail: Any) -> str:
     path: Sequence[Any] = detail["loc"]
-    if not path:  # of a model_validator, which is about several fields
+    if not path:  # a model_validator's, about several fields
         message = _message(detail)
         return message if str(detail.get("ctx", {}).get("error")) else f"the configuration is {message}"
     name = str(path[0])
@@ -755,7 +755,6 @@ def _sentence(cls: type[ConfigModel], detail: Any) -> str:
 
 
 def _type_name(annotation: Any) -> str:
-    """A type as an operator would call it."""
     if get_origin(annotation) is Literal:
         return " | ".join(str(choice) for choice in get_args(annotation) if choice != "")
     if get_origin(annotation) is Annotated:
@@ -773,7 +772,6 @@ def _type_name(annotation: Any) -> str:
 
 
 def _holds_secrets(annotation: Any) -> bool:
-    """Whether a type is a secret's, or one of several secrets'."""
     return annotation is SecretStr or any(map(_holds_secrets, get_args(annotation)))
 
 

@@ -1,4 +1,4 @@
-"""Reading Java's ``.properties`` files as ``java.util.Properties`` reads them, in UTF-8."""
+"""Reads Java's ``.properties`` files as ``java.util.Properties`` does, in UTF-8."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ _CONTROLS: Final = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 
 @dataclass(frozen=True, slots=True)
 class Property:
-    """One key and its value, without escapes.
+    """One key and its value, unescaped.
 
     Args:
-        line: number of the line it begins in, from 1.
-        separator: ``=`` or ``:``; empty where only a blank separates them, or nothing.
+        line: number of its first line, from 1.
+        separator: ``=`` or ``:``; empty if only a blank separates them, or nothing.
     """
 
     line: int
@@ -35,9 +35,9 @@ class Property:
 
 
 def read_properties(text: str, where: str) -> Iterator[Property]:
-    r"""The properties of a file, in order.
+    r"""Yield the properties of a file, in order.
 
-    Blanks at a value's end are left out, unlike in Java: they cannot be seen. ``\ `` keeps one.
+    Unlike Java it drops blanks at a value's end, which are invisible in the file; ``\ `` keeps one.
 
     Args:
         where: the file, for messages.
@@ -55,22 +55,21 @@ def read_properties(text: str, where: str) -> Iterator[Property]:
 
 
 def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
-    """Lines joined with their continuations, and their numbers; no comments or empty ones."""
+    """Yield lines joined with their continuations, and their numbers; without comments and empty lines."""
     lines = enumerate(_NEWLINE.split(text), 1)
     for number, line in lines:
         whole = line.lstrip(_BLANKS)
         if whole.startswith(("#", "!")):
             continue
         while _is_continued(whole):
-            # A backslash at the file's end continues nothing, and is dropped as well.
+            # A backslash at the file's end is dropped as well, as in Java.
             whole = whole[:-1] + next(lines, (0, ""))[1].lstrip(_BLANKS)
         if whole:
             yield number, whole
 
 
 def _is_continued(line: str) -> bool:
-    r"""Whether it ends in a backslash that is not the second one of ``\\``."""
-    return (len(line) - len(line.rstrip("\\"))) % 2 == 1
+    return (len(line) - len(line.rstrip("\\"))) % 2 == 1  # an even number is escaped backslashes
 
 
 def _stripped(value: str) -> str:
@@ -79,16 +78,16 @@ def _stripped(value: str) -> str:
 
 
 def _unescaped(text: str) -> str:
-    found = _ESCAPE.sub(_meant, text)
+    found = _ESCAPE.sub(_unescaped_character, text)
     # Java writes a character beyond 16 bits as two escapes.
     return found.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 
-def _meant(escape: re.Match[str]) -> str:
-    what = escape[1]
-    if len(what) > 1:
-        return chr(int(what[1:], 16))
-    if what == "u":
-        message = r"'\u' is followed by four hexadecimal digits; a backslash itself is written '\\'"
+def _unescaped_character(escape: re.Match[str]) -> str:
+    code = escape[1]
+    if len(code) > 1:
+        return chr(int(code[1:], 16))
+    if code == "u":
+        message = r"'\u' must be followed by four hexadecimal digits; a backslash itself is written '\\'"
         raise ValueError(message)
-    return _CONTROLS.get(what, what)
+    return _CONTROLS.get(code, code)

@@ -1,6 +1,6 @@
 """References in configurations: ``${env:NAME}`` and ``${file:/path:key}``, as Connect's providers (KIP-297).
 
-The store and executors get the reference; it is resolved where the configuration is used.
+The store and the executors receive the reference; it is resolved where the configuration is used.
 """
 
 from __future__ import annotations
@@ -18,12 +18,11 @@ from sinksdk.settings.client_overrides import local_files
 from sinksdk.settings.properties import read_properties
 
 CONFIG_PROVIDERS: Final = frozenset({"env", "file"})
-"""What references can name."""
 _REFERENCE: Final = re.compile(r"\$\{(?P<provider>env|file):(?P<what>[^}]*)\}")
 
 
 def resolve_references(text: str) -> str:
-    """Replace ``${env:NAME}`` and ``${file:/path:key}`` (a property of that file, as Java reads it).
+    """Replace ``${env:NAME}``, and ``${file:/path:key}`` by a property of that file.
 
     Raises:
         ConfigException: the variable is not set, the file cannot be read, or the key is not in it.
@@ -32,25 +31,25 @@ def resolve_references(text: str) -> str:
 
 
 def references(text: str) -> list[str]:
-    """The references in a text, as they are written."""
+    """Return the references in a text, as written."""
     return [match.group(0) for match in _REFERENCE.finditer(text)]
 
 
 @dataclass(frozen=True, slots=True)
 class ConfigProviders:
-    """The references that a configuration may hold if it comes from another machine.
+    """The references allowed in a configuration that comes from another machine.
 
-    Its author decides where values are sent, and so could read whatever references reach. As in Connect,
-    nothing is allowed by default (``config.providers``, ``allowed.paths`` of KIP-993, ``allowlist.pattern``
-    of KIP-887).
+    Its author decides where values are sent, and so could read everything that references reach. As in
+    Connect, nothing is allowed by default (``config.providers``, ``allowed.paths`` of KIP-993,
+    ``allowlist.pattern`` of KIP-887).
 
     Args:
         variables: names of environment variables, as shell patterns.
-        folders: with everything below them, also for the files that clients open (``ssl.ca.location``) and
-            the folder of dead letters; symbolic links are followed first.
+        folders: allowed with everything below them, also for files that clients open (``ssl.ca.location``)
+            and the folder of dead letters; symbolic links are followed first.
         sql: whether ``records.sql`` may use all of Spark's SQL: tables and files besides ``records``, Java
             methods, commands.
-        hint: what to do about a reference that is not allowed, for messages.
+        hint: how to allow a reference, for messages.
     """
 
     variables: Collection[str] = ()
@@ -59,7 +58,7 @@ class ConfigProviders:
     sql: bool = False
 
     def problems(self, config: Mapping[str, str]) -> list[str]:
-        """A sentence for each reference, file or folder that is not allowed; nothing is read for it."""
+        """Return a sentence for each reference, file or folder that is not allowed, without reading any."""
         hint = f": {self.hint}" if self.hint else ""
         problems = [
             f"'{key}': {match.group(0)} is not allowed here{hint}"
@@ -81,30 +80,27 @@ class ConfigProviders:
         return self._allows_file(what.rpartition(":")[0])
 
     def _allows_path(self, path: str) -> bool:
-        """Whether clients may open a path, of which a part may be references.
-
-        References that are not allowed, or that have no value, are problems of their own.
-        """
+        """Whether clients may open a path that may contain references."""
         if not all(map(self._allows, _REFERENCE.finditer(path))):
-            return True
+            return True  # reported as a reference
         try:
             return self._allows_file(resolve_references(path))
         except ConfigException:
-            return True
+            return True  # reported when the configuration is parsed
 
     def _allows_file(self, path: str) -> bool:
         try:
-            # The system follows a link before the '..' behind it, os.path.abspath takes '..' off first.
+            # The system follows a link before the '..' after it; os.path.abspath removes '..' first.
             real = {Path(path).resolve(), Path(os.path.abspath(path)).resolve()}  # noqa: PTH100 - as the comment says
         except (OSError, RuntimeError, ValueError):
-            return False  # a circle of links, or no path at all
+            return False  # a circle of links, or no path
         return bool(path) and all(
             any(each.is_relative_to(folder.resolve()) for folder in self.folders) for each in real
         )
 
 
 ALL_PROVIDERS: Final = ConfigProviders(("*",), (Path("/"),), sql=True)
-"""For configurations of the user who started the process, who can read all of that anyway."""
+"""For configurations of the user who started the process, who can read all files and variables anyway."""
 
 
 def _look_up(match: re.Match[str]) -> str:
@@ -121,7 +117,7 @@ def _look_up(match: re.Match[str]) -> str:
     properties = read_properties(_text_of(reference, path), reference)
     found = [each.value for each in properties if each.key == key]
     if not found:
-        message = f"{reference}: no line '{key}=…' in that file"
+        message = f"{reference}: the file has no line '{key}=…'"
         raise ConfigException(message)
     return found[-1]  # as in Java, the last one counts
 
@@ -134,7 +130,7 @@ def _text_of(reference: str, path: str) -> str:
     except UnicodeDecodeError:
         problem = "the file is no UTF-8 text"
     except ValueError:
-        problem = "there is no such path"
-    # Not from within the handlers: a decoding error carries the file's bytes.
+        problem = "the path does not exist"
+    # Raised outside the handlers, because a decoding error contains the file's bytes.
     message = f"{reference}: {problem}"
     raise ConfigException(message)

@@ -1,10 +1,10 @@
-"""Values of a configuration as text, the only form in which it travels and is stored.
+"""Values of a configuration as text, the form in which it travels and is stored.
 
-A list is ``a, b`` and a map ``a:1, b:2``, as Connect writes them. Both may also be JSON, for items that hold
-a comma or a colon, or several values themselves.
+A list is ``a, b`` and a map ``a:1, b:2``, as Connect writes them. Both may also be JSON, for items that
+contain a comma or a colon, or are lists or maps themselves.
 
-A list or map of a program or of a JSON file becomes JSON, too, if it holds a reference: what that stands for
-may have a comma in it, and is looked up only where the configuration is used.
+A list or map from a program or a JSON file also becomes JSON if it contains a reference: the referenced text
+may contain a comma, and is looked up only where the configuration is used.
 """
 
 from __future__ import annotations
@@ -17,18 +17,17 @@ from typing import Any, Literal
 from sinksdk.settings.references import references
 
 Kind = Literal["list", "map"]
-"""What a field that holds several values is."""
 
 
 def kind_of(value: object) -> Kind | None:
-    """What a value of a program or of JSON is; None for a scalar."""
+    """Return the kind of a value from a program or JSON; None for a scalar."""
     if isinstance(value, Mapping):
         return "map"
     return "list" if isinstance(value, list | tuple | AbstractSet) else None
 
 
 def as_text(value: Any) -> str:
-    """A value as text: in Connect's form if that can be read back, whatever references stand for; or JSON."""
+    """Return a value as text: in Connect's form if that can be read back, else as JSON."""
     kind = kind_of(value)
     if kind is None:
         return str(value).lower() if isinstance(value, bool) else str(value)
@@ -44,11 +43,11 @@ def as_text(value: Any) -> str:
 
 
 def _plain(value: Any) -> str:
-    return as_text(value) if kind_of(value) is None else "{}"  # is read back as something else
+    return as_text(value) if kind_of(value) is None else "{}"  # differs when read back, so JSON is written
 
 
 def read(text: str, kind: Kind) -> object:
-    """The items of a text, themselves texts; what is neither JSON nor of Connect's form stays a text."""
+    """Return the items of a text, as texts; a text that is neither JSON nor in Connect's form unchanged."""
     parsed = from_json(text, kind)
     if parsed is not text:
         return parsed
@@ -63,7 +62,7 @@ def read(text: str, kind: Kind) -> object:
 
 
 def from_json(text: str, kind: Kind) -> object:
-    """The items of a text that is JSON of this kind, themselves texts; otherwise the text itself."""
+    """Return the items of a text that is JSON of this kind, as texts; any other text unchanged."""
     if not text.lstrip().startswith("[" if kind == "list" else "{"):
         return text
     try:
@@ -77,7 +76,7 @@ def _texts_in(value: object) -> object:
 
 
 def each_text(value: object, replaced: Callable[[str], object]) -> object:
-    """A value with its scalars as texts, each replaced; ``None`` and what a program has made stay."""
+    """Return a value with its scalars as texts, each replaced; ``None`` and other objects stay."""
     if isinstance(value, Mapping):
         return {str(key): each_text(item, replaced) for key, item in value.items()}
     if isinstance(value, list | tuple | AbstractSet):
@@ -86,7 +85,7 @@ def each_text(value: object, replaced: Callable[[str], object]) -> object:
 
 
 def named_texts(name: str, value: object) -> Iterator[tuple[str, str]]:
-    """The texts in a value, each with its name: that of the key, and of the keys in maps."""
+    """Yield the texts in a value, each with its name: its key, extended by the keys of maps."""
     if isinstance(value, Mapping):
         for key, item in value.items():
             yield from named_texts(f"{name}.{key}", item)

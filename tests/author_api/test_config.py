@@ -242,7 +242,7 @@ def test_what_a_reference_gives_is_not_looked_into(monkeypatch: pytest.MonkeyPat
         ),
         ("${file:{folder}/none:key}", "No such file or directory"),
         ("${file:{folder}:key}", "Is a directory"),
-        ("${file:{folder}/secrets:other}", "no line 'other=…' in that file"),
+        ("${file:{folder}/secrets:other}", "the file has no line 'other=…'"),
         ("${file:{folder}/bytes:key}", "is no UTF-8 text"),
         ("${file:/no/key}", "must name a file and a key"),
     ],

@@ -103,7 +103,7 @@ def test_avro_without_its_packages_exits_2(here: Here, monkeypatch: pytest.Monke
             "'key.converter.converter.encoding': there is no text encoding 'rot13'",
         ),
         ({"errors_deadletterqueue_topic_name": "flights"}, "the connector reads 'flights' itself"),
-        ({"errors_deadletterqueue_topic_name": "a b"}, "'a b' cannot be the name of a topic"),
+        ({"errors_deadletterqueue_topic_name": "a b"}, "'a b' is not a valid topic name"),
         (
             {**DEAD_LETTERS, "errors_deadletterqueue_topic_replication_factor": 0},
             "'errors.deadletterqueue.topic.replication.factor' must be 1 or more, or -1",

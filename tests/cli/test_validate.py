@@ -82,7 +82,7 @@ def test_every_key_is_shown_with_its_verdict(here: Here) -> None:
         "  lines.per.file",
         "",
         "same: means what it means in Kafka Connect",
-        "  connector.class  Java class names are understood where a connector here stands in for one",
+        "  connector.class  Java class names are accepted where a connector here replaces one",
         "  topics",
         "  name",
         "",
@@ -148,7 +148,7 @@ def test_differing_defaults_are_shown_for_another_connectors_file(
     ("name", "problem"),
     [
         (None, "'connector.class' is required and not set; installed are s3-archiver"),
-        ("nowhere:Sink", "no module 'nowhere' can be imported"),
+        ("nowhere:Sink", "cannot import module 'nowhere'"),
         ("linesink:Other", "module 'linesink' has no 'Other'"),
         ("linesink:no_class", "not a subclass of SinkConnector"),
         ("linesink:NoTask", "linesink:NoTask names no task_class"),
@@ -250,7 +250,7 @@ def test_a_reference_to_an_unknown_provider_is_a_problem(here: Here) -> None:
 
     assert result.exit_code == 0
     assert "1 warning\n" in result.stdout
-    assert "'out.folder' is taken as it is written: ${secrets:…} names no provider" in result.stdout
+    assert "'out.folder' is taken as written: ${secrets:…} names an unknown config provider" in result.stdout
     assert "connect/out" not in result.stdout
 
 

@@ -412,7 +412,7 @@ def test_transforms_follow_what_spark_has_typed() -> None:
                 "key.converter.schema": "a INT",
                 "key.converter.schemas.enable": "true",
             },
-            "'key.converter.schema': with 'key.converter.schemas.enable' true each record brings its own",
+            "'key.converter.schema': with 'key.converter.schemas.enable' true each record has its own",
         ),
         (
             {"value.converter": "json", "value.converter.schema": '{"type": "recrd"}'},

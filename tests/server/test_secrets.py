@@ -154,7 +154,7 @@ def test_what_is_sent_back_as_it_was_shown_is_kept(
 
     copied = client.post("/connectors", json={"name": "copy", "config": {**shown, "name": "copy"}})
     assert copied.status_code == 400
-    assert "'pin' is hidden, and there is no value of it to keep" in copied.json()["message"]
+    assert "'pin' is hidden and has no current value to keep" in copied.json()["message"]
     elsewhere = {**shown, "url": shown["url"].replace("127.0.0.1", "elsewhere")}
     assert client.put("/connectors/leaky/config", json=elsewhere).status_code == 400
 

@@ -67,7 +67,7 @@ def test_comments_may_be_repeated(read: Read) -> None:
     """Connect's users write them as ``_comment``, one for each key; other keys must not be there twice."""
     file = read('{"name": "a", "_comment": "one", "_comment": "two", "tasks.max": 1, "tasks.max": 2}')
 
-    assert file.problems == ["'tasks.max' is there twice"]
+    assert file.problems == ["'tasks.max' is set more than once"]
 
 
 def test_properties_are_read_as_connects_standalone_mode_reads_them(read: Read) -> None:
@@ -96,8 +96,8 @@ def test_numbers_and_booleans_keep_the_way_they_were_written(read: Read) -> None
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ('{"name": "a", "config": {"name": "b"}}', "the name is 'a' beside 'config' and 'b' in it"),
-        ('{"name": "a", "config": {"x": 1, "x": 2}}', "'x' is there twice"),
+        ('{"name": "a", "config": {"name": "b"}}', "the name is 'a' next to 'config' and 'b' in it"),
+        ('{"name": "a", "config": {"x": 1, "x": 2}}', "'x' is set more than once"),
         ('{"name": "a", "config": ["x"]}', "'config' must be an object of keys and values"),
     ],
 )
@@ -118,7 +118,7 @@ def test_keys_beside_config_are_named(read: Read) -> None:
     """``initial_state`` and the like are Connect's; here they do nothing, and that is said."""
     file = read('{"name": "a", "config": {}, "initial_state": "PAUSED"}')
 
-    assert file.warnings == ["'initial_state' beside 'config' has no effect"]
+    assert file.warnings == ["'initial_state' next to 'config' has no effect"]
 
 
 @pytest.mark.parametrize(

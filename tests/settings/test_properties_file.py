@@ -71,5 +71,5 @@ def test_lines_are_numbered_as_an_editor_numbers_them() -> None:
 
 def test_an_escape_that_is_none_is_said_with_its_line() -> None:
     r"""As Java's "Malformed \uxxxx encoding", which does not say where."""
-    with pytest.raises(ConfigException, match=r"^x\.properties: line 2: '\\u' is followed by four"):
+    with pytest.raises(ConfigException, match=r"^x\.properties: line 2: '\\u' must be followed by four"):
         pairs("a=1\nb=C:\\users")

@@ -251,18 +251,18 @@ def test_dead_letter_directory_that_cannot_be_written_is_refused_at_start(tmp_pa
 @pytest.mark.parametrize(
     ("more", "problem"),
     [
-        ({"errors.deadletterqueue.topic.directory": "bad"}, "give the absolute path of a folder"),
-        ({"errors.deadletterqueue.topic.directory": "s3://bucket/bad"}, "give the absolute path of a folder"),
+        ({"errors.deadletterqueue.topic.directory": "bad"}, "set it to the absolute path"),
+        ({"errors.deadletterqueue.topic.directory": "s3://bucket/bad"}, "set it to the absolute path"),
         (
             {
                 "errors.deadletterqueue.topic.directory": "/bad",
                 "producer.override.bootstrap.servers": "b:9092",
             },
-            "both say where dead letters go",
+            "both name a destination of dead letters",
         ),
         (
             {"errors.deadletterqueue.topic.directory": "/bad", "errors.deadletterqueue.topic.name": ""},
-            "and no topic: name one with 'errors.deadletterqueue.topic.name'",
+            "is set without a topic: name one with 'errors.deadletterqueue.topic.name'",
         ),
     ],
 )

@@ -133,7 +133,7 @@ def test_namespaced_key_has_the_verdict_of_the_key() -> None:
     for key in ("basic.auth.credentials.source", "schema.registry.basic.auth.credentials.source"):
         raw = {"value.converter": "avro", f"value.converter.{key}": "SASL_INHERIT"}
         [option] = [one for one in ConnectorConfig.judge(raw) if one.key.endswith("source")]
-        assert "take USER_INFO, and set 'value.converter.basic.auth.user.info'" in option.sentence
+        assert "use USER_INFO, and set 'value.converter.basic.auth.user.info'" in option.sentence
 
 
 @pytest.mark.parametrize(
@@ -254,18 +254,18 @@ def test_missing_certificate_is_named_with_its_key() -> None:
             "'value.converter.schema.registry.ssl.certificate.location'",
         ),
         ({"schema__registry__ssl__ca__location": "ca.pem"}, "must be an absolute path"),
-        ({"ssl__engine__factory__class": "com.example.Engine"}, "who is trusted may depend on it"),
-        ({"bearer__auth__credentials__source": "SASL_OAUTHBEARER_INHERIT"}, "take STATIC_TOKEN, OAUTHBEARER"),
+        ({"ssl__engine__factory__class": "com.example.Engine"}, "trust may depend on it"),
+        ({"bearer__auth__credentials__source": "SASL_OAUTHBEARER_INHERIT"}, "use STATIC_TOKEN, OAUTHBEARER"),
         (
             {"bearer__auth__credentials__source": "OAUTHBEARER"},
             "'value.converter.bearer.auth.client.id' is required",
         ),
         ({"bearer__auth__custom__provider__class": "com.example.P"}, "is unsupported"),
-        ({"basic__auth__credentials__source": "SASL_INHERIT"}, "take USER_INFO"),
+        ({"basic__auth__credentials__source": "SASL_INHERIT"}, "use USER_INFO"),
         ({"request__header__Authorization": "Bearer x"}, "headers are not sent"),
         ({"schema__registry__nothing": "x"}, "the registry's client has no such key"),
-        ({"use__latest__version": "true"}, "with the schema it was written with"),
-        ({"use__latest__with__metadata": "a=b"}, "with the schema it was written with"),
+        ({"use__latest__version": "true"}, "with the schema with which they were written"),
+        ({"use__latest__with__metadata": "a=b"}, "with the schema with which they were written"),
         ({"rule__executors": "encrypt"}, "rules of schemas are not executed"),
         ({"flatten__unions": "true"}, "or set it to false"),
         ({"scrub__invalid__names": "true"}, "or set it to false"),
