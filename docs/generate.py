@@ -77,7 +77,7 @@ from sinksdk.testing.source_kit.trial import STEPS as SOURCE_STEPS
 from sinksdk.testing.source_kit.trial import SourceTrial
 from sinksdk.testing.trial import STEPS
 from sinksdk.transforms.headers import TombstoneHandler
-from sinksdk.transforms.plugins import OF_KEY_OR_VALUE, OF_RECORDS, PREDICATES
+from sinksdk.transforms.plugins import KEY_OR_VALUE_TRANSFORMS, PREDICATES, RECORD_TRANSFORMS
 
 DOCS: Final = Path(__file__).parent
 KIT_TESTS: Final = "examples/test_sinks.py"
@@ -204,7 +204,7 @@ def transforms(classes: Iterable[Any]) -> str:
 
 def _transform_row(cls: Any) -> tuple[str, str, str]:
     name = cls.__name__
-    of_both = cls in OF_KEY_OR_VALUE
+    of_both = cls in KEY_OR_VALUE_TRANSFORMS
     types = ", ".join(f"`{name}${part}`" for part in ("Key", "Value")) if of_both else f"`{name}`"
     fields = [ConfigKey.of_field(*field) for field in cls.keys_class.model_fields.items()]
     keys = [_transform_key(key) for key in fields if key.name != "replace.null.with.default"]
@@ -526,7 +526,7 @@ PARTS: Final[Mapping[str, Callable[[], str]]] = {
     "folder-connector": lambda: source(folder_sink.FolderSink),
     "folder-task": lambda: source(folder_sink.FolderTask),
     "guarantees": lambda: members(Guarantee),
-    "kafka-transforms": lambda: transforms([*OF_KEY_OR_VALUE, *OF_RECORDS, TombstoneHandler]),
+    "kafka-transforms": lambda: transforms([*KEY_OR_VALUE_TRANSFORMS, *RECORD_TRANSFORMS, TombstoneHandler]),
     "kafka-predicates": lambda: transforms(PREDICATES),
     "manual-clock": lambda: methods(ManualClock),
     "meanings": meanings,

@@ -10,7 +10,7 @@ from contextlib import suppress
 from decimal import Decimal
 from typing import Any
 
-from sinksdk.transforms import moments
+from sinksdk.transforms import temporal
 
 
 def json_of(value: Any) -> str:
@@ -47,7 +47,7 @@ def _as_json(value: object) -> object:
     if isinstance(value, bytes):
         return base64.b64encode(value).decode()
     if isinstance(value, dt.date | dt.time):
-        return moments.to_millis(value)
+        return temporal.to_millis(value)
     if isinstance(value, Decimal) and value.is_finite():
         number = int(value) if value == value.to_integral_value() else float(value)
         return number if Decimal(repr(number)) == value else str(value)

@@ -1,12 +1,12 @@
-"""Connect's single message transforms, over batches.
+"""Connect's single message transforms, applied to batches.
 
-A transform is a function from records to records that were read and converted: it changes keys, values and
-headers, or drops records. Each record is judged by itself, so that a batch may be divided anywhere::
+A transform is a function from converted records to records: it changes keys, values and headers, or drops
+records. Each record is judged by itself, so that a batch may be divided anywhere::
 
-    parts       the seam: keys and values as Python objects or as Arrow structures, whichever they are
-    base        what transforms and predicates are, and what those of one field have in common
-    fields  nested  cast  timestamps  headers       Kafka's own
-    predicates  Kafka's own
-    plugins     by their names: Kafka's, ours, an author's
-    chain       several of them, one after the other
+    parts       keys and values, as Python objects or as Arrow columns
+    base        base classes of transforms and predicates
+    fields  nested  cast  timestamps  headers       Kafka's transforms
+    predicates  Kafka's predicates
+    plugins     finds Kafka's and authors' classes by name
+    chain       several transforms, applied one after the other
 """

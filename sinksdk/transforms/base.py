@@ -1,4 +1,4 @@
-"""What transforms and predicates are."""
+"""Base classes of transforms and predicates."""
 
 from __future__ import annotations
 
@@ -16,69 +16,69 @@ from sinksdk.transforms.parts import Part, content_of, fields_of, structure, wit
 
 
 class Transformation(Protocol):
-    """One step of a chain. An author's is made without arguments.
+    """One step of a chain. An author's class is instantiated without arguments.
 
     If it has a method ``configure(config: Mapping[str, str])``, that is called once with the keys of
-    ``transforms.<name>.`` (less ``type``, ``predicate`` and ``negate``), and raises ConfigException for those
-    it cannot work with; without one it has no keys. It is also called where a configuration is
-    checked, and must do no I/O.
+    ``transforms.<name>.`` (without ``type``, ``predicate`` and ``negate``), and raises ConfigException for
+    invalid ones; a class without it has no keys. It is also called when a configuration is checked, and must
+    do no I/O.
     """
 
     def apply(self, records: SinkRecords) -> SinkRecords:
-        """The records changed, or fewer of them. Each is judged by itself.
+        """Return the records changed, or fewer of them. Each is judged by itself.
 
-        If it raises, it is called again with parts of the batch, down to the records that fail: those
-        are treated as ``errors.tolerance`` says. RetriableException requests another attempt at all of
-        them, ConfigException ends the partition.
+        If it raises, it is called again with parts of the batch, down to the records that fail, which
+        ``errors.tolerance`` handles. RetriableException requests another attempt at all of them;
+        ConfigException ends the partition.
         """
         ...
 
 
 class Predicate(Protocol):
-    """Chooses the records that a transform is applied to. It is made and configured as a transform is."""
+    """Chooses the records to which a transform is applied. Created and configured like a transform."""
 
     def test(self, records: SinkRecords) -> Sequence[bool]:
-        """For each record whether it is chosen. What it raises is treated as what a transform raises."""
+        """Return for each record whether it is chosen. Exceptions are handled like those of a transform."""
         ...
 
 
 def check_methods(cls: type, *names: str) -> None:
-    """Refuse an author's class whose methods are coroutines or generators. Raises HookError."""
+    """Raise HookError for an author's class whose methods are coroutines or generators."""
     for name in names:
         check_function(cls.__qualname__, name, getattr(cls, name, None))
 
 
 class Keys(BaseModel):
-    """The keys of a transform or predicate of Kafka's own. Unknown ones are refused."""
+    """Keys of one of Kafka's transforms or predicates. Unknown keys are refused."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
 
 class FieldKeys(Keys):
-    """Those of transforms that look at fields."""
+    """Keys of transforms of fields."""
 
     replace_null_with_default: bool = Field(
         default=True,
         alias="replace.null.with.default",
-        description="No effect: nulls that the converter has left stay, see its `replace.null.with.default`.",
+        description="No effect: nulls that the converter leaves stay; see its `replace.null.with.default`.",
     )
 
 
 class BuiltIn(ABC):
-    """A transform of Kafka's own.
+    """One of Kafka's transforms.
 
     Args:
-        keys: what it is configured with.
-        part: whether it is the one for keys or for values, if it is one of two.
+        keys: its configuration.
+        part: whether it transforms keys or values, if it exists for both.
     """
 
     keys_class: ClassVar[type[Keys]] = Keys
     purpose: ClassVar[str] = ""
-    """What an error message calls it, in Connect's words."""
+    """Its name in error messages, as in Connect."""
 
     @property
     def needs_fields(self) -> bool:
-        """Whether it fails at keys or values without fields."""
+        """Whether it fails for keys or values without fields."""
         return bool(self.purpose)
 
     def __init__(self, keys: Any, part: Part = "value") -> None:
@@ -87,10 +87,10 @@ class BuiltIn(ABC):
 
     @abstractmethod
     def apply(self, records: SinkRecords) -> SinkRecords:
-        """The records, changed."""
+        """Return the records, changed."""
 
     def expect_dict(self, value: object) -> dict[str, Any]:
-        """The value, if it has fields. Raises DataException, in which it is not quoted."""
+        """Return the value if it has fields. Raises DataException, which does not quote it."""
         if isinstance(value, dict):
             return value
         raise DataException(
@@ -99,7 +99,7 @@ class BuiltIn(ABC):
         )
 
     def expect_struct(self, column: pa.Array, *, may_be_null: bool = False) -> pa.Array:
-        """The column, if it is one of structures, none of which is null. Raises DataException."""
+        """Return the column if it contains structures without nulls. Raises DataException."""
         if pa.types.is_struct(column.type) and (may_be_null or not column.null_count):
             return column
         found = "null" if pa.types.is_struct(column.type) else f"of type {column.type}"
@@ -107,10 +107,9 @@ class BuiltIn(ABC):
 
 
 class OfOnePart(BuiltIn):
-    """A transform that makes a key of a key, or a value of a value."""
+    """A transform from key to key, or from value to value."""
 
     def apply(self, records: SinkRecords) -> SinkRecords:
-        """The records with other keys or values."""
         content = content_of(records, self.part)
         if isinstance(content, pa.Array):
             return with_content(records, self.part, self.typed(content))
@@ -118,15 +117,15 @@ class OfOnePart(BuiltIn):
 
     @abstractmethod
     def plain(self, value: Any) -> Any:
-        """Of a Python object. Connect's rules for values without a schema."""
+        """Transform a Python object by Connect's rules for values without a schema."""
 
     @abstractmethod
     def typed(self, column: pa.Array) -> pa.Array:
-        """Of an Arrow column. Connect's rules for values with a schema, column by column."""
+        """Transform an Arrow column by Connect's rules for values with a schema."""
 
 
 def field_of(column: pa.Array, name: str) -> pa.Array:
-    """One field of structures. Raises DataException where they do not have it."""
+    """Return one field of structures. Raises DataException if they do not have it."""
     for found, content in fields_of(column):
         if found == name:
             return content
@@ -134,15 +133,15 @@ def field_of(column: pa.Array, name: str) -> pa.Array:
 
 
 def rebuilt(columns: Sequence[tuple[str, pa.Array]], like: pa.Array) -> pa.Array:
-    """Structures of these fields, null where those of ``like`` are.
+    """Return structures with these fields, null where those of ``like`` are.
 
     Raises:
-        DataException: two of them have one name.
+        DataException: two fields have the same name.
     """
     names = [name for name, _ in columns]
     if len(set(names)) < len(names):
         if like.null_count == len(like):
-            return like  # nothing has two fields of one name
+            return like  # no structure, so no duplicate field
         twice = sorted({name for name in names if names.count(name) > 1})
         raise DataException(f"there would be two fields of the name {', '.join(twice)}")
     return structure([column for _, column in columns], names, like)

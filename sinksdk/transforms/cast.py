@@ -1,4 +1,4 @@
-"""Cast: fields, or whole values, to another type."""
+"""Cast: converts fields, or whole values, to another type."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pydantic import Field, field_validator
 
 from sinksdk.errors import DataException
 from sinksdk.settings.model import NameList
-from sinksdk.transforms import moments
+from sinksdk.transforms import temporal
 from sinksdk.transforms.base import FieldKeys, Keys, OfOnePart, rebuilt
 from sinksdk.transforms.numbers import Number, parsed_float, parsed_whole, to_single, to_text, to_whole
 from sinksdk.transforms.parts import fields_of
@@ -32,12 +32,10 @@ _TYPES: Final[Mapping[str, pa.DataType]] = {
     "string": pa.string(),
 }
 _WHOLE: Final = ""
-"""Stands for the whole value where a field's name would be."""
+"""Stands for the whole value instead of a field's name."""
 
 
 class CastKeys(FieldKeys):
-    """Which fields become what."""
-
     spec: NameList = Field(
         description="`field:type,field:type`, or one type for the whole value. Types are int8, int16, int32, "
         "int64, float32, float64, boolean and string."
@@ -60,7 +58,7 @@ class CastKeys(FieldKeys):
 
 
 def casts_of(spec: tuple[str, ...]) -> dict[str, str]:
-    """The type of each field, in small letters. Raises ValueError."""
+    """Return the lower-case type of each field. Raises ValueError."""
     types = {}
     for item in spec:
         name, separator, kind = (part.strip() for part in item.partition(":"))
@@ -71,30 +69,27 @@ def casts_of(spec: tuple[str, ...]) -> dict[str, str]:
 
 
 class Cast(OfOnePart):
-    """Casts fields, or the whole value, to another type; a null stays null."""
+    """Casts fields, or the whole value, to another type; null stays null."""
 
     keys_class: ClassVar[type[Keys]] = CastKeys
     purpose: ClassVar[str] = "cast types"
 
     @property
     def needs_fields(self) -> bool:
-        """Unless it is for the whole value."""
         return _WHOLE not in casts_of(self.keys.spec)
 
     def plain(self, value: Any) -> Any:
-        """Of an object. A field that is missing is added as null, as in Connect."""
         casts = casts_of(self.keys.spec)
         if value is None:
             return None
         if _WHOLE in casts:
             return _cast(value, casts[_WHOLE])
-        fields = self.expect_dict(value)
+        fields = self.expect_dict(value)  # a missing field is added as null, as in Connect
         return {**fields, **{name: _cast(fields.get(name), kind) for name, kind in casts.items()}}
 
     def typed(self, column: pa.Array) -> pa.Array:
-        """Of a column of any type, or of structures."""
         if column.null_count == len(column):
-            return column  # a null stays null, whatever its type
+            return column
         casts = casts_of(self.keys.spec)
         if _WHOLE in casts:
             return _cast_column(column, casts[_WHOLE])
@@ -108,7 +103,7 @@ def _cast_column(column: pa.Array, target: str) -> pa.Array:
         return column
     if pa.types.is_nested(column.type) and column.null_count < len(column):
         raise DataException(f"type {column.type} cannot be cast")
-    values = moments.from_column(column) if moments.is_moment(column.type) else column.to_pylist()
+    values = temporal.from_column(column) if temporal.is_temporal(column.type) else column.to_pylist()
     if target == "string" and pa.types.is_float32(column.type):
         values = [None if value is None else np.float32(value) for value in column.to_pylist()]
     return pa.array([_cast(value, target) for value in values], _TYPES[target])
@@ -123,8 +118,8 @@ def _cast(value: Any, target: str) -> Any:
         return _to_text(value)
     if isinstance(value, str):
         return _parsed(value, target)
-    if moments.is_one(value):
-        value = moments.to_number(value)
+    if temporal.is_temporal_value(value):
+        value = temporal.to_number(value)
     if not isinstance(value, int | float | Decimal):
         raise DataException(f"a value of type {type(value).__name__} cannot be cast to {target}")
     return _NUMBERS[target](value)
@@ -156,7 +151,7 @@ def _parsed(text: str, target: str) -> Any:
         if number is not None and target == "float32":
             number = to_single(number)
     if number is None:
-        raise DataException(f"a text is no number of type {target}, or out of its range")
+        raise DataException(f"a text is not a number of type {target}, or out of its range")
     return number
 
 
@@ -168,7 +163,7 @@ def _to_text(value: Any) -> str:
     if isinstance(value, bytes):
         return base64.b64encode(value).decode()
     if isinstance(value, dt.date | dt.time):
-        return moments.to_text(value)
+        return temporal.to_text(value)
     if isinstance(value, str | int | Decimal | uuid.UUID):
         return str(value)
     raise DataException(f"a value of type {type(value).__name__} cannot be cast to string")

@@ -1,4 +1,4 @@
-"""A chain of transforms, each with its predicate."""
+"""A chain of transforms, each with an optional predicate."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ Offsets: TypeAlias = npt.NDArray[np.int64]
 _KEPT: Final[Mapping[str, pa.DataType]] = {
     name: kind for name, kind in RECORD_COLUMNS.items() if name not in ("key", "value")
 }
-"""Columns of one type, whatever is in keys and values."""
+"""Columns whose type is fixed."""
 
 
 class TransformFailed(Exception):
-    """A transform, or its predicate, cannot be applied to a batch: some of its records are bad.
+    """A transform, or its predicate, failed on a batch: some of its records are bad.
 
     Args:
         failed: the transform or predicate.
-        error: what it has raised.
+        error: the exception that it raised.
         where: its name in the configuration, its class and its method, for messages.
     """
 
@@ -41,12 +41,12 @@ class TransformFailed(Exception):
 
 
 class TypesDiffer(Exception):
-    """A transform gives the records that its predicate chooses another type than the others have.
+    """A transform gives the records chosen by its predicate another type than the others have.
 
-    In Kafka Connect a record is transformed alone, and a batch has one type: the batch must be divided.
+    Kafka Connect transforms each record alone; a batch has one type, so the batch must be divided.
 
     Args:
-        offsets: at which the chosen and the other records alternate, ascending.
+        offsets: offsets at which chosen and other records alternate, ascending.
     """
 
     def __init__(self, offsets: Offsets) -> None:
@@ -61,7 +61,7 @@ class Step:
     Args:
         name: its name in ``transforms``.
         predicate: chooses records; None for all.
-        negate: the predicate chooses those that are left as they are.
+        negate: whether the predicate chooses the records that stay unchanged.
     """
 
     name: str
@@ -70,7 +70,7 @@ class Step:
     negate: bool = False
 
     def __call__(self, records: SinkRecords) -> SinkRecords:
-        """The records, changed. Raises as :class:`Chain`."""
+        """Return the records, changed. Raises as :class:`Chain`."""
         chosen = self._chosen(records)
         if chosen is None or chosen.all():
             return self._applied(records)
@@ -91,8 +91,8 @@ class Step:
             chosen = np.array(self.predicate.test(records))
         if chosen.shape != (len(records),) or chosen.dtype != np.bool_:
             raise ConnectException(
-                f"the predicate of transform '{self.name}' was given {len(records)} records and did not say "
-                f"true or false for each of them"
+                f"the predicate of transform '{self.name}' did not return true or false for each of "
+                f"{len(records)} records"
             )
         return np.logical_not(chosen) if self.negate else chosen
 
@@ -108,27 +108,24 @@ class Step:
         where = f"{of}transform '{self.name}', {type(called).__qualname__}.{method}"
         try:
             yield
-        except RetriableException as error:  # not the records' fault
+        except RetriableException as error:  # not a bad record
             raise RetriableException(f"{where}: {error}", retry_after=error.retry_after) from error
         except ConfigException:
             raise
-        except SystemExit as error:  # it would end Spark's Python worker, and Spark would run the task again
+        except SystemExit as error:  # would end Spark's Python worker, and Spark would repeat the task
             raise ConnectException(f"{where}, raised SystemExit: {error}") from error
         except Exception as error:
             raise TransformFailed(called, error, where) from error
 
     def _checked(self, given: SinkRecords, made: SinkRecords) -> SinkRecords:
-        """What an author's has returned: it may drop records and change them. Offsets say which they are.
-
-        What it has done to columns is not what was read, which dead letters have.
-        """
+        """Check an author's result, and attach the rows as they were read, for dead letters."""
         who = f"transform '{self.name}' ({type(self.transformation).__qualname__})"
         if not isinstance(made, SinkRecords):
             raise ConnectException(f"{who} returned {type(made).__name__}, not SinkRecords")
         if made.partition != given.partition:
             raise ConnectException(
-                f"{who} was given records of {given.partition} and returned records of {made.partition}: "
-                f"records keep their topic and partition, of which offsets are committed"
+                f"{who} received records of {given.partition} and returned records of {made.partition}: "
+                f"records keep their topic and partition, because their offsets are committed"
             )
         for problem in _problems(made, given):
             raise ConnectException(f"{who} returned records of {given.partition} {problem}")
@@ -140,13 +137,13 @@ class Step:
 
 
 def _problems(made: SinkRecords, given: SinkRecords) -> Iterator[str]:
-    """What makes records that an author's transform has returned unusable."""
+    """Yield the problems of records that an author's transform returned."""
     for field in made.arrow.schema:
         wanted = _KEPT.get(field.name)
         if wanted is not None and field.type != wanted:
             yield f"whose column '{field.name}' is of type {field.type}, not {wanted}"
     if "offset" not in made.arrow.schema.names or made.arrow.column("offset").null_count:
-        yield "without offsets: take the rows of those that it was given"
+        yield "without offsets: take rows of the records that it received"
     for name, objects in (("keys", made.key_objects), ("values", made.value_objects)):
         if objects is not None and len(objects) != len(made):
             yield f"with {len(objects)} {name} for {len(made)} rows"
@@ -154,25 +151,25 @@ def _problems(made: SinkRecords, given: SinkRecords) -> Iterator[str]:
         rows_left(made.offsets, given.offsets)
     except ValueError:
         yield (
-            "with other offsets than it was given, more of them, or in another order: it may drop records "
-            "and change them"
+            "with other offsets than it received, more of them, or in another order: it may only drop "
+            "records and change them"
         )
 
 
 def in_order(pieces: Sequence[SinkRecords], rows: Sequence[npt.NDArray[np.intp]]) -> SinkRecords:
-    """Join pieces of a batch.
+    """Join pieces of a batch in its order.
 
     Args:
-        rows: for each piece the numbers of its rows in the batch: several rows may have one offset.
+        rows: for each piece the numbers of its rows in the batch: several rows may share an offset.
     """
     return joined(pieces).take(np.argsort(np.concatenate(rows), kind="stable"))
 
 
 def rows_left(left: Offsets, given: Offsets) -> npt.NDArray[np.intp]:
-    """The numbers of the rows that are left, by their offsets; of several with one offset, the first ones.
+    """Return the numbers of the rows that are left, by their offsets; of rows that share one, the first ones.
 
     Raises:
-        ValueError: they are not among those given, each once, in their order.
+        ValueError: the offsets are not a subsequence of those given.
     """
     rows = np.searchsorted(given, left) + np.arange(len(left)) - np.searchsorted(left, left)
     if (np.diff(left) < 0).any() or (rows >= len(given)).any() or (given[rows] != left).any():
@@ -187,16 +184,16 @@ class Chain:
     def __init__(self, steps: Sequence[Step]) -> None:
         self.steps = tuple(steps)
         self.has_authors = any(not isinstance(step.transformation, BuiltIn) for step in self.steps)
-        """Whether one is an author's, which may change keys and values where they are."""
+        """Whether a transform is an author's, which may change keys and values in place."""
 
     def __call__(self, records: SinkRecords) -> SinkRecords:
-        """What is left of a batch.
+        """Return the transformed batch.
 
         Raises:
-            TransformFailed: some of its records are bad; with fewer of them it may succeed.
-            TypesDiffer: it must be transformed in parts.
+            TransformFailed: some of its records are bad; it may succeed with fewer of them.
+            TypesDiffer: it must be divided.
             RetriableException: another attempt is requested.
-            ConnectException: an author's transform does what it must not.
+            ConnectException: an author's transform returned something invalid.
         """
         for step in self.steps:
             if not len(records):

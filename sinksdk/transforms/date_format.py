@@ -1,7 +1,7 @@
 """Patterns of Java's ``SimpleDateFormat``, in UTC and in English.
 
-The letters are ``y M d D H k K h m s S a E Z X``. Like Java's it is lenient: it ignores what follows, and the
-30th of February is a day of March. Dates are Gregorian at all times, while Java's are Julian before 1582.
+The letters are ``y M d D H k K h m s S a E Z X``. Like Java's parser it is lenient: it ignores the rest of
+the text, and February 30 is a day of March. Dates are always Gregorian, while Java's are Julian before 1582.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from sinksdk.transforms.moments import DAY
+from sinksdk.support.calendar import DAY, Date, days_of
 
 _MONTHS: Final = (
     *("January", "February", "March", "April", "May", "June", "July", "August", "September"),
     *("October", "November", "December"),
 )
 _DAYS: Final = ("Thursday", "Friday", "Saturday", "Sunday", "Monday", "Tuesday", "Wednesday")
-"""From that of the epoch on."""
+"""From the epoch's weekday on."""
 _NOON: Final = ("AM", "PM")
 _LETTERS: Final = frozenset("yMdDHkKhmsSaEZX")
 _ALL: Final = re.compile(r"'((?:[^']|'')*)'|([A-Za-z])\2*|([^A-Za-z']+)")
@@ -37,7 +37,7 @@ _TWO_DIGITS: Final = 2
 
 
 class _Piece(NamedTuple):
-    """A literal text, or so many of one letter."""
+    """A literal text, or a run of one letter."""
 
     text: str = ""
     letter: str = ""
@@ -45,33 +45,30 @@ class _Piece(NamedTuple):
 
     @property
     def is_number(self) -> bool:
-        """Whether digits stand for it."""
+        """Whether it is written in digits."""
         is_name = self.letter == "M" and self.length >= _SHORT
         return self.letter in set("yMdDHkKhmsS") and not is_name
 
 
 @dataclass(frozen=True, slots=True)
 class DateFormat:
-    """One pattern.
+    """A parsed pattern."""
 
-    Args:
-        pattern: as in Java.
-    """
-
-    pattern: str
     pieces: Sequence[_Piece]
 
     @classmethod
     def of(cls, pattern: str) -> DateFormat:
-        """Read a pattern. Raises ValueError for one that is none, or has other letters."""
-        return cls(pattern, list(_pieces(pattern)))
+        """Parse a pattern. Raises ValueError if it is invalid or contains other letters."""
+        return cls(list(_pieces(pattern)))
 
     def format(self, millis: int) -> str:
-        """A moment, in milliseconds since the epoch, as text."""
-        return "".join(piece.text or _shown(piece, millis) for piece in self.pieces)
+        """Format a timestamp in milliseconds since the epoch."""
+        days, rest = divmod(millis, DAY)
+        date = Date.of(days)
+        return "".join(piece.text or _formatted(piece, date, days, rest) for piece in self.pieces)
 
     def parse(self, text: str) -> int | None:
-        """The moment that a text begins with, or None."""
+        """Return the timestamp with which a text begins, or None."""
         fields: dict[str, int] = {}
         place = 0
         for piece, following in itertools.zip_longest(self.pieces, self.pieces[1:], fillvalue=_Piece()):
@@ -79,7 +76,7 @@ class DateFormat:
             if found is None:
                 return None
             place = found
-        return _moment(fields)
+        return _timestamp(fields)
 
 
 def _pieces(pattern: str) -> Iterator[_Piece]:
@@ -100,14 +97,13 @@ def _pieces(pattern: str) -> Iterator[_Piece]:
         if letter:
             yield _Piece(letter=letter, length=len(found.group()))
         else:
-            # Two quotes are one, inside of quotes and outside.
+            # Two quotes stand for one, inside and outside quotes.
             yield _Piece(text=literal if quoted is None else quoted.replace("''", "'") or "'")
 
 
-def _shown(piece: _Piece, millis: int) -> str:
+def _formatted(piece: _Piece, date: Date, days: int, rest: int) -> str:
     letter, count = piece.letter, piece.length
-    days, rest = divmod(millis, DAY)
-    year, month, day = _civil(days)
+    year, month, day = date
     if letter in "ZX":
         return "+0000" if letter == "Z" else "Z"
     if letter == "E":
@@ -125,7 +121,7 @@ def _shown(piece: _Piece, millis: int) -> str:
         "y": year,
         "M": month,
         "d": day,
-        "D": days - _days(year, 1, 1) + 1,
+        "D": days - days_of(year) + 1,
         "H": hour,
         "k": hour or 24,
         "K": hour % 12,
@@ -138,14 +134,14 @@ def _shown(piece: _Piece, millis: int) -> str:
 
 
 def _read(piece: _Piece, text: str, place: int, fields: dict[str, int], *, most: int | None) -> int | None:
-    """Read a piece into the fields; where the next one begins, or None if it is not there."""
+    """Read a piece into ``fields`` and return the position after it, or None if it is not there."""
     letter = piece.letter
     if not letter:
         return place + len(piece.text) if text.startswith(piece.text, place) else None
     if not piece.is_number and letter not in "ZX":
         names = {"M": _MONTHS, "E": _DAYS, "a": _NOON}[letter]
         return _read_name(letter, names, text, place, fields)
-    end = len(text) if most is None else place + most  # blanks count, where digits are counted
+    end = len(text) if most is None else place + most  # leading blanks count as digits, as in Java
     while text[place : place + 1] in (" ", "\t"):
         place += 1
     if letter in "ZX":
@@ -164,7 +160,7 @@ def _read_number(piece: _Piece, found: re.Match[str] | None, fields: dict[str, i
 
 
 def _full_year(year: int) -> int:
-    """Two digits are a year from 80 years ago to 20 years from now."""
+    # As in Java, two digits are a year from 80 years ago to 20 years from now.
     first = dt.datetime.now(dt.UTC).year - 80
     return first + (year - first) % 100
 
@@ -184,7 +180,7 @@ def _read_offset(piece: _Piece, text: str, place: int, fields: dict[str, int]) -
 def _read_name(
     letter: str, names: Sequence[str], text: str, place: int, fields: dict[str, int]
 ) -> int | None:
-    """The longest name, whole or abbreviated, in letters of any size."""
+    """Read the first name, in full or abbreviated, in upper or lower case."""
     lower = text[place:].lower()
     for number, name in enumerate(names, 1):
         for written in (name, name[:_SHORT]):
@@ -194,32 +190,16 @@ def _read_name(
     return None
 
 
-def _moment(fields: dict[str, int]) -> int:
-    """Milliseconds since the epoch of fields that may be out of their range."""
+def _timestamp(fields: dict[str, int]) -> int:
+    """Return milliseconds since the epoch; fields may be out of range."""
     year = fields.get("y", 1970)
     if "D" in fields and not fields.keys() & {"M", "d"}:
-        days = _days(year, 1, 1) + fields["D"] - 1
+        days = days_of(year) + fields["D"] - 1
     else:
-        days = _days(year, fields.get("M", 1), fields.get("d", 1))
+        days = days_of(year, fields.get("M", 1), fields.get("d", 1))
     if "H" in fields or "k" in fields:
         hour = fields.get("H", fields.get("k", 0) % 24)
     else:
         hour = fields.get("K", fields.get("h", 0) % 12) + 12 * (fields.get("a", 1) - 1)
     minutes = hour * 60 + fields.get("m", 0) - fields.get("Z", 0)
     return days * DAY + minutes * _MINUTE + fields.get("s", 0) * 1000 + fields.get("S", 0)
-
-
-def _days(year: int, month: int, day: int) -> int:
-    """Days since the epoch, of any year; months beyond 12 are of the next one."""
-    year, month = year + (month - 1) // 12, (month - 1) % 12 + 1
-    # Years of 400 are alike: so this also serves those that datetime does not know.
-    cycles, rest = divmod(year - 2000, 400)
-    first = dt.date(2000 + rest, month, 1) - dt.date(1970, 1, 1)
-    return cycles * 146_097 + first.days + day - 1
-
-
-def _civil(days: int) -> tuple[int, int, int]:
-    """Year, month and day of a day since the epoch."""
-    cycles, rest = divmod(days - 10_957, 146_097)  # since 2000-01-01
-    date = dt.date(2000, 1, 1) + dt.timedelta(days=rest)
-    return date.year + cycles * 400, date.month, date.day

@@ -15,9 +15,9 @@ from sinksdk.errors import DataException
 from sinksdk.records import NO_TIMESTAMP, SinkRecords
 from sinksdk.settings.model import NameList
 from sinksdk.transforms.base import BuiltIn, FieldKeys, Keys, OfOnePart, field_of, rebuilt
-from sinksdk.transforms.moments import TIMESTAMP
 from sinksdk.transforms.numbers import parsed_decimal, to_type, to_whole
 from sinksdk.transforms.parts import content_of, fields_of, integers_of, with_content
+from sinksdk.transforms.temporal import TIMESTAMP
 from sinksdk.values.decimals import decimal_column, is_decimal, packed_type, unpacked, unscaled
 from sinksdk.values.rows import rows_to_take, valid_flags, valid_rows
 
@@ -30,15 +30,12 @@ def _not_empty(names: tuple[str, ...]) -> tuple[str, ...]:
 
 
 Names = Annotated[NameList, AfterValidator(_not_empty)]
-"""At least one."""
 
 
 # -- InsertField -------------------------------------------------------------------------------------
 
 
 class InsertFieldKeys(FieldKeys):
-    """What is inserted, under which name."""
-
     topic: str | None = Field(default=None, alias="topic.field", description="Field for the topic.")
     partition: str | None = Field(default=None, alias="partition.field", description="For the partition.")
     offset: str | None = Field(default=None, alias="offset.field", description="For the offset.")
@@ -61,30 +58,29 @@ class InsertFieldKeys(FieldKeys):
 
 
 class InsertField(BuiltIn):
-    """Adds topic, partition, offset, timestamp or a fixed text as fields; a null stays null."""
+    """Adds topic, partition, offset, timestamp or a fixed text as fields; null stays null."""
 
     keys_class: ClassVar[type[Keys]] = InsertFieldKeys
     purpose: ClassVar[str] = "field insertion"
 
     def apply(self, records: SinkRecords) -> SinkRecords:
-        """The records, with the fields."""
         content = content_of(records, self.part)
         if isinstance(content, pa.Array):
             if content.null_count == len(content):
-                return records  # a null stays null, whatever its type
+                return records
             self.expect_struct(content, may_be_null=True)
             inserted = [(name, self._column(values, kind)) for name, values, kind in self._inserted(records)]
             return with_content(records, self.part, rebuilt([*fields_of(content), *inserted], content))
         made = [None if value is None else dict(self.expect_dict(value)) for value in content]
         for name, values, kind in self._inserted(records):
             for value, item in zip(made, values, strict=True):
-                # Without a schema a record without a timestamp gets no such field.
+                # As in Connect, only values with a schema get a null timestamp.
                 if value is not None and not (item is None and kind is TIMESTAMP):
                     value[name] = item
         return with_content(records, self.part, made)
 
     def _inserted(self, records: SinkRecords) -> list[tuple[str, list[Any], pa.DataType]]:
-        """Name, value of each record, and type of each field."""
+        """Return the name, the value of each record, and the type of each field."""
         keys, rows = self.keys, len(records)
         topic, partition = records.partition
         fields: list[tuple[str | None, list[Any], pa.DataType]] = [
@@ -94,7 +90,7 @@ class InsertField(BuiltIn):
             (keys.timestamp, _timestamps(records) if keys.timestamp else [], TIMESTAMP),
             (keys.static, [keys.static_value] * rows, pa.string()),
         ]
-        # "!" and "?" say in Connect whether the schema lets it be null.
+        # In Connect a trailing "!" or "?" states whether the field may be null.
         return [(n[:-1] if n[-1] in "!?" else n, values, kind) for n, values, kind in fields if n]
 
     def _column(self, values: list[Any], kind: pa.DataType) -> pa.Array:
@@ -108,8 +104,7 @@ def _timestamps(records: SinkRecords) -> list[int | None]:
 # -- ReplaceField ------------------------------------------------------------------------------------
 
 
-def _pairs(value: Any) -> Any:
-    """Kafka writes pairs as ``a:b, c:d``."""
+def _pairs(value: Any) -> Any:  # of ``a:b, c:d``
     if isinstance(value, Mapping):
         return value
     pairs = {}
@@ -122,9 +117,7 @@ def _pairs(value: Any) -> Any:
 
 
 class ReplaceFieldKeys(FieldKeys):
-    """Which fields stay, and what they are called then."""
-
-    exclude: NameList = Field(default=(), description="Fields that are dropped; this goes before `include`.")
+    exclude: NameList = Field(default=(), description="Fields that are dropped; precedes `include`.")
     include: NameList = Field(default=(), description="If set, only these fields stay.")
     renames: dict[str, str] = Field(default={}, description="New names, as `old:new,old:new`.")
 
@@ -141,16 +134,14 @@ class ReplaceField(OfOnePart):
     purpose: ClassVar[str] = "field replacement"
 
     def plain(self, value: Any) -> Any:
-        """Of an object."""
         if value is None:
             return None
         fields = self.expect_dict(value)
         return {self._renamed(name): item for name, item in fields.items() if self._stays(name)}
 
     def typed(self, column: pa.Array) -> pa.Array:
-        """Of structures."""
         if column.null_count == len(column):
-            return column  # a null stays null, whatever its type
+            return column
         fields = fields_of(self.expect_struct(column, may_be_null=True))
         return rebuilt([(self._renamed(name), item) for name, item in fields if self._stays(name)], column)
 
@@ -167,11 +158,9 @@ class ReplaceField(OfOnePart):
 
 
 class MaskFieldKeys(FieldKeys):
-    """What is masked, and by what."""
-
     fields: Names = Field(description="Fields that are masked.")
     replacement: str | None = Field(
-        default=None, min_length=1, description="For texts and numbers: this in place of an empty one."
+        default=None, min_length=1, description="For texts and numbers: the value instead of an empty one."
     )
 
 
@@ -187,22 +176,20 @@ _NOTHING: Final[tuple[tuple[type, Any], ...]] = (
     (list, []),
     (dict, {}),
 )
-"""What stands in place of a value of a type; the first that fits."""
+"""Empty value of each type; the first type that matches counts."""
 
 
 class MaskField(OfOnePart):
-    """Puts an empty value, or a replacement, in place of fields' values; nulls stay."""
+    """Replaces fields' values by an empty value, or by a replacement; null stays null."""
 
     keys_class: ClassVar[type[Keys]] = MaskFieldKeys
     purpose: ClassVar[str] = "mask fields"
 
     def plain(self, value: Any) -> Any:
-        """Of an object. A field that is missing is added as null, as in Connect."""
-        fields = self.expect_dict(value)
+        fields = self.expect_dict(value)  # a missing field is added as null, as in Connect
         return {**fields, **{name: self._masked(fields.get(name)) for name in self.keys.fields}}
 
     def typed(self, column: pa.Array) -> pa.Array:
-        """Of structures."""
         fields = fields_of(self.expect_struct(column))
         masked = [(n, self._masked_column(item) if n in self.keys.fields else item) for n, item in fields]
         return rebuilt(masked, column)
@@ -226,12 +213,11 @@ class MaskField(OfOnePart):
             raise DataException(f"a value of type {kind.__name__} cannot be masked with a replacement")
         number = parsed_decimal(replacement)
         if number is None:
-            message = "the replacement is no number, and the field has one"
+            message = "the replacement is not a number, but the field's value is"
             raise DataException(message)
         return to_whole(number, 64) if kind is int else kind(number)
 
     def _masked_column(self, column: pa.Array) -> pa.Array:
-        """One value in all rows that are not null."""
         rows = valid_rows(column)
         if not len(rows):
             return column
@@ -250,19 +236,16 @@ class MaskField(OfOnePart):
 
 
 class ValueToKeyKeys(FieldKeys):
-    """Of what a key is made."""
-
     fields: Names = Field(description="Fields of the value that become the key.")
 
 
 class ValueToKey(BuiltIn):
-    """Makes the key of fields of the value."""
+    """Builds the key from fields of the value."""
 
     keys_class: ClassVar[type[Keys]] = ValueToKeyKeys
     purpose: ClassVar[str] = "copying fields from value to key"
 
     def apply(self, records: SinkRecords) -> SinkRecords:
-        """The records with other keys."""
         content, names = content_of(records, "value"), self.keys.fields
         if isinstance(content, pa.Array):
             self.expect_struct(content)
@@ -273,20 +256,16 @@ class ValueToKey(BuiltIn):
 
 
 class HoistFieldKeys(Keys):
-    """The name of the field."""
-
     field: str = Field(description="The only field of the new value.")
 
 
 class HoistField(OfOnePart):
-    """Puts the whole value into a field of a new one."""
+    """Wraps the whole value, also null, in a field of a new one."""
 
     keys_class: ClassVar[type[Keys]] = HoistFieldKeys
 
     def plain(self, value: Any) -> Any:
-        """Of an object, null too."""
         return {self.keys.field: value}
 
     def typed(self, column: pa.Array) -> pa.Array:
-        """Of a column of any type."""
         return pa.StructArray.from_arrays([column], names=[self.keys.field])

@@ -1,4 +1,4 @@
-"""Transforms of headers, of schemas' names, and of what is delivered at all."""
+"""Transforms of headers and of schema names, and those that drop records."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pydantic import Field, StringConstraints, model_validator
 
 from sinksdk.errors import DataException
 from sinksdk.records import Header, SinkRecords
-from sinksdk.transforms import moments
+from sinksdk.transforms import temporal
 from sinksdk.transforms.base import BuiltIn, FieldKeys, Keys, field_of, rebuilt
 from sinksdk.transforms.fields import Names
 from sinksdk.transforms.numbers import to_text
@@ -32,19 +32,16 @@ Name = Annotated[str, StringConstraints(min_length=1)]
 
 
 class InsertHeaderKeys(Keys):
-    """The header."""
-
     header: Name = Field(description="Its name.")
-    literal: str = Field(alias="value.literal", description="Its value, as UTF-8 without blanks around it.")
+    literal: str = Field(alias="value.literal", description="Its value, as UTF-8 without surrounding blanks.")
 
 
 class InsertHeader(BuiltIn):
-    """Adds a header, also if there is one of that name."""
+    """Adds a header, even if one of that name exists."""
 
     keys_class: ClassVar[type[Keys]] = InsertHeaderKeys
 
     def apply(self, records: SinkRecords) -> SinkRecords:
-        """The records with one more header."""
         literal = self.keys.literal.strip()
         value = None if literal == "null" else literal.encode()
         header = Header(self.keys.header, value)
@@ -52,8 +49,6 @@ class InsertHeader(BuiltIn):
 
 
 class DropHeadersKeys(Keys):
-    """Which."""
-
     headers: Names = Field(description="Headers that are dropped.")
 
 
@@ -63,17 +58,14 @@ class DropHeaders(BuiltIn):
     keys_class: ClassVar[type[Keys]] = DropHeadersKeys
 
     def apply(self, records: SinkRecords) -> SinkRecords:
-        """The records without these headers."""
         names = self.keys.headers
         return with_headers(records, [[h for h in row if h.key not in names] for row in headers_of(records)])
 
 
 class HeaderFromKeys(FieldKeys):
-    """Which fields become which headers."""
-
     fields: Names = Field(description="Fields of the key or value.")
     headers: Names = Field(description="Headers for them, in the same order.")
-    operation: Literal["move", "copy"] = Field(description="Whether the fields go or stay.")
+    operation: Literal["move", "copy"] = Field(description="Whether the fields are removed or stay.")
 
     @model_validator(mode="after")
     def _pairs(self) -> Self:
@@ -90,7 +82,6 @@ class HeaderFrom(BuiltIn):
     purpose: ClassVar[str] = "header move or copy"
 
     def apply(self, records: SinkRecords) -> SinkRecords:
-        """The records with more headers."""
         content, names = content_of(records, self.part), self.keys.fields
         if isinstance(content, pa.Array):
             self.expect_struct(content)
@@ -117,7 +108,7 @@ def _objects(column: pa.Array) -> list[Any]:
 
 
 def _as_header(value: Any) -> bytes | None:
-    """As Connect's SimpleHeaderConverter writes it."""
+    """Format a value as Connect's SimpleHeaderConverter does."""
     if value is None:
         return None
     if isinstance(value, bytes):
@@ -128,12 +119,10 @@ def _as_header(value: Any) -> bytes | None:
         return json.dumps(value, separators=(",", ":"), ensure_ascii=False, default=str).encode()
     if isinstance(value, float | np.float32):
         return to_text(value).encode()
-    return (moments.to_text(value) if moments.is_one(value) else str(value)).encode()
+    return (temporal.to_text(value) if temporal.is_temporal_value(value) else str(value)).encode()
 
 
 class SetSchemaMetadataKeys(FieldKeys):
-    """A schema's name and version."""
-
     name: str | None = Field(default=None, alias="schema.name", description="No effect.")
     version: int | None = Field(default=None, alias="schema.version", description="No effect.")
 
@@ -146,26 +135,22 @@ class SetSchemaMetadataKeys(FieldKeys):
 
 
 class SetSchemaMetadata(BuiltIn):
-    """Has no effect: there are types here, and no schemas with names."""
+    """Has no effect: values have types here, but no named schemas."""
 
     keys_class: ClassVar[type[Keys]] = SetSchemaMetadataKeys
 
     def apply(self, records: SinkRecords) -> SinkRecords:
-        """The records as they are."""
         return records
 
 
 class Filter(BuiltIn):
-    """Drops every record: it is used with a predicate."""
+    """Drops every record; meant for use with a predicate."""
 
     def apply(self, records: SinkRecords) -> SinkRecords:
-        """No record."""
         return records[:0]
 
 
 class TombstoneHandlerKeys(Keys):
-    """What becomes of tombstones."""
-
     behavior: Literal["ignore", "warn", "fail"] = Field(
         default="warn",
         description="`ignore` and `warn` drop them, `warn` logs it; `fail` makes them bad records.",
@@ -178,12 +163,11 @@ class TombstoneHandler(BuiltIn):
     keys_class: ClassVar[type[Keys]] = TombstoneHandlerKeys
 
     def apply(self, records: SinkRecords) -> SinkRecords:
-        """The records that have a value."""
         present = ~are_tombstones(records)
         if present.all():
             return records
         if self.keys.behavior == "fail":
-            message = "the record is a tombstone, and the behavior of TombstoneHandler is fail"
+            message = "the record is a tombstone, and 'behavior' of TombstoneHandler is fail"
             raise DataException(message)
         dropped = records.offsets[~present]
         say = log.warning if self.keys.behavior == "warn" else log.debug
@@ -192,7 +176,6 @@ class TombstoneHandler(BuiltIn):
 
 
 def are_tombstones(records: SinkRecords) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
-    """For each record whether its value is null."""
     values = content_of(records, "value")
     nulls = values.is_null().to_pylist() if isinstance(values, pa.Array) else [v is None for v in values]
     return np.array(nulls, np.bool_)

@@ -1,4 +1,4 @@
-"""Transforms that look into structures: ExtractField, Flatten."""
+"""Transforms of nested structures: ExtractField, Flatten."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ _QUOTE: Final = "`"
 
 
 def path_of(text: str) -> list[str]:
-    """The names in a path with dots, of which those in backticks may hold dots themselves (KIP-821).
+    """Return the names in a dotted path; names in backticks may contain dots (KIP-821).
 
-    A backtick ends a name only before a dot or at the end; one that is not to do that has a backslash.
+    A backtick ends a name only before a dot or at the end; a backslash before it prevents that.
 
     Raises:
         ValueError: a backtick without its counterpart.
@@ -36,7 +36,7 @@ def path_of(text: str) -> list[str]:
 
 
 def _quoted(text: str, start: int) -> tuple[str, int]:
-    """A name in backticks, and where the next one begins."""
+    """Return a name in backticks and the position of the next one."""
     name, place = "", start + 1
     while True:
         end = text.find(_QUOTE, place)
@@ -57,13 +57,11 @@ def _quoted(text: str, start: int) -> tuple[str, int]:
 
 
 class ExtractFieldKeys(FieldKeys):
-    """Which field, and how its name is read."""
-
     field: str = Field(description="The field that becomes the value.")
     syntax: str = Field(
         default="V1",
         alias="field.syntax.version",
-        description="`V2`: dots lead into structures; names in backticks may hold dots.",
+        description="`V2`: dots separate names of nested structures; names in backticks may contain dots.",
     )
 
     @field_validator("syntax")
@@ -82,21 +80,19 @@ class ExtractFieldKeys(FieldKeys):
 
 
 class ExtractField(OfOnePart):
-    """Puts one field in place of the whole value; a null stays null."""
+    """Replaces the whole value by one of its fields; null stays null."""
 
     keys_class: ClassVar[type[Keys]] = ExtractFieldKeys
     purpose: ClassVar[str] = "field extraction"
 
     def plain(self, value: Any) -> Any:
-        """Of an object. A field that is missing is null."""
         for name in self._path():
             if value is None:
                 return None
-            value = self.expect_dict(value).get(name)
+            value = self.expect_dict(value).get(name)  # unlike in typed values, a missing field is null
         return value
 
     def typed(self, column: pa.Array) -> pa.Array:
-        """Of structures, which must have the field."""
         for name in self._path():
             found = dict(fields_of(self.expect_struct(column, may_be_null=True))).get(name)
             if found is None:
@@ -109,19 +105,16 @@ class ExtractField(OfOnePart):
 
 
 class FlattenKeys(Keys):
-    """What stands between names."""
-
-    delimiter: str = Field(default=".", description="What stands between the names.")
+    delimiter: str = Field(default=".", description="Separator of the names.")
 
 
 class Flatten(OfOnePart):
-    """Puts fields of fields beside the others, under names that join theirs; a null stays null."""
+    """Flattens nested structures; names are joined with the delimiter. Null and lists stay as they are."""
 
     keys_class: ClassVar[type[Keys]] = FlattenKeys
     purpose: ClassVar[str] = "flattening"
 
     def plain(self, value: Any) -> Any:
-        """Of an object. Lists stay as they are."""
         return None if value is None else dict(self._flat(self.expect_dict(value), ""))
 
     def _flat(self, fields: dict[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:
@@ -133,9 +126,8 @@ class Flatten(OfOnePart):
                 yield path, item
 
     def typed(self, column: pa.Array) -> pa.Array:
-        """Of structures. Lists stay as they are."""
         if column.null_count == len(column):
-            return column  # a null stays null, whatever its type
+            return column
         self.expect_struct(column, may_be_null=True)
         return rebuilt(list(self._flat_columns(column, "")), column)
 

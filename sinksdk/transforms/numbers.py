@@ -1,4 +1,4 @@
-"""Numbers as Java has them: of fixed widths, and written as Java writes them."""
+"""Numbers with Java's fixed widths and text forms."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ _WHOLE: Final = re.compile(r"[+-]?\d+")
 _LEAST_PLAIN, _LEAST_SCIENTIFIC = 1e-3, 1e7
 _INT, _LONG = 32, 64  # bits
 _BEYOND: Final = 1e30
-"""Outside of what any of them can hold."""
+"""Beyond the range of all integer types, so that infinity can be converted."""
 
 
 def wrapped(number: int, bits: int) -> int:
-    """The lowest bits of a whole number, as a signed one."""
+    """Return the lowest bits of a whole number as a signed number."""
     half = 1 << (bits - 1)
     return (number + half) % (1 << bits) - half
 
 
 def to_whole(number: Number, bits: int) -> int:
-    """A whole number of so many bits, as Java's ``byteValue`` and its like make it.
+    """Return a whole number of so many bits, as Java's ``byteValue`` and its like do.
 
-    Floating point goes to the nearest ``int`` (``long`` for 64 bits) in its range first.
+    Floating point is first clamped to the range of ``int`` (``long`` for 64 bits).
     """
     if isinstance(number, float):
         if math.isnan(number):
@@ -42,13 +42,13 @@ def to_whole(number: Number, bits: int) -> int:
 
 
 def to_single(number: Number) -> float:
-    """The nearest number of single precision."""
+    """Return the nearest single-precision number."""
     with np.errstate(over="ignore"):
         return float(np.float32(float(number)))
 
 
 def parsed_whole(text: str, bits: int) -> int | None:
-    """As Java's ``parseLong`` and its like; None for text that is no whole number of so many bits."""
+    """Parse as Java's ``parseLong`` and its like; None if the text is no whole number of so many bits."""
     if not _WHOLE.fullmatch(text):
         return None
     number = int(text)
@@ -56,7 +56,7 @@ def parsed_whole(text: str, bits: int) -> int | None:
 
 
 def parsed_float(text: str) -> float | None:
-    """As Java's ``parseDouble``; None for text that is no number."""
+    """Parse as Java's ``parseDouble``; None if the text is no number."""
     text = text.strip()
     if (unsigned := re.sub(r"^[+-]", "", text)) in _SPECIAL:
         return -_SPECIAL[unsigned] if text.startswith("-") else _SPECIAL[unsigned]
@@ -66,7 +66,7 @@ def parsed_float(text: str) -> float | None:
 
 
 def parsed_decimal(text: str) -> Decimal | None:
-    """A number of any size; None for text that is none."""
+    """Parse a number of any size; None if the text is no number."""
     try:
         number = Decimal(text.strip())
     except InvalidOperation:
@@ -75,7 +75,7 @@ def parsed_decimal(text: str) -> Decimal | None:
 
 
 def to_text(number: float | np.floating[Any]) -> str:
-    """As Java's ``Double.toString`` and ``Float.toString``."""
+    """Format as Java's ``Double.toString`` and ``Float.toString``."""
     if math.isnan(number):
         return "NaN"
     if math.isinf(number):
@@ -87,7 +87,7 @@ def to_text(number: float | np.floating[Any]) -> str:
 
 
 def to_type(value: Any, kind: pa.DataType) -> Any:
-    """A number as a column's type can hold it; anything else as it is."""
+    """Return a number wrapped to an integer column's width; any other value unchanged."""
     if isinstance(value, int | Decimal) and not isinstance(value, bool) and pa.types.is_integer(kind):
         return wrapped(int(value), kind.bit_width)
     return value

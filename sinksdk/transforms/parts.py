@@ -1,7 +1,7 @@
-"""The parts of records that transforms change: keys and values, headers, and which records there are.
+"""The parts of records that transforms change: keys, values and headers.
 
-A key or value is either a Python object per record, as converters give them, or an Arrow column with a type.
-Transforms see which of the two it is here, and nowhere else.
+A key or value is either a Python object per record, as converters return them, or a typed Arrow column. Only
+this module distinguishes the two.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from sinksdk.records import HEADERS_TYPE, Header, SinkRecords
 Part = Literal["key", "value"]
 PARTS: Final[tuple[Part, Part]] = ("key", "value")
 Content: TypeAlias = list[Any] | pa.Array
-"""One object for each record, or a column with a type; null is a tombstone in both."""
+"""One object per record, or a typed column; null is a tombstone in both."""
 
 
 def content_of(records: SinkRecords, part: Part) -> Content:
-    """The keys, or the values. What is null in all rows has no type, and is objects."""
+    """Return the keys, or the values. A column without a type, of nulls only, is returned as objects."""
     objects = records.key_objects if part == "key" else records.value_objects
     if objects is not None:
         return list(objects)
@@ -34,7 +34,7 @@ def content_of(records: SinkRecords, part: Part) -> Content:
 
 
 def objects_of(content: Content) -> list[Any]:
-    """The keys or values as Python objects, with dicts for maps, where Arrow gives pairs."""
+    """Return keys or values as Python objects, with dicts for maps, for which Arrow returns pairs."""
     if not isinstance(content, pa.Array):
         return content
     values = content.to_pylist()
@@ -60,7 +60,7 @@ def _with_dicts(value: Any, kind: pa.DataType) -> Any:
 
 
 def with_content(records: SinkRecords, part: Part, content: Content) -> SinkRecords:
-    """The records with other keys, or values."""
+    """Return the records with other keys, or values."""
     objects: Sequence[Any] | None = None
     if isinstance(content, pa.Array):
         records = _with_column(records, part, content)
@@ -77,7 +77,6 @@ def _with_column(records: SinkRecords, name: str, column: pa.Array) -> SinkRecor
 
 
 def headers_of(records: SinkRecords) -> list[list[Header]]:
-    """Headers by record."""
     index = records.arrow.schema.get_field_index("headers")
     if index < 0:
         return [[] for _ in range(len(records))]
@@ -86,13 +85,12 @@ def headers_of(records: SinkRecords) -> list[list[Header]]:
 
 
 def with_headers(records: SinkRecords, headers: Sequence[Sequence[Header]]) -> SinkRecords:
-    """The records with other headers."""
     rows = [[item._asdict() for item in row] or None for row in headers]
     return _with_column(records, "headers", pa.array(rows, HEADERS_TYPE))
 
 
 def integers_of(records: SinkRecords, name: str) -> list[int | None]:
-    """A column of numbers or of timestamps as integers; nulls where it was not read."""
+    """Return a column of numbers or timestamps as integers; nulls if the column was not read."""
     index = records.arrow.schema.get_field_index(name)
     if index < 0:
         return [None] * len(records)
@@ -120,7 +118,7 @@ def _type_of(content: Content) -> pa.DataType | None:
 
 
 def joined(pieces: Sequence[SinkRecords]) -> SinkRecords:
-    """Records of one partition that :func:`are_alike`, one piece after the other."""
+    """Join records of one partition that :func:`are_alike`."""
     filled = [piece for piece in pieces if len(piece)] or list(pieces[:1])
     if len(filled) == 1:
         return filled[0]
@@ -141,7 +139,7 @@ def joined(pieces: Sequence[SinkRecords]) -> SinkRecords:
 
 
 def _of_one_type(contents: Sequence[Content]) -> Sequence[Content]:
-    """Columns of one type, or objects; a piece of nulls becomes like the others."""
+    """Return columns of one type, or objects; a piece of nulls gets the type of the others."""
     kind = next((_type_of(content) for content in contents if _has_values(content)), _type_of(contents[0]))
     if kind is None:
         return [objects_of(content) for content in contents]
@@ -149,12 +147,12 @@ def _of_one_type(contents: Sequence[Content]) -> Sequence[Content]:
 
 
 def fields_of(column: pa.Array) -> list[tuple[str, pa.Array]]:
-    """The fields of structures by name; null in all of them where the structure is."""
+    """Return the fields of structures with their names; null in all fields where the structure is null."""
     return list(zip([field.name for field in column.type], column.flatten(), strict=True))
 
 
 def structure(columns: Sequence[pa.Array], names: Sequence[str], like: pa.Array) -> pa.Array:
-    """Structures of these fields, null where those of another column are."""
+    """Return structures with these fields, null where those of ``like`` are."""
     kind = pa.struct([pa.field(name, column.type) for name, column in zip(names, columns, strict=True)])
     nulls = like.is_null() if like.null_count else None
     if columns:
@@ -163,7 +161,7 @@ def structure(columns: Sequence[pa.Array], names: Sequence[str], like: pa.Array)
 
 
 def _concatenated(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
-    """One batch; without the columns that have several types, which keys and values as objects stand for."""
+    """Join batches without columns of several types: those are keys or values also present as objects."""
     kinds: dict[str, set[pa.DataType]] = {}
     for batch in batches:
         for field in batch.schema:

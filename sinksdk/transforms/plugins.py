@@ -1,4 +1,4 @@
-"""Transforms and predicates by the names that configurations give them."""
+"""Finds transforms and predicates by the names in configurations."""
 
 from __future__ import annotations
 
@@ -38,25 +38,25 @@ from sinksdk.transforms.timestamps import TimestampConverter
 _KAFKA: Final = "org.apache.kafka.connect.transforms."
 _CONFLUENT: Final = "io.confluent.connect.transforms."
 
-OF_KEY_OR_VALUE: Final[Sequence[type[BuiltIn]]] = (
+KEY_OR_VALUE_TRANSFORMS: Final[Sequence[type[BuiltIn]]] = (
     *(InsertField, ReplaceField, MaskField, ExtractField, HoistField, Flatten, Cast, TimestampConverter),
     *(HeaderFrom, SetSchemaMetadata),
 )
-OF_RECORDS: Final[Sequence[type[BuiltIn]]] = (ValueToKey, Filter, InsertHeader, DropHeaders)
+RECORD_TRANSFORMS: Final[Sequence[type[BuiltIn]]] = (ValueToKey, Filter, InsertHeader, DropHeaders)
 PREDICATES: Final = (RecordIsTombstone, TopicNameMatches, HasHeaderKey)
 
 TRANSFORMS_KEY: Final = "transforms"
 PREDICATES_KEY: Final = "predicates"
 _VERSION: Final = "plugin.version"
-"""A key that each of them has in Connect: here there is one version."""
+"""A key of every plugin in Connect; only one version exists here."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plugin:
-    """One of Kafka's own by its name.
+    """One of Kafka's transforms or predicates.
 
     Args:
-        part: what it is for, if there are two of it.
+        part: keys or values, if it exists for both.
     """
 
     cls: Any
@@ -64,27 +64,25 @@ class Plugin:
 
     @property
     def keys_class(self) -> type[Keys]:
-        """What it is configured with."""
         found: type[Keys] = self.cls.keys_class
         return found
 
     def make(self, keys: Mapping[str, str]) -> Any:
-        """An instance. Raises pydantic's ValidationError."""
+        """Return an instance. Raises pydantic's ValidationError."""
         parsed = self.keys_class.model_validate(dict(keys))
         return self.cls(parsed) if self.part is None else self.cls(parsed, self.part)
 
 
 def _named(package: str, name: str, plugin: Plugin) -> dict[str, Plugin]:
-    """Connect also takes a class without its package."""
-    return {package + name: plugin, name: plugin}
+    return {package + name: plugin, name: plugin}  # Connect also accepts a class without its package
 
 
 def _known() -> dict[str, dict[str, Plugin]]:
     transforms: dict[str, Plugin] = {}
-    for cls in OF_KEY_OR_VALUE:
+    for cls in KEY_OR_VALUE_TRANSFORMS:
         for part in PARTS:
             transforms |= _named(_KAFKA, f"{cls.__name__}${part.capitalize()}", Plugin(cls, part))
-    for cls in OF_RECORDS:
+    for cls in RECORD_TRANSFORMS:
         transforms |= _named(_KAFKA, cls.__name__, Plugin(cls))
     transforms |= _named(_CONFLUENT, "TombstoneHandler", Plugin(TombstoneHandler))
     predicates: dict[str, Plugin] = {}
@@ -94,7 +92,7 @@ def _known() -> dict[str, dict[str, Plugin]]:
 
 
 KNOWN: Final[Mapping[str, Mapping[str, Plugin]]] = _known()
-"""Kafka's own transforms and predicates, by class name with package and without."""
+"""Kafka's transforms and predicates, by class name with and without package."""
 
 Kind = Literal["transforms", "predicates"]
 _METHODS: Final = {TRANSFORMS_KEY: "apply", PREDICATES_KEY: "test"}
@@ -102,10 +100,11 @@ _WORDS: Final = {TRANSFORMS_KEY: "transform", PREDICATES_KEY: "predicate"}
 
 
 def owners(kind: str, names: Iterable[str]) -> Callable[[str], str | None]:
-    """Returns of each key of a kind the name that it belongs to: the longest, for names may have dots.
+    """Return a function from a key to the name in ``names`` that it belongs to.
 
-    A configuration may have 100,000 names and keys: they are not compared one by one.
+    The longest matching name counts, for names may contain dots.
     """
+    # A configuration may have 100,000 names and keys: they are not compared pair by pair.
     known = set(names)
     lengths = sorted({name.count(".") + 1 for name in known}, reverse=True)
 
@@ -120,7 +119,7 @@ def owners(kind: str, names: Iterable[str]) -> Callable[[str], str | None]:
 
 
 class _Declared:
-    """The transforms or predicates of one configuration: made by name, with problems collected."""
+    """The transforms or predicates of one configuration; creates them by name and collects problems."""
 
     def __init__(
         self, kind: Kind, names: Sequence[str], keys: Mapping[str, str], problems: list[str]
@@ -138,18 +137,18 @@ class _Declared:
             problems.append(f"'{kind}': Duplicate alias provided: {', '.join(twice)}")
 
     def own_keys(self, name: str) -> dict[str, str]:
-        """The keys of one of them, without what they begin with."""
+        """Return the keys of one of them, without prefix."""
         return dict(self._own.get(name, {}))
 
     def make(self, name: str, keys: dict[str, str]) -> Any:
-        """One of them, or None if there are problems."""
+        """Return one of them, or None if it has problems."""
         key = f"{self._kind}.{name}.type"
         kind = keys.pop("type", "").strip()
         if not kind:
             self._problems.append(f"'{key}' is required and not set")
             return None
         if not is_supported(kind):
-            return None  # its verdict says so
+            return None  # its verdict is reported
         plugin = KNOWN[self._kind].get(kind)
         try:
             return self._authors(kind, keys) if plugin is None else self._kafkas(name, plugin, keys)
@@ -179,21 +178,21 @@ class _Declared:
         except ConfigException:
             raise
         except (Exception, SystemExit) as error:
-            raise ConfigException(f"{kind} cannot be made: {said(error)}{place_of(error)}") from error
+            raise ConfigException(f"{kind} cannot be created: {said(error)}{place_of(error)}") from error
         if configure is None and keys:
             raise ConfigException(f"{kind} has no method 'configure', so it has no keys {', '.join(keys)}")
         return made
 
 
 class NotImportable(ConfigException):
-    """A class of an author's cannot be imported by this process."""
+    """An author's class cannot be imported in this process."""
 
 
 def import_classes(config: Mapping[str, str]) -> None:
-    """Import an author's transforms and predicates, before the configuration is read with them.
+    """Import the authors' transforms and predicates of a configuration, before it is parsed.
 
     Raises:
-        NotImportable: the first one that cannot be, with its key.
+        NotImportable: a class cannot be imported; the message names its key.
     """
     for kind in (TRANSFORMS_KEY, PREDICATES_KEY):
         for name in config.get(kind, "").split(","):
@@ -208,7 +207,7 @@ def import_classes(config: Mapping[str, str]) -> None:
 
 
 def is_supported(kind: str) -> bool:
-    """Whether it is none of those that are known and cannot be here."""
+    """Whether it is not one of Connect's transforms that are refused here."""
     return CONNECT_OPTIONS[f"{TRANSFORMS_KEY}.*.type"].of(kind).meaning is not Meaning.UNSUPPORTED
 
 
@@ -220,8 +219,8 @@ def _load(name: str, kind: str) -> object:
     module, _, attribute = name.partition(":")
     if module == "__main__":
         raise ConfigException(
-            f"{name} is in the program that runs now, which executors cannot import: put the class into a "
-            f"module of its own"
+            f"{name} is in the running program, which executors cannot import: put the class into a module "
+            f"of its own"
         )
     here = str(Path.cwd())
     if here not in sys.path:
@@ -230,7 +229,7 @@ def _load(name: str, kind: str) -> object:
         return getattr(importlib.import_module(module), attribute)
     except AttributeError:
         raise ConfigException(f"module '{module}' has no '{attribute}'") from None
-    except (Exception, SystemExit) as error:  # a module that is a program calls sys.exit on import
+    except (Exception, SystemExit) as error:  # a script without a main guard may call sys.exit on import
         raise NotImportable(
             f"{name} cannot be imported: {type(error).__name__}: {error}; install its package wherever "
             f"sinksdk runs, on the executors, too, or send it to them (spark-submit --py-files or --archives)"
@@ -244,12 +243,12 @@ def _unknown(name: str, kind: str) -> str:
         return f"Transformation is abstract and cannot be created. Did you mean {' or '.join(of_two)}?"
     if "." in name and not name.startswith((_KAFKA, _CONFLUENT)):
         return (
-            f"{name} is a Java class, of which none but Kafka's own have a counterpart here: write what it "
-            f"does as a class in Python and name that as package.module:Class, or do it with 'records.sql'"
+            f"{name} is a Java class, and only Kafka's own have a counterpart here: write a Python class "
+            f"that does the same, as package.module:Class, or use 'records.sql'"
         )
     return (
-        f"no {_WORDS[kind]} is called '{name}'; there are {', '.join(known)}; a class of your own is named "
-        f"as package.module:Class"
+        f"no {_WORDS[kind]} is called '{name}'; known are {', '.join(known)}; write a class of your own as "
+        f"package.module:Class"
     )
 
 
@@ -267,18 +266,17 @@ def _sentence(prefix: str, plugin: Plugin, detail: Any) -> str:
 
 
 def keys_of(model: type[Keys]) -> list[str]:
-    """The names of its keys."""
     return [field.alias or name for name, field in model.model_fields.items()]
 
 
 def read_chain(
     transforms: Sequence[str], predicates: Sequence[str], keys: Mapping[str, str]
 ) -> tuple[Chain | None, list[str]]:
-    """The chain of a configuration, and its problems; None if there are any, or no transforms.
+    """Return the chain of a configuration, None if there are problems or no transforms; and the problems.
 
     Args:
         transforms: names, in the order of the chain.
-        predicates: names of those that transforms may name.
+        predicates: names of the predicates that transforms may use.
         keys: ``transforms.*`` and ``predicates.*``, references resolved.
     """
     problems: list[str] = []

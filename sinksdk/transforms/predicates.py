@@ -1,4 +1,4 @@
-"""Kafka's own predicates."""
+"""Kafka's predicates."""
 
 from __future__ import annotations
 
@@ -20,17 +20,14 @@ class RecordIsTombstone:
     keys_class: ClassVar[type[Keys]] = Keys
 
     def __init__(self, keys: Any) -> None:
-        """It has no keys."""
+        """There are no keys."""
 
     def test(self, records: SinkRecords) -> Sequence[bool]:
-        """By record."""
         found: list[bool] = are_tombstones(records).tolist()
         return found
 
 
 class TopicNameMatchesKeys(Keys):
-    """Of which topics."""
-
     pattern: str = Field(description="A regular expression of Java's that matches the topic's whole name.")
 
     @field_validator("pattern")
@@ -44,7 +41,7 @@ class TopicNameMatchesKeys(Keys):
 
 
 class TopicNameMatches:
-    """Records of topics of certain names."""
+    """Records of topics whose name matches a pattern."""
 
     keys_class: ClassVar[type[Keys]] = TopicNameMatchesKeys
 
@@ -52,13 +49,10 @@ class TopicNameMatches:
         self._pattern = java_pattern(keys.pattern)
 
     def test(self, records: SinkRecords) -> Sequence[bool]:
-        """All of them or none: they are of one topic."""
         return [self._pattern.fullmatch(records.partition.topic) is not None] * len(records)
 
 
 class HasHeaderKeyKeys(Keys):
-    """Which header."""
-
     name: Name = Field(description="The header's name.")
 
 
@@ -71,5 +65,4 @@ class HasHeaderKey:
         self._name = keys.name
 
     def test(self, records: SinkRecords) -> Sequence[bool]:
-        """By record."""
         return [any(header.key == self._name for header in row) for row in headers_of(records)]

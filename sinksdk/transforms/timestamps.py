@@ -1,4 +1,4 @@
-"""TimestampConverter: between texts, numbers and moments."""
+"""TimestampConverter: between texts, numbers and timestamps."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pyarrow as pa
 from pydantic import Field, model_validator
 
 from sinksdk.errors import DataException
-from sinksdk.transforms import moments
+from sinksdk.transforms import temporal
 from sinksdk.transforms.base import FieldKeys, Keys, OfOnePart, rebuilt
 from sinksdk.transforms.date_format import DateFormat
 from sinksdk.transforms.parts import fields_of
@@ -23,8 +23,6 @@ _PER_SECOND: Final[Mapping[str, int]] = {
 
 
 class TimestampConverterKeys(FieldKeys):
-    """What is converted, and into what."""
-
     field: str = Field(default="", description="The field; if not set, the whole value.")
     target: Literal["string", "unix", "Date", "Time", "Timestamp"] = Field(
         alias="target.type", description="`unix` is a number."
@@ -48,7 +46,7 @@ class TimestampConverterKeys(FieldKeys):
 
 
 class TimestampConverter(OfOnePart):
-    """Converts a field, or the whole value; nulls stay."""
+    """Converts a field, or the whole value, between texts, numbers and timestamps; null stays null."""
 
     keys_class: ClassVar[type[Keys]] = TimestampConverterKeys
     purpose: ClassVar[str] = "converting timestamp formats"
@@ -59,38 +57,35 @@ class TimestampConverter(OfOnePart):
 
     @property
     def needs_fields(self) -> bool:
-        """Unless it is for the whole value."""
         return bool(self.keys.field)
 
     def plain(self, value: Any) -> Any:
-        """Of an object. A field that is missing is added as null, as in Connect."""
         name = self.keys.field
         if value is None or not name:
             return self._converted(value)
-        fields = self.expect_dict(value)
+        fields = self.expect_dict(value)  # a missing field is added as null, as in Connect
         return {**fields, name: self._converted(fields.get(name))}
 
     def typed(self, column: pa.Array) -> pa.Array:
-        """Of a column of any type, or of structures."""
         name = self.keys.field
         if not name:
             return self._column(column)
         fields = fields_of(self.expect_struct(column, may_be_null=True))
         if column.null_count == len(column):
-            return column  # also where the field is none that can be converted
+            return column  # even if the field's type cannot be converted
         return rebuilt([(n, self._column(item) if n == name else item) for n, item in fields], column)
 
     def _column(self, column: pa.Array) -> pa.Array:
         kind = column.type
-        if not (moments.is_moment(kind) or pa.types.is_string(kind) or pa.types.is_int64(kind)):
+        if not (temporal.is_temporal(kind) or pa.types.is_string(kind) or pa.types.is_int64(kind)):
             raise DataException(f"type {kind} does not correspond to a known timestamp type format")
-        values = moments.from_column(column) if moments.is_moment(kind) else column.to_pylist()
+        values = temporal.from_column(column) if temporal.is_temporal(kind) else column.to_pylist()
         return pa.array([self._converted(value) for value in values], self._type())
 
     def _type(self) -> pa.DataType:
         target = self.keys.target
-        if target in moments.TYPES:
-            return moments.TYPES[target]
+        if target in temporal.TYPES:
+            return temporal.TYPES[target]
         return pa.string() if target == "string" else pa.int64()
 
     def _converted(self, value: Any) -> Any:
@@ -101,11 +96,11 @@ class TimestampConverter(OfOnePart):
             return self._format.format(millis)
         if target == "unix":
             return _scaled(millis, _PER_SECOND[self.keys.precision], 1000)
-        return moments.of_millis(millis, target)
+        return temporal.of_millis(millis, target)
 
     def _millis(self, value: Any) -> int:
-        if moments.is_one(value):
-            return moments.to_millis(value)
+        if temporal.is_temporal_value(value):
+            return temporal.to_millis(value)
         if isinstance(value, str):
             millis = self._format.parse(value) if self._format else None
             if millis is None:
@@ -119,6 +114,6 @@ class TimestampConverter(OfOnePart):
 
 
 def _scaled(number: int, factor: int, divisor: int) -> int:
-    """A number in another unit; what is less than one of it is cut off, as Java's TimeUnit does."""
+    """Return a number in another unit, truncated towards zero as by Java's TimeUnit."""
     scaled = abs(number) * factor // divisor
     return scaled if number >= 0 else -scaled

@@ -11,7 +11,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from sinksdk.records import SinkRecords
-from sinksdk.transforms import moments
+from sinksdk.transforms import temporal
 from sinksdk.transforms.parts import PARTS, content_of, headers_of, objects_of
 
 TYPES: Final[dict[str, pa.DataType]] = {
@@ -26,7 +26,7 @@ TYPES: Final[dict[str, pa.DataType]] = {
     "boolean": pa.bool_(),
     "string": pa.string(),
     "bytes": pa.binary(),
-    **moments.TYPES,
+    **temporal.TYPES,
 }
 """Arrow's types by the names that Connect's schemas give them."""
 
@@ -56,7 +56,7 @@ def plain(value: Any) -> Any:
     if isinstance(value, Decimal):
         return {"$decimal": f"{value.normalize():f}"}
     if isinstance(value, dt.date | dt.time):
-        return {"$date": moments.to_millis(value)}
+        return {"$date": temporal.to_millis(value)}
     return value
 
 

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sinksdk import ConnectException, Header, RetriableException, SinkRecord, SinkRecords, TopicPartition
-from sinksdk.transforms import moments
+from sinksdk.transforms import temporal
 from sinksdk.transforms.chain import Chain, TransformFailed, TypesDiffer
 from sinksdk.transforms.date_format import DateFormat
 from sinksdk.transforms.parts import content_of, joined, with_content
@@ -163,7 +163,7 @@ def test_years_of_two_digits_are_near_today() -> None:
     for year in (this_year, this_year - 79, this_year + 19):
         millis = form.parse(f"{year % 100:02}")
         assert millis is not None
-        found = moments.of_millis(millis, "Date")
+        found = temporal.of_millis(millis, "Date")
         assert isinstance(found, dt.date)
         assert found.year == year
 
@@ -260,9 +260,9 @@ def test_an_authors_predicate_chooses() -> None:
     assert values_of(with_own(f"{__name__}:Odd")(plain([1, 2, 3, 4]))) == [2, 4]
     with pytest.raises(TransformFailed):
         with_own(f"{__name__}:Odd")(plain(["x"]))
-    with pytest.raises(ConnectException, match="was given 3 records and did not say true or false for each"):
+    with pytest.raises(ConnectException, match="did not return true or false for each of 3 records"):
         with_own(f"{__name__}:Short")(plain([1, 2, 3]))
-    with pytest.raises(ConnectException, match="was given 1 records and did not say true or false for each"):
+    with pytest.raises(ConnectException, match="did not return true or false for each of 1 records"):
         with_own(f"{__name__}:Vague")(plain([1]))
 
 
@@ -294,8 +294,8 @@ def _with_offsets(
         (lambda r: replace(r, key_objects=[1] * 4), "returned records of t-0 with 4 keys for 3 rows"),
         (lambda r: r.take([2, 1, 0]), "in another order"),
         (lambda r: r.take([0, 1, 1, 2]), "more of them"),
-        (lambda r: _with_offsets(r, [0, 2, 5]), "with other offsets than it was given"),
-        (lambda r: _with_offsets(r, [0, 2, 9]), "with other offsets than it was given"),
+        (lambda r: _with_offsets(r, [0, 2, 5]), "with other offsets than it received"),
+        (lambda r: _with_offsets(r, [0, 2, 9]), "with other offsets than it received"),
         (lambda r: _with_offsets(r, [0, 2, None]), "without offsets"),
         (
             lambda r: _with_offsets(r, ["0", "2", "4"], pa.string()),

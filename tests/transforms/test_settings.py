@@ -83,11 +83,11 @@ class Bare:
                 transforms="a", transforms__a__type="org.radarbase.kafka.connect.transforms.DebeziumRecord"
             ),
             (
-                "'transforms.a.type': org.radarbase.kafka.connect.transforms.DebeziumRecord is a Java class, of which none "
-                "but Kafka's own have a counterpart here: write what it does as a class in Python"
+                "'transforms.a.type': org.radarbase.kafka.connect.transforms.DebeziumRecord is a Java class, and only "
+                "Kafka's own have a counterpart here: write a Python class that does the same"
             ),
         ),
-        (one("Maskfield"), "'transforms.a.type': no transform is called 'Maskfield'; there are Cast$Key,"),
+        (one("Maskfield"), "'transforms.a.type': no transform is called 'Maskfield'; known are Cast$Key,"),
         (one(":Own"), "'transforms.a.type': :Own is no class of your own: write it as package.module:Class"),
         (
             one("a:b:c"),
@@ -121,10 +121,10 @@ class Bare:
             one("TimestampConverter$Value", target__type="text"),
             "'transforms.a.target.type': input should be 'string'",
         ),
-        (one("RegexRouter"), "'transforms.a.type' is unsupported: records keep the topic they are in"),
+        (one("RegexRouter"), "'transforms.a.type' is unsupported: records keep their topic"),
         (
             one(f"{KAFKA}TimestampRouter"),
-            "'transforms.a.type' is unsupported: records keep the topic they are in",
+            "'transforms.a.type' is unsupported: records keep their topic",
         ),
         (
             one("Filter", predicate="p"),
@@ -159,13 +159,13 @@ class Bare:
         (
             one(f"{__name__}:Own"),
             (
-                f"'transforms.a.type': {__name__}:Own cannot be made: KeyError: 'limit' at Own.configure "
+                f"'transforms.a.type': {__name__}:Own cannot be created: KeyError: 'limit' at Own.configure "
                 f"(test_settings.py, line "
             ),
         ),
         (
             one(f"{__name__}:Leaving"),
-            f"'transforms.a.type': {__name__}:Leaving cannot be made: SystemExit: 2 at Leaving.__init__",
+            f"'transforms.a.type': {__name__}:Leaving cannot be created: SystemExit: 2 at Leaving.__init__",
         ),
         (
             one(f"{__name__}:Bare", limit="x"),

@@ -1,6 +1,6 @@
-"""Moments, days and times of day, as Connect's logical types ``Timestamp``, ``Date`` and ``Time``.
+"""Timestamps, dates and times, as Connect's logical types ``Timestamp``, ``Date`` and ``Time``.
 
-In between each is a number of milliseconds since the epoch, as in Java's ``java.util.Date``.
+All are converted through milliseconds since the epoch, as in Java's ``java.util.Date``.
 """
 
 from __future__ import annotations
@@ -11,11 +11,10 @@ from typing import Any, Final, TypeAlias
 import pyarrow as pa
 
 from sinksdk.errors import DataException
+from sinksdk.support.calendar import DAY
 
-Moment: TypeAlias = dt.date | dt.time
+Temporal: TypeAlias = dt.date | dt.time
 """A ``datetime``, a ``date`` or a ``time``."""
-DAY: Final = 86_400_000
-"""Milliseconds."""
 TIMESTAMP: Final = pa.timestamp("ms", tz="UTC")
 TYPES: Final = {"Timestamp": TIMESTAMP, "Date": pa.date32(), "Time": pa.time32("ms")}
 
@@ -24,51 +23,49 @@ _FIRST_DAY: Final = _EPOCH.date()
 _MILLISECOND: Final = dt.timedelta(milliseconds=1)
 
 
-def is_one(value: object) -> bool:
-    """Whether a Python object is one of the three."""
+def is_temporal_value(value: object) -> bool:
     return isinstance(value, dt.date | dt.time)
 
 
-def is_moment(kind: pa.DataType) -> bool:
-    """Whether an Arrow column holds one of the three."""
+def is_temporal(kind: pa.DataType) -> bool:
     return pa.types.is_temporal(kind) and not pa.types.is_duration(kind)
 
 
-def to_millis(value: Moment) -> int:
-    """Milliseconds since the epoch; without a time zone it is UTC."""
+def to_millis(value: Temporal) -> int:
+    """Return milliseconds since the epoch; a value without a time zone is in UTC."""
     if isinstance(value, dt.datetime):
-        moment = value if value.tzinfo else value.replace(tzinfo=dt.UTC)
-        return (moment - _EPOCH) // _MILLISECOND
+        in_zone = value if value.tzinfo else value.replace(tzinfo=dt.UTC)
+        return (in_zone - _EPOCH) // _MILLISECOND
     if isinstance(value, dt.time):
         seconds = (value.hour * 60 + value.minute) * 60 + value.second
         return seconds * 1000 + value.microsecond // 1000
     return (value - _FIRST_DAY).days * DAY
 
 
-def to_number(value: Moment) -> int:
-    """What Connect's logical types hold: milliseconds, or days of a ``date``."""
+def to_number(value: Temporal) -> int:
+    """Return the number of Connect's logical type: milliseconds, or days of a ``date``."""
     is_day = isinstance(value, dt.date) and not isinstance(value, dt.datetime)
     return to_millis(value) // DAY if is_day else to_millis(value)
 
 
-def of_millis(millis: int, kind: str) -> Moment:
-    """A ``Timestamp``, the ``Date`` of it, or the ``Time`` of day of it.
+def of_millis(millis: int, kind: str) -> Temporal:
+    """Return a ``Timestamp``, or its ``Date``, or its ``Time`` of day.
 
     Raises:
-        DataException: it is outside of the years 1 to 9999.
+        DataException: it is outside the years 1 to 9999.
     """
     try:
-        moment = _EPOCH + millis * _MILLISECOND
+        timestamp = _EPOCH + millis * _MILLISECOND
     except OverflowError:
-        message = "a timestamp is outside of the years 1 to 9999"
+        message = "a timestamp is outside the years 1 to 9999"
         raise DataException(message) from None
     if kind == "Date":
-        return moment.date()
-    return moment.time() if kind == "Time" else moment
+        return timestamp.date()
+    return timestamp.time() if kind == "Time" else timestamp
 
 
-def from_column(column: pa.Array) -> list[Moment | None]:
-    """A column of one of the three as Python objects."""
+def from_column(column: pa.Array) -> list[Temporal | None]:
+    """Return the values of a temporal column as Python objects."""
     kind = column.type
     if pa.types.is_date(kind):
         numbers, name, unit = column.cast(pa.date32()).cast(pa.int32()), "Date", DAY
@@ -81,7 +78,10 @@ def from_column(column: pa.Array) -> list[Moment | None]:
 
 
 def to_text(value: Any) -> str:
-    """As Connect's ``Values``: a time on the first day and before it, a date at midnight, else both."""
+    """Format a value as Connect's ``Values`` does.
+
+    Up to the first day of the epoch only the time is written, at midnight only the date, else both.
+    """
     millis = to_millis(value)
     day, rest = divmod(millis, DAY)
     clock = f"{of_millis(rest, 'Time'):%H:%M:%S}.{rest % 1000:03}Z"
