@@ -1,12 +1,12 @@
-"""Typed values: keys and values as Arrow columns of any type, and the ways there and back.
+"""Typed values: keys and values as Arrow columns of any type, and their conversions.
 
 ::
 
-    plain   Arrow → Python's own types, as iterating over records gives them
-    text    Arrow → bytes, text or JSON, for what knows only bytes
-    shapes  what JSON may look like, and JSON → Arrow
-    ddl  connect  avro      three ways to write a schema, each → a shape; Avro's data → Arrow
-    kinds   which moments a column holds
+    plain   Arrow → Python objects, as iterating over records returns them
+    text    Arrow → bytes, text or JSON, for tasks that know only bytes
+    shapes  descriptions of JSON values, and JSON → Arrow
+    ddl  connect  avro      three languages of schemas, each → a shape; Avro data → Arrow
+    kinds   predicates on Arrow types
 
-Nothing here knows of topics and records: see :mod:`sinksdk.engine.converters`.
+This package does not know topics and records: see :mod:`sinksdk.engine.converters`.
 """

@@ -1,4 +1,4 @@
-"""Avro's schemas: as Arrow types with their data, and as what JSON may look like."""
+"""Avro schemas: as Arrow types of their data, and as shapes of JSON."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from typing import Any, Final, NamedTuple
 import pyarrow as pa
 
 from sinksdk.errors import ConfigException, DataException
-from sinksdk.values.avro_schema import CONNECT_DECIMAL
+from sinksdk.values.avro_schema import CONNECT_DECIMAL, is_valid_decimal
 from sinksdk.values.decimals import MOST_DIGITS, decimal_type, levels, packed_type, unpacked
-from sinksdk.values.kinds import holds_impossible_moments
+from sinksdk.values.kinds import check_times
 from sinksdk.values.shapes import NO_DEFAULT, Shape, list_of, map_of, struct_of
 
 _UTC: Final = "UTC"
@@ -43,13 +43,13 @@ _MOST_DEPTH: Final = 100
 
 
 class AvroType(NamedTuple):
-    """How the data of a writer's schema becomes a column.
+    """How data of a writer's schema becomes a column.
 
     Args:
         kind: the column's type.
-        schema: what fastavro reads: of the same bytes, without moments (whole numbers are faster, and have
-            all years) and decimals (it rounds to their precision), and unions of several types as records of
-            one field, named as in Connect.
+        schema: the schema for fastavro to read the same bytes: without temporal types (whole numbers are
+            faster, and have all years) and decimals (fastavro rounds them to their precision), and with
+            unions of several types as records of one field, named as in Connect.
     """
 
     kind: pa.DataType
@@ -57,10 +57,9 @@ class AvroType(NamedTuple):
 
 
 def avro_type(schema: Any) -> AvroType | None:
-    """The column's type of a resolved schema; None if Arrow has none.
+    """Return the column type of a resolved schema; None if Arrow has none.
 
-    There is none of a schema that contains itself, is more than 100 levels deep, or writes the same types out
-    thousands of times.
+    A schema that contains itself, is more than 100 levels deep, or repeats types thousands of times has none.
     """
     try:
         kind, plain = _Reading().type_of(schema)
@@ -70,32 +69,26 @@ def avro_type(schema: Any) -> AvroType | None:
 
 
 def avro_column(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
-    """What fastavro has read by :attr:`AvroType.schema`, as a column.
-
-    Raises:
-        DataException: a moment that Python does not have, a decimal with more digits than its type.
-    """
+    """Return values that fastavro read by :attr:`AvroType.schema`. Raises DataException."""
     try:
         column = unpacked(pa.array(values, packed_type(kind)), kind)
     except (pa.ArrowException, ValueError, OverflowError) as error:
         raise DataException(f"no value of type {kind} ({type(error).__name__})") from None
-    if holds_impossible_moments(column):
-        message = "a moment is outside of the years 1 to 9999, or a time of day outside of a day"
-        raise DataException(message)
+    check_times(column)
     return column
 
 
 def avro_builds(kind: pa.DataType) -> list[Callable[[Sequence[Any]], pa.Array]]:
-    """:func:`avro_column` of a type, and of it with wider decimals: for data that do not fit the first."""
+    """Return :func:`avro_column` for a type, and for it with wider decimals, for values that need them."""
     return [partial(avro_column, kind=wide) for wide in levels(kind)]
 
 
 def avro_json_schema(schema: Any) -> Any:
-    """What fastavro reads data by for which :func:`avro_type` is None, for Connect's JSON of them.
+    """Return the schema for fastavro if :func:`avro_type` is None, to write data as Connect's JSON.
 
-    Moments are numbers and decimals their bytes, since fastavro would round them to their precision: they
-    become base64 for ``json.decimal.format=NUMERIC``, too. Of unions of several types the branches are fields
-    by their names, as in Connect, those that are not there null.
+    Temporal values are numbers and decimals bytes, because fastavro rounds them to their precision: they
+    become base64 for ``json.decimal.format=NUMERIC``, too. Unions of several types become records with a
+    field per branch, named as in Connect; all but one are null.
     """
     try:
         return _JsonReading().type_of(schema)[1]
@@ -104,11 +97,11 @@ def avro_json_schema(schema: Any) -> Any:
 
 
 class _NoArrowType(Exception):
-    """There is none."""
+    pass
 
 
 class _Reading:
-    """Of one schema. Named types are written out wherever they stand, each time under another name."""
+    """Converts one schema. Named types are expanded wherever they are used, each time under another name."""
 
     def __init__(self) -> None:
         self._named: dict[str, Any] = {}
@@ -118,12 +111,11 @@ class _Reading:
 
     def _name(self) -> str:
         self._count += 1
-        if self._count > _MOST_TYPES:  # types that use each other twice at each level
+        if self._count > _MOST_TYPES:  # types that use each other twice per level grow exponentially
             raise _NoArrowType
         return f"t{self._count}"
 
     def type_of(self, schema: Any) -> tuple[pa.DataType, Any]:
-        """Type and schema to read it by."""
         self._depth += 1
         if self._depth > _MOST_DEPTH:
             raise _NoArrowType
@@ -193,11 +185,11 @@ class _Reading:
             field = {"name": name, "type": read}
             plain.append({"type": "record", "name": self._name(), "fields": [field]})
         if len({name for name, _ in fields}) < len(fields):
-            raise _NoArrowType  # records of one name in two namespaces, which Connect cannot tell apart
+            raise _NoArrowType  # Connect cannot distinguish records of one name in two namespaces
         return pa.struct(fields), plain
 
     def _branch_name(self, branch: Any) -> str:
-        """As Connect's AvroData: of named types the name without its namespace, else the type."""
+        """Return the field's name of Connect's AvroData: a named type's without namespace, else the type."""
         kind = _kind(branch)
         if kind in _NAMED:
             branch = branch if isinstance(branch, str) else branch["name"]
@@ -230,9 +222,7 @@ def _kind(schema: Any) -> str:
     return kind if isinstance(kind, str) else _kind(kind)
 
 
-class _JsonReading(_Reading):
-    """Schemas that no Arrow type has: they may contain themselves."""
-
+class _JsonReading(_Reading):  # of schemas that may contain themselves
     def __init__(self) -> None:
         super().__init__()
         self._written: dict[str, str] = {}
@@ -274,27 +264,28 @@ class _JsonReading(_Reading):
         return super()._scalar(kind, without)
 
 
-# -- what JSON may look like -------------------------------------------------------------------------------
+# -- shapes of JSON ----------------------------------------------------------------------------------------
 
 
 def parse_avro_shape(text: str) -> Shape:
-    """The shape of plain JSON that a schema in Avro's JSON describes.
+    """Return the shape of plain JSON that a schema in Avro's JSON describes.
 
-    A field that may be null may be missing; one with a default has that then. All others are required.
+    A field that may be null may be missing; a missing field with a default gets that. All others are
+    required.
 
     Raises:
-        ConfigException: it is no Avro schema, or JSON cannot say which of a union's types a value has.
+        ConfigException: it is no Avro schema, or JSON cannot distinguish the types of a union.
     """
     try:
         schema = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise ConfigException(f"it begins as an Avro schema in JSON, and is no JSON: {error}") from error
+        raise ConfigException(f"it begins like an Avro schema in JSON, but is no JSON: {error}") from error
     try:
         return _Shapes().of(schema, "")
     except (KeyError, TypeError, ValueError, AttributeError, RecursionError, pa.ArrowException) as error:
         raise ConfigException(f"it is no Avro schema ({type(error).__name__}: {error})") from error
     except _NoArrowType:
-        message = "there is no Arrow type of it: it contains itself, or a decimal of more than 76 digits"
+        message = "Arrow has no type for it: it contains itself, or a decimal of more than 76 digits"
         raise ConfigException(message) from None
 
 
@@ -304,7 +295,6 @@ class _Shapes:
         self._open: list[str] = []
 
     def of(self, schema: Any, namespace: str, default: Any = NO_DEFAULT) -> Shape:
-        """The shape of a schema."""
         default = NO_DEFAULT if default is None else default
         if isinstance(schema, list):
             return self._union(schema, namespace, default)
@@ -315,7 +305,7 @@ class _Shapes:
             if full in self._open:
                 raise _NoArrowType
             if full not in self._named:
-                raise ConfigException(f"'{schema}' is neither a type of Avro's nor named before")
+                raise ConfigException(f"'{schema}' is neither a type of Avro nor defined before")
             return replace(self._named[full], is_optional=False, default=default)
         kind = schema["type"]
         if not isinstance(kind, str):
@@ -350,32 +340,23 @@ class _Shapes:
             return map_of(self.of(schema["values"], namespace))
         if kind not in _SCALARS:
             return self.of(kind, namespace)
-        return Shape(_logical(schema) or _SCALARS[kind], counts_moments=True)
+        return Shape(_logical(schema) or _SCALARS[kind], times_may_be_numbers=True)
 
     def _union(self, branches: list[Any], namespace: str, default: Any) -> Shape:
         real = [branch for branch in branches if branch != "null"]
         if len(real) != 1:
             kinds = ", ".join(_kind(branch) for branch in real) or "null"
             raise ConfigException(
-                f"JSON does not say which type of the union ({kinds}) a value has: leave one, besides null"
+                f"JSON cannot distinguish the types of the union ({kinds}): keep one, besides null"
             )
         shape = self.of(real[0], namespace)
         return replace(shape, is_optional="null" in branches or shape.is_optional, default=default)
 
 
 def _decimal_of(schema: Mapping[str, Any]) -> pa.DataType | None:
-    """The type of a decimal; None if precision and scale are invalid, which Avro ignores.
-
-    Raises:
-        _NoArrowType: it has more than 76 digits.
-    """
-    precision, scale = schema.get("precision"), schema.get("scale", 0)
-    if (
-        not isinstance(precision, int)
-        or not isinstance(scale, int)
-        or not 0 <= scale <= precision
-        or precision < 1
-    ):
+    precision: Any = schema.get("precision")
+    scale: Any = schema.get("scale", 0)
+    if not is_valid_decimal(precision, scale):
         return None
     if precision > MOST_DIGITS:
         raise _NoArrowType

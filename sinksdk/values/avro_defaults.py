@@ -1,4 +1,4 @@
-"""Avro data of values in JSON, as schemas write defaults."""
+"""Encodes values in JSON, as schemas write defaults, as Avro data."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _BITS: Final = {"int": 31, "long": 63}
 
 
 def number_datum(number: int) -> bytes:
-    """An ``int`` or ``long``, which is also how lengths and branches are written."""
+    # An int or long; lengths and branches are encoded alike.
     bits = number << 1 if number >= 0 else ~(number << 1)
     made = bytearray()
     while bits >= _SEVEN_BITS:
@@ -22,15 +22,15 @@ def number_datum(number: int) -> bytes:
 
 
 def datum_of(value: Any, schema: Any, named: Mapping[str, Any]) -> bytes:
-    """The datum of a default.
+    """Encode a default.
 
     Args:
-        value: what the schema's JSON has. Of a union it is of the first branch that it fits.
+        value: the default in the schema's JSON; for a union, of the first branch that it fits.
         schema: a resolved schema.
         named: the types that it refers to, by full name.
 
     Raises:
-        ValueError: the value is not of the schema.
+        ValueError: the value does not fit the schema.
     """
     if isinstance(schema, str):
         schema = named.get(schema, {"type": schema})
@@ -86,7 +86,7 @@ def _null(kind: str, value: Any) -> bytes:
 
 def _boolean(kind: str, value: Any) -> bytes:
     if not isinstance(value, bool):
-        raise ValueError(kind)  # noqa: TRY004 - one class for all that does not fit
+        raise ValueError(kind)  # noqa: TRY004 - one class for all misfits
     return bytes([value])
 
 
@@ -98,7 +98,7 @@ def _whole(kind: str, value: Any) -> bytes:
 
 def _real(kind: str, value: Any) -> bytes:
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise ValueError(kind)  # noqa: TRY004 - one class for all that does not fit
+        raise ValueError(kind)  # noqa: TRY004 - one class for all misfits
     try:
         return struct.pack("<f" if kind == "float" else "<d", value)
     except (OverflowError, struct.error) as error:
@@ -107,14 +107,14 @@ def _real(kind: str, value: Any) -> bytes:
 
 def _text(kind: str, value: Any) -> bytes:
     if not isinstance(value, str):
-        raise ValueError(kind)  # noqa: TRY004 - one class for all that does not fit
+        raise ValueError(kind)  # noqa: TRY004 - one class for all misfits
     data = value.encode()
     return number_datum(len(data)) + data
 
 
 def _octets(kind: str, value: Any) -> bytes:
     if not isinstance(value, str):
-        raise ValueError(kind)  # noqa: TRY004 - one class for all that does not fit
+        raise ValueError(kind)  # noqa: TRY004 - one class for all misfits
     data = value.encode("latin-1")  # a character for each byte; a UnicodeEncodeError is a ValueError
     return data if kind == "fixed" else number_datum(len(data)) + data
 

@@ -1,8 +1,8 @@
-"""Avro schemas, read as leniently as Java's parser reads them for Confluent's AvroConverter.
+"""Avro schemas, parsed as leniently as Java's parser does for Confluent's AvroConverter.
 
-Registries hold schemas that stricter parsers refuse: defaults that do not match their type, decimals
-without a usable precision, namespaces that are no names. Java's Avro (1.11) with
-``setValidateDefaults(false)``, which is how Confluent's ``AvroSchema`` parses, decides what is a schema here.
+Registries contain schemas that stricter parsers refuse: defaults that do not match their type, decimals
+without a usable precision, invalid namespaces. A schema is valid here if Java's Avro (1.11) accepts it with
+``setValidateDefaults(false)``, as Confluent's ``AvroSchema`` parses it.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from sinksdk.errors import DataException
 PRIMITIVES: Final = frozenset(("null", "boolean", "int", "long", "float", "double", "bytes", "string"))
 NAMED: Final = frozenset(("record", "error", "enum", "fixed"))
 CONNECT_DEFAULT: Final = "connect.default"
-"""The property of a type in which Confluent's AvroData keeps the default of Connect's schema."""
+"""Property of a type in which Confluent's AvroData keeps the default of Connect's schema."""
 CONNECT_DECIMAL: Final = "connect-decimal"
-"""The logical type, in resolved schemas, of a decimal that Avro's library ignores and AvroData reads."""
+"""Logical type, in resolved schemas, of a decimal that Avro's library ignores and AvroData reads."""
 _PRECISION: Final = 64  # of such decimals, as AvroData writes those that have none
 _ORDERS: Final = ("ascending", "descending", "ignore")
 _MOST_SIZE: Final = 2**31 - 1
-_OF_NULLABLE: Final = 2  # branches
-_OF_FASTAVRO: Final = "__"
+_NULLABLE_BRANCHES: Final = 2
+_FASTAVRO_HINT: Final = "__"
 _COMMENT: Final = re.compile(r'"(?:[^"\\]|\\.)*"|/\*.*?\*/|//[^\r\n]*', re.DOTALL)
-"""A comment; or a text, in which there is none."""
+"""Matches a comment, or a text, which contains none."""
 _LOGICAL: Final[Mapping[str, tuple[str, ...]]] = {
     "int": ("date", "time-millis"),
     "long": (
@@ -45,13 +45,13 @@ class AvroSchema:
     """A writer's schema.
 
     Args:
-        text: the schema's JSON as its registry has it.
-        readable: the same for a file's header. Schemas that it refers to stand where they are first used;
-            what Java ignores and other readers refuse (defaults of another type, impossible decimals) is
-            left out.
-        resolved: the same as fastavro understands it: full names, no defaults, only valid logical types and
-            :data:`CONNECT_DECIMAL`, an ``error`` is a ``record``. A field, and an array or
-            map for its items, has :data:`CONNECT_DEFAULT` where nulls are replaced.
+        text: the schema's JSON in its registry.
+        readable: the JSON for a file's header. Schemas that it refers to are expanded where they are first
+            used; parts that Java ignores and other readers refuse (defaults of another type, impossible
+            decimals) are removed.
+        resolved: the schema for fastavro: full names, no defaults, only valid logical types and
+            :data:`CONNECT_DECIMAL`, ``record`` for ``error``. A field, and an array or map for its items,
+            has :data:`CONNECT_DEFAULT` if nulls are replaced.
     """
 
     text: str
@@ -60,27 +60,21 @@ class AvroSchema:
 
     @functools.cached_property
     def null_branch(self) -> int | None:
-        """The place of null in the union that the schema is; None if it is no union with null."""
+        """The number of the null branch if the schema is a union with null, else None."""
         is_nullable = isinstance(self.resolved, list) and "null" in self.resolved
         return self.resolved.index("null") if is_nullable else None
 
     @property
     def has_null(self) -> bool:
-        """Whether a datum may be null as a whole."""
         return self.resolved == "null" or self.null_branch is not None
 
     @functools.cached_property
     def reader(self) -> Callable[[Any], Any]:
-        """Read a datum from a file object that stands at its begin. Raises what fastavro's loops raise."""
+        """Function that reads a datum from a file object. It raises fastavro's exceptions."""
         return datum_reader(self.resolved)
 
 
 def as_schema(found: Any) -> AvroSchema:
-    """A schema as given, or parsed from what its JSON holds.
-
-    Raises:
-        DataException: Java's parser would refuse it.
-    """
     return found if isinstance(found, AvroSchema) else parse_schema(json.dumps(without_hints(found)))
 
 
@@ -89,12 +83,12 @@ def parse_schema(text: str, references: Sequence[Any] = (), *, replaces_nulls: b
 
     Args:
         text: JSON.
-        references: the JSON of the schemas that it refers to, and of those that they refer to, parsed.
-        replaces_nulls: a null of a field whose type has :data:`CONNECT_DEFAULT` is read as that, as
-            Connect's ``Struct.get`` does it.
+        references: the parsed JSON of the schemas that it refers to, directly or indirectly.
+        replaces_nulls: whether a null of a field whose type has :data:`CONNECT_DEFAULT` is read as that, as
+            by Connect's ``Struct.get``.
 
     Raises:
-        DataException: Java's parser would refuse it; the message says why.
+        DataException: Java's parser would refuse it, for the reason in the message.
     """
     try:
         root = schema_json(text)
@@ -104,7 +98,7 @@ def parse_schema(text: str, references: Sequence[Any] = (), *, replaces_nulls: b
     except ValueError as error:
         raise DataException(f"it is no JSON: {error}") from error
     except RecursionError as error:
-        raise DataException("a schema of too many levels") from error  # noqa: EM101 - one sentence
+        raise DataException("the schema has too many levels") from error  # noqa: EM101 - one sentence
     except _Refused as error:
         raise DataException(str(error)) from error
     is_changed = parser.has_changed or _without_comments(text) != text
@@ -112,11 +106,10 @@ def parse_schema(text: str, references: Sequence[Any] = (), *, replaces_nulls: b
 
 
 def schema_json(text: str) -> Any:
-    """A schema's JSON, parsed; Java's parser takes comments in it. Raises ValueError."""
     try:
         return json.loads(text)
     except ValueError:
-        plain = _without_comments(text)
+        plain = _without_comments(text)  # Java's parser accepts them
         if plain == text:
             raise
         return json.loads(plain)
@@ -127,7 +120,6 @@ def _without_comments(text: str) -> str:
 
 
 def without_hints(schema: Any) -> Any:
-    """A schema without what fastavro has noted in it."""
     if isinstance(schema, list):
         return [without_hints(branch) for branch in schema]
     if not isinstance(schema, dict):
@@ -135,24 +127,24 @@ def without_hints(schema: Any) -> Any:
     return {
         name: without_hints(part) if name in ("type", "items", "values", "fields") else part
         for name, part in schema.items()
-        if not name.startswith(_OF_FASTAVRO)
+        if not name.startswith(_FASTAVRO_HINT)
     }
 
 
 def datum_reader(resolved: Any) -> Callable[[Any], Any]:
-    """What reads a datum from a file object by a resolved schema.
+    """Return a function that reads a datum from a file object by a resolved schema.
 
-    Text that is no UTF-8 is read with replacement characters, as Java does.
+    Invalid UTF-8 is read with replacement characters, as by Java.
     """
     import fastavro  # noqa: PLC0415 - slow to import, and needed for Avro only
 
     enums: list[tuple[list[str], list[str]]] = []
     plain = _for_fastavro(resolved, enums, {})
     is_wrapped = bool(enums) and (isinstance(plain, list) or plain["type"] != "record")
-    if is_wrapped:  # fastavro parses what is no record again for each datum
+    if is_wrapped:  # fastavro parses any schema but a record's again for each datum
         plain = {"type": "record", "name": "root", "fields": [{"name": "value", "type": plain}]}
     parsed: Any = fastavro.parse_schema(plain)
-    for symbols, own in enums:  # it refuses symbols beyond ASCII, which Java does not
+    for symbols, own in enums:  # it refuses symbols beyond ASCII, which Java accepts
         symbols[:] = own
     read = fastavro.schemaless_reader
 
@@ -167,7 +159,6 @@ def datum_reader(resolved: Any) -> Callable[[Any], Any]:
 
 
 def _for_fastavro(schema: Any, enums: list[tuple[list[str], list[str]]], names: dict[str, str]) -> Any:
-    """Under names that it takes."""
     if isinstance(schema, list):
         return [_for_fastavro(branch, enums, names) for branch in schema]
     if isinstance(schema, str):
@@ -193,16 +184,16 @@ def _for_fastavro(schema: Any, enums: list[tuple[list[str], list[str]]], names: 
 
 
 class _Refused(Exception):
-    """Java's parser refuses the schema."""
+    pass
 
 
 @dataclass(frozen=True, slots=True)
 class _Definition:
-    """Where a named type is defined.
+    """Definition of a named type.
 
     Args:
         schema: JSON.
-        space: the namespace around it.
+        space: the enclosing namespace.
     """
 
     schema: Any
@@ -210,7 +201,6 @@ class _Definition:
 
 
 def _definitions(schema: Any, space: str | None) -> dict[str, _Definition]:
-    """The named types that are defined in a schema, by full name. What is no schema is passed over."""
     found: dict[str, _Definition] = {}
     if isinstance(schema, list | tuple):
         for branch in schema:
@@ -230,11 +220,11 @@ def _definitions(schema: Any, space: str | None) -> dict[str, _Definition]:
 
 
 class _Parser:
-    """Of one schema.
+    """Parses one schema.
 
     Args:
         elsewhere: definitions of names that may be used before, or without, being defined.
-        replaces_nulls: fields keep the defaults that replace their nulls.
+        replaces_nulls: whether fields keep the defaults that replace their nulls.
     """
 
     def __init__(self, elsewhere: Mapping[str, _Definition], *, replaces_nulls: bool) -> None:
@@ -243,17 +233,16 @@ class _Parser:
         self._kinds: dict[str, str] = {}
         self._moved: set[str] = set()
         self.has_changed = False
-        """Whether a definition stands where its name is first used, or something was left out."""
+        """Whether a definition was moved to the first use of its name, or a part was removed."""
 
     def of(self, schema: Any, space: str | None) -> tuple[Any, Any]:
-        """JSON with all definitions, and the resolved schema. Raises _Refused."""
         if isinstance(schema, str):
             return self._reference(schema, schema, space)
         if isinstance(schema, list):
             return self._union(schema, space)
         kind = schema.get("type") if isinstance(schema, dict) else None
         if not isinstance(kind, str):
-            raise _Refused(f"not a schema: it has no type, or one that is no text{_called(schema)}")
+            raise _Refused(f"not a schema: its type is missing or no text{_called(schema)}")
         if kind in PRIMITIVES:
             resolved = _with_logical_type({"type": kind}, schema) if "logicalType" in schema else kind
             return self._without_decimal(schema, resolved), resolved
@@ -280,10 +269,10 @@ class _Parser:
             if each in self._elsewhere:
                 self.has_changed = True
                 return self._moved_here(each)
-        raise _Refused(f"'{name}' is neither a type of Avro's nor defined")
+        raise _Refused(f"'{name}' is neither a type of Avro nor defined")
 
     def _without_dot(self, written: Any, full: str, space: str | None) -> Any:
-        """A name of no namespace without the dot before it, which only Java 1.11 takes."""
+        # Only Java 1.11 accepts a dot before a name without namespace.
         name = written if isinstance(written, str) else written["type"]
         if space or not name.startswith("."):
             return written
@@ -291,7 +280,6 @@ class _Parser:
         return full if isinstance(written, str) else {**written, "type": full}
 
     def _moved_here(self, full: str) -> tuple[Any, Any]:
-        """The definition of a name, where it is first used."""
         definition = self._elsewhere[full]
         self._moved.add(full)
         written, resolved = self._define(definition.schema["type"], definition.schema, definition.space, full)
@@ -302,14 +290,14 @@ class _Parser:
         written, resolved = [], []
         for branch in branches:
             if isinstance(branch, list):
-                raise _Refused("a union stands directly in a union")  # noqa: EM101 - one sentence
+                raise _Refused("a union is a direct branch of a union")  # noqa: EM101 - one sentence
             one, other = self.of(branch, space)
             written.append(one)
             resolved.append(other)
         kinds = [_branch_name(branch) for branch in resolved]
         if len(set(kinds)) < len(kinds):
             twice = next(kind for kind in kinds if kinds.count(kind) > 1)
-            raise _Refused(f"a union has {twice} twice")
+            raise _Refused(f"a union contains {twice} twice")
         return written, resolved
 
     def _named(self, kind: str, schema: Any, space: str | None) -> tuple[Any, Any]:
@@ -318,12 +306,11 @@ class _Parser:
             raise _Refused(f"a type {kind} has no name")
         full, _ = _full_name(schema, space)
         if full in self._moved and self._elsewhere[full].schema is schema:
-            self._moved.discard(full)  # it stands where the name was used first
+            self._moved.discard(full)  # it was moved to the first use of its name
             return full if "." in full or not space else f".{full}", full
         return self._define(kind, schema, space, full)
 
     def _without_decimal(self, schema: Any, resolved: Any) -> Any:
-        """Without a decimal that is none."""
         is_valid = isinstance(resolved, dict) and resolved.get("logicalType") == "decimal"
         if schema.get("logicalType") != "decimal" or is_valid:
             return schema
@@ -335,7 +322,7 @@ class _Parser:
         if full in self._kinds:
             raise _Refused(f"'{full}' is defined twice")
         if full in PRIMITIVES:
-            raise _Refused(f"a type is called '{full}', as one of Avro's")
+            raise _Refused(f"a type is called '{full}', like one of Avro's")
         _check_aliases(schema, are_names=True)
         self._kinds[full] = "record" if kind == "error" else kind
         if kind == "enum":
@@ -366,7 +353,7 @@ class _Parser:
         if "type" not in given:
             raise _Refused(f"field '{name}' has no type")
         if str(given.get("order", _ORDERS[0])).lower() not in _ORDERS:
-            raise _Refused(f"field '{name}' has an order that is none of {', '.join(_ORDERS)}")
+            raise _Refused(f"the order of field '{name}' is not one of {', '.join(_ORDERS)}")
         _check_aliases(given, are_names=False)
         written, resolved = self.of(given["type"], space)
         if "default" in given and not self._is_default(given["default"], resolved):
@@ -375,20 +362,21 @@ class _Parser:
         return {**given, "type": written}, made
 
     def _connect_default(self, written: Any, resolved: Any) -> dict[str, Any]:
-        """The default of a type that may be null, as the property of what has the type; empty if none."""
-        is_nullable = isinstance(resolved, list) and len(resolved) == _OF_NULLABLE and "null" in resolved
+        """Return a nullable type's default as a property of its field or container; empty without one."""
+        is_nullable = (
+            isinstance(resolved, list) and len(resolved) == _NULLABLE_BRANCHES and "null" in resolved
+        )
         if not is_nullable or not self._replaces_nulls:
             return {}
         number = 1 - resolved.index("null")
         branch = written[number]
-        if isinstance(branch, str):  # a name, whose properties stand where it is defined
+        if isinstance(branch, str):  # a name: its definition has the properties
             definition = self._elsewhere.get(str(resolved[number]))
             branch = {} if definition is None else definition.schema
         default = branch.get(CONNECT_DEFAULT)
         return {} if default is None else {CONNECT_DEFAULT: default}
 
     def _is_default(self, value: Any, resolved: Any) -> bool:
-        """Whether readers take a field's default: of a union one of any branch."""
         if isinstance(resolved, list):
             return any(self._is_default(value, branch) for branch in resolved)
         kind = resolved if isinstance(resolved, str) else resolved["type"]
@@ -396,7 +384,6 @@ class _Parser:
 
 
 def _full_name(schema: Mapping[str, Any], space: str | None) -> tuple[str, str | None]:
-    """A definition's full name, and the namespace for the names in it."""
     name, own = str(schema["name"]), schema.get("namespace")
     if "." in name:
         space, _, name = name.rpartition(".")
@@ -406,13 +393,13 @@ def _full_name(schema: Mapping[str, Any], space: str | None) -> tuple[str, str |
 
 
 def _check_name(name: str) -> None:
-    """Java's letters and digits are of all scripts, as far as they have one unit of UTF-16."""
+    # Java's letters and digits are of all scripts, if they have one unit of UTF-16.
     for place, letter in enumerate(name):
         category = unicodedata.category(letter) if ord(letter) <= 0xFFFF else ""  # noqa: PLR2004 - see above
         if not (letter == "_" or category.startswith("L") or (place and category == "Nd")):
-            raise _Refused(f"it holds the name '{name}', which is not legal in Avro")
+            raise _Refused(f"it contains the name '{name}', which is not legal in Avro")
     if not name:
-        raise _Refused("it holds an empty name")  # noqa: EM101 - one sentence
+        raise _Refused("it contains an empty name")  # noqa: EM101 - one sentence
 
 
 def _check_aliases(schema: Mapping[str, Any], *, are_names: bool) -> None:
@@ -420,7 +407,7 @@ def _check_aliases(schema: Mapping[str, Any], *, are_names: bool) -> None:
     if aliases is None:
         return
     if not isinstance(aliases, list) or not all(isinstance(alias, str) for alias in aliases):
-        raise _Refused("aliases are no list of names")  # noqa: EM101 - one sentence
+        raise _Refused("aliases are not a list of names")  # noqa: EM101 - one sentence
     for alias in aliases if are_names else ():
         _check_name(alias.rpartition(".")[2])
 
@@ -439,7 +426,7 @@ def _symbols(schema: Mapping[str, Any]) -> list[str]:
 def _size(schema: Mapping[str, Any]) -> int:
     size: Any = schema.get("size")
     if not _is_int(size) or not 0 <= size <= _MOST_SIZE:
-        raise _Refused("a fixed has no size, or no possible one")  # noqa: EM101 - one sentence
+        raise _Refused("a fixed has no size, or an impossible one")  # noqa: EM101 - one sentence
     return int(size)
 
 
@@ -477,13 +464,13 @@ def _without(given: Mapping[str, Any], name: str) -> dict[str, Any]:
 
 
 def _with_logical_type(resolved: dict[str, Any], schema: Mapping[str, Any]) -> Any:
-    """With a logical type that is valid. Any other one is ignored, as Avro's specification says."""
+    """Return a type with its logical type if that is valid; others are ignored, as Avro specifies."""
     kind, logical = resolved["type"], str(schema.get("logicalType")).lower()  # as AvroData compares it
     if logical == "decimal" and kind in ("bytes", "fixed"):
         precision, scale = schema.get("precision"), schema.get("scale", 0)
-        if _is_decimal(precision, scale, resolved.get("size")):
+        if is_valid_decimal(precision, scale, resolved.get("size")):
             return {**resolved, "logicalType": logical, "precision": precision, "scale": scale}
-        # AvroData looks at the scale alone: an Oracle NUMBER has 127 of it, and 64 digits.
+        # AvroData reads the scale alone: an Oracle NUMBER has a scale of 127, and 64 digits.
         if precision is None or _is_real(precision):
             scale = _java_int(scale) if _is_real(scale) else 0
             return {**resolved, "logicalType": CONNECT_DECIMAL, "precision": _PRECISION, "scale": scale}
@@ -497,36 +484,33 @@ def _is_real(value: Any) -> bool:
 
 
 def _java_int(number: Any) -> int:
-    """A number of JSON by Java's ``intValue``; 0 for a ``BigInteger``, which Avro's library does not give."""
+    """Return a JSON number by Java's ``intValue``; 0 for a ``BigInteger``, which Avro's library drops."""
     if isinstance(number, float):
         return int(max(min(number, 2.0**31 - 1), -(2.0**31)))
     return int((number + 2**31) % 2**32 - 2**31) if -(2**63) <= number < 2**63 else 0
 
 
-def _is_decimal(precision: Any, scale: Any, size: int | None) -> bool:
+def is_valid_decimal(precision: Any, scale: Any, size: int | None = None) -> bool:
     if not (_is_int(precision) and _is_int(scale)) or not 0 <= scale <= precision or precision < 1:
         return False
     return size is None or (size > 0 and precision <= math.floor(math.log10(2) * (8 * size - 1)))
 
 
 def _branch_name(resolved: Any) -> str:
-    """What must not be twice in a union."""
     if isinstance(resolved, str):
         return resolved
     return str(resolved.get("name", resolved["type"]))
 
 
 def _called(schema: Any) -> str:
-    """The name of what is wrong, where it has one."""
     name = schema.get("name") if isinstance(schema, dict) else None
     return f" ('{name}')" if isinstance(name, str) else ""
 
 
-# -- looking into a resolved schema ------------------------------------------------------------------------
+# -- parts of a resolved schema ----------------------------------------------------------------------------
 
 
 def named_types(resolved: Any) -> dict[str, Any]:
-    """The definitions in a resolved schema, by full name."""
     found: dict[str, Any] = {}
     for each in _all(resolved):
         if isinstance(each, dict) and "name" in each:

@@ -1,12 +1,12 @@
-"""Walks Avro datums by their schema without building them: which rows of a column fit, and where they end.
+"""Walks Avro data by their schema without decoding them: which rows of a column fit, and where they end.
 
-What fits is what Java's GenericDatumReader reads, as Confluent's AvroConverter uses it. It ignores what
-stands behind a datum, and reads some bytes that are no canonical Avro: text that is no UTF-8, a boolean of
-2, a number of too many bits, a block whose size is wrong. Confluent's sink then writes the value it has
-read; so does :func:`repaired`, since readers do not agree about such bytes. Where a nullable field has a
-default, Connect reads the default for its null; so does :func:`repaired` again.
+Data fit if Java's GenericDatumReader reads them, as Confluent's AvroConverter uses it. It ignores bytes
+after a datum, and reads some bytes that are not canonical Avro: invalid UTF-8, a boolean of 2, a number of
+too many bits, a block with a wrong size. Confluent's sink then writes the value that it read; so does
+:func:`repaired`, because readers disagree on such bytes. If a nullable field has a default, Connect reads
+null as the default; so does :func:`repaired`.
 
-The loop over rows is compiled (``_avro.c``) where a wheel brings it or a compiler was there; else
+The loop over rows is compiled (``_avro.c``) if a wheel contains it or a compiler was available; else
 :func:`plain_rows` does the same in Python, many times slower.
 """
 
@@ -27,27 +27,26 @@ from sinksdk.values.avro_defaults import datum_of, number_datum
 from sinksdk.values.avro_schema import CONNECT_DEFAULT, AvroSchema, named_types
 
 MOST_DEPTH: Final = 2_000
-"""Levels of a datum at most."""
+"""Maximum levels of a datum."""
 _MOST_ITEMS: Final = 2**31 - 9  # of an array or map, as in Java
-_MOST_EMPTY: Final = 2**20  # items that take no bytes
+_MOST_EMPTY: Final = 2**20  # items without bytes
 FRAMING: Final = 5
 """Bytes before a datum of a schema registry: a zero byte and the schema's id."""
 
 
 class Fit(IntEnum):
-    """What becomes of a row."""
+    """Result of a row."""
 
     FITS = 0
-    """A datum, and nothing behind it."""
+    """A datum, and nothing after it."""
     LONGER = 1
-    """A datum, and stray bytes behind it."""
+    """A datum, and stray bytes after it."""
     ODD = 2
-    """Read as a value by Java, but not as canonical Avro, or a null that is read as a default: see
-    :func:`repaired`."""
+    """Java reads it, but it is not canonical Avro, or a null is read as a default: see :func:`repaired`."""
     NULL = 3
     NOT_FRAMED = 4
     UNKNOWN = 5
-    """The schema of its id was not given."""
+    """The schema of its id is not given."""
     ENDS_EARLY = 6
     BAD_NUMBER = 7
     BAD_LENGTH = 8
@@ -57,30 +56,24 @@ class Fit(IntEnum):
 
 
 _WHY: Final[Mapping[Fit, str]] = {
-    Fit.ENDS_EARLY: "it ends too soon",
+    Fit.ENDS_EARLY: "it is too short",
     Fit.BAD_NUMBER: "a number has too many bytes",
-    Fit.BAD_LENGTH: "a length is negative, or impossibly large",
-    Fit.BAD_BRANCH: "a union does not have the branch",
-    Fit.BAD_SYMBOL: "an enum does not have the symbol",
+    Fit.BAD_LENGTH: "a length is negative or too large",
+    Fit.BAD_BRANCH: "a branch of a union does not exist",
+    Fit.BAD_SYMBOL: "a symbol of an enum does not exist",
     Fit.TOO_DEEP: f"it has more than {MOST_DEPTH:,} levels",
 }
 
 
 def why_not(fit: int, place: int) -> str:
-    """What is wrong with a datum, for messages.
-
-    Args:
-        fit: one of the :class:`Fit` from ENDS_EARLY on.
-        place: the byte at which what is wrong begins.
-    """
     return f"{_WHY[Fit(fit)]} (at byte {place})"
 
 
 class Walked(NamedTuple):
-    """A column, walked.
+    """Result of walking a column.
 
     Args:
-        ends: for each row the number of bytes up to the end of its datum, or up to what is wrong.
+        ends: for each row the position after its datum, or of the first invalid byte.
         fits: a :class:`Fit` for each row.
     """
 
@@ -89,25 +82,24 @@ class Walked(NamedTuple):
 
 
 def walk(column: pa.Array, schema: AvroSchema) -> Walked:
-    """Walk a column of datums of one schema, without framing: rows that are ``Fit.FITS`` fit exactly."""
     return WALK_ROWS(column, ((0, program_of(schema)),), False)
 
 
 def walk_framed(column: pa.Array, schemas: Mapping[int, AvroSchema], *, fills_items: bool = False) -> Walked:
-    """Walk a column of values in a schema registry's framing.
+    """Walk values with a schema registry's framing.
 
     Args:
-        schemas: by id. A row of another id is ``Fit.UNKNOWN``.
+        schemas: by id. A row with another id is ``Fit.UNKNOWN``.
         fills_items: see :func:`repaired`.
     """
     return WALK_ROWS(column, _programs(schemas, fills_items), True)
 
 
 def walk_block(data: bytes, rows: int, schema: AvroSchema) -> tuple[npt.NDArray[np.int64], Fit]:
-    """Walk datums that stand one behind the other, as in a block of an Avro file.
+    """Walk consecutive data, as in a block of an Avro file.
 
     Returns:
-        Where each one ends, as far as they fit; FITS where all do and nothing is behind them.
+        The end of each datum that fits; FITS if all do and nothing follows them.
     """
     return WALK_BLOCK(data, rows, program_of(schema))
 
@@ -115,13 +107,13 @@ def walk_block(data: bytes, rows: int, schema: AvroSchema) -> tuple[npt.NDArray[
 def repaired(
     value: bytes, begin: int, schema: AvroSchema, *, is_framed: bool = False, fills_items: bool = False
 ) -> bytes:
-    """The canonical datum of the value that Java reads.
+    """Return the canonical datum of the value that Java reads.
 
     Args:
-        begin: where the datum begins.
+        begin: position of the datum.
         is_framed: whether it is a registry's, whose values of schema ``bytes`` are bytes without a length.
-        fills_items: nulls in arrays and maps are read as the default of their type, too. Connect's
-            JsonConverter puts it there where it writes JSON; Connect's lists and AvroData keep null.
+        fills_items: whether nulls in arrays and maps also become the default of their type, as Connect's
+            JsonConverter writes them in JSON; Connect's lists and AvroData keep null.
 
     Raises:
         DataException: it does not fit the schema.
@@ -140,12 +132,12 @@ def null_data(
     begins: npt.NDArray[np.int64],
     ends: npt.NDArray[np.int64],
 ) -> npt.NDArray[np.bool_]:
-    """Which data of a schema are null as a whole: its type is null, or a union that has null.
+    """Return which data are null as a whole: the schema is null, or a union with null.
 
     Confluent's AvroConverter returns null for them: the record has no value, or no key.
 
     Args:
-        data: the bytes that they are in.
+        data: the bytes that contain them.
         begins: where each one begins.
         ends: where it ends at the latest.
     """
@@ -153,7 +145,7 @@ def null_data(
         return np.full(len(begins), schema.resolved == "null")
     first = np.where(begins < ends, data[np.minimum(begins, len(data) - 1)], 0xFF)
     are_null: npt.NDArray[np.bool_] = first == schema.null_branch << 1
-    for row in np.flatnonzero(first & 0x80).tolist():  # of two bytes or more, which are few: branches are not
+    for row in np.flatnonzero(first & 0x80).tolist():  # numbers of two bytes or more: rare for branches
         walk = _Walk([], data[begins[row] : ends[row]].tobytes())
         with suppress(_Misfit):
             are_null[row] = walk.branch() == schema.null_branch
@@ -164,30 +156,30 @@ def null_data(
 
 
 class Op(IntEnum):
-    """What a value's first number says of it, and what the next ones are."""
+    """First number of a value in a program; the comments describe the numbers after it."""
 
     NOTHING = 0
     BOOLEAN = 1
     INT = 2
     LONG = 3
     FIXED = 4
-    """Bytes."""
+    """Number of bytes."""
     BYTES = 5
     STRING = 6
     ENUM = 7
     """Number of symbols."""
     ARRAY = 8
-    """Place of its items."""
+    """Position of its items."""
     MAP = 9
-    """Place of its values."""
+    """Position of its values."""
     UNION = 10
-    """Number of its branches, places of each."""
+    """Number of branches, then their positions."""
     RECORD = 11
-    """Number of its fields, places of each."""
+    """Number of fields, then their positions."""
     RAW = 12
-    """All that is left: a registry's ``bytes`` are framed without a length."""
+    """All remaining bytes: a registry's ``bytes`` are framed without a length."""
     ABSENT = 13
-    """A null of a field that has a default: the default's number."""
+    """A null of a field with a default: the default's number."""
 
 
 Code: TypeAlias = list[int]
@@ -204,7 +196,7 @@ _SIMPLE: Final = {
 
 
 def program_of(schema: AvroSchema, *, is_framed: bool = False, fills_items: bool = False) -> bytes:
-    """The schema as ``_avro.c`` reads it: a number for the first value's place, then value after value."""
+    """Return the program for ``_avro.c``: the position of the first value, then value after value."""
     return np.array(_program(schema, is_framed, fills_items).code, np.int32).tobytes()
 
 
@@ -224,10 +216,10 @@ def _framed_program(schema: AvroSchema, fills_items: bool) -> bytes:  # noqa: FB
 
 
 class _Program:
-    """Of one resolved schema.
+    """The program of a resolved schema.
 
     Args:
-        is_raw: all bytes are the value.
+        is_raw: whether all bytes are the value.
         fills_items: see :func:`repaired`.
     """
 
@@ -237,17 +229,15 @@ class _Program:
         self._empty = self._empty_names()
         self._places: dict[object, int] = {}
         self.defaults: list[bytes] = []
-        """Data of whole unions, by the numbers of Op.ABSENT."""
+        """Encoded unions, by the numbers of Op.ABSENT."""
         self.code: Code = [0]
         self.code[0] = self._put((Op.RAW,)) if is_raw else self._place(resolved)
 
     @staticmethod
     def kind_of(schema: Any) -> str:
-        """The type's name; of a union ``union``."""
         return "union" if isinstance(schema, list) else schema if isinstance(schema, str) else schema["type"]
 
     def _place(self, schema: Any) -> int:
-        """Where a value of a schema is in the program."""
         if isinstance(schema, str):
             schema = self._named.get(schema, {"type": schema})
         if isinstance(schema, dict) and "name" in schema:
@@ -273,36 +263,33 @@ class _Program:
         if schema["type"] == "fixed":
             return self._put((Op.FIXED, schema["size"]))
         fields = [each for each in schema["fields"] if not self._in(each, self._empty)]
-        place = self._places[name] = len(self.code)  # before its fields, which may use it
+        place = self._places[name] = len(self.code)  # set first, because its fields may refer to it
         self.code += [Op.RECORD, len(fields), *[0] * len(fields)]
         for number, each in enumerate(fields):
             self.code[place + 2 + number] = self._nullable_place(each, each["type"])
         return place
 
     def _nullable_place(self, holder: Any, branches: Any) -> int:
-        """Where a value is in the program whose null has the default that a field, array or map holds."""
         if CONNECT_DEFAULT not in holder:
             return self._place(branches)
         places = [self._place(branch) for branch in branches]
         number = 1 - branches.index("null")
         try:
             datum = datum_of(holder[CONNECT_DEFAULT], branches[number], self._named)
-        except ValueError:  # it is of another type: there is none
+        except ValueError:  # a default of another type is ignored
             return self._place(branches)
         self.defaults.append(number_datum(number) + datum)
         places[1 - number] = self._put((Op.ABSENT, len(self.defaults) - 1))
         return self._put((Op.UNION, len(places), *places))
 
     def _put(self, value: tuple[int, ...]) -> int:
-        """A value that is there already is not put twice."""
         if value not in self._places:
             self._places[value] = len(self.code)
             self.code += value
         return self._places[value]
 
     def _empty_names(self) -> set[str]:
-        """The names of types whose values take no bytes, whatever they are."""
-        found: set[str] = set()
+        found: set[str] = set()  # types whose values take no bytes
         while True:
             more = {
                 name
@@ -326,8 +313,6 @@ class _Program:
 
 
 class _Misfit(Exception):
-    """The bytes are no datum."""
-
     def __init__(self, fit: Fit, place: int) -> None:
         super().__init__(fit, place)
         self.fit = fit
@@ -338,11 +323,11 @@ _Steps: TypeAlias = Iterator[tuple[int, int]]
 
 
 class _Walk:
-    """Of one value.
+    """Walks one value.
 
     Args:
-        made: takes the canonical datum; None where it is not wanted.
-        defaults: what ``made`` takes for Op.ABSENT.
+        made: receives the canonical datum, if it is wanted.
+        defaults: encoded values for Op.ABSENT.
     """
 
     def __init__(
@@ -356,11 +341,11 @@ class _Walk:
         self._is_odd = False
 
     def datum(self, begin: int) -> tuple[Fit, int]:
-        """Whether a datum begins there, and where it ends, or what is wrong begins."""
+        """Return whether a datum begins there, and its end or the position of the first invalid byte."""
         self._at = begin
         try:
             open_values = [self._steps(self._code[0], 1)]
-            while open_values:  # datums are deeper than Python's stack
+            while open_values:  # not recursive, because data may be deeper than Python's stack
                 following = next(open_values[-1], None)
                 if following is None:
                     open_values.pop()
@@ -373,11 +358,10 @@ class _Walk:
         return Fit.LONGER if self._at < len(self._data) else Fit.FITS, self._at
 
     def branch(self) -> int:
-        """The number of a union's branch that begins here. Raises _Misfit."""
         return self._number(_OF_INT)
 
     def _steps(self, node: int, depth: int) -> _Steps:
-        """Read a value. What is yielded is to be read before the rest."""
+        """Read a value; yield the inner values to read before the rest."""
         if depth > MOST_DEPTH:
             raise _Misfit(Fit.TOO_DEEP, self._at)
         code, first = self._code, self._at
@@ -520,7 +504,6 @@ Programs: TypeAlias = tuple[tuple[int, bytes], ...]
 
 
 def plain_rows(column: pa.Array, programs: Programs, is_framed: bool) -> Walked:  # noqa: FBT001 - a loop
-    """What ``_avro.c`` does, without a compiler."""
     codes = {number: np.frombuffer(program, np.int32).tolist() for number, program in programs}
     values = column.cast(pa.large_binary()).to_pylist()
     found = [_walked(value, codes, is_framed=is_framed) for value in values]
@@ -540,7 +523,6 @@ def _walked(value: bytes | None, codes: Mapping[int, Code], *, is_framed: bool) 
 
 
 def plain_block(data: bytes, rows: int, program: bytes) -> tuple[npt.NDArray[np.int64], Fit]:
-    """What ``_avro.c`` does, without a compiler."""
     code = np.frombuffer(program, np.int32).tolist()
     ends: list[int] = []
     is_odd, at = False, 0
@@ -553,7 +535,7 @@ def plain_block(data: bytes, rows: int, program: bytes) -> tuple[npt.NDArray[np.
     return np.array(ends, np.int64), (Fit.ODD if is_odd else Fit.LONGER if at < len(data) else Fit.FITS)
 
 
-# -- with one ----------------------------------------------------------------------------------------------
+# -- compiled ----------------------------------------------------------------------------------------------
 
 RowLoop: TypeAlias = Callable[[pa.Array, Programs, bool], Walked]
 BlockLoop: TypeAlias = Callable[[bytes, int, bytes], tuple[npt.NDArray[np.int64], Fit]]
@@ -601,5 +583,5 @@ _WIDTHS: Final = {
 }
 
 WALK_ROWS: Final[RowLoop] = compiled_rows or plain_rows
-"""The better one of those that are there."""
+"""The fastest loop that is available."""
 WALK_BLOCK: Final[BlockLoop] = compiled_block or plain_block

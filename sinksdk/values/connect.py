@@ -32,15 +32,13 @@ _MOST_DEPTH: Final = 100
 
 
 def connect_shape(schema: Any) -> Shape:
-    """The shape of an envelope's schema.
-
-    Raises:
-        DataException: it is no schema of Connect's, or there is no Arrow type of it.
-    """
+    """Return the shape of an envelope's schema. Raises DataException."""
     try:
         return _shape(schema, _MOST_DEPTH)
     except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, pa.ArrowException) as error:
-        raise DataException(f"the envelope's schema is none of Connect's ({type(error).__name__})") from None
+        raise DataException(
+            f"the envelope's schema is not valid in Connect ({type(error).__name__})"
+        ) from None
 
 
 def _shape(schema: Any, depth: int) -> Shape:
@@ -54,7 +52,7 @@ def _shape(schema: Any, depth: int) -> Shape:
     if kind == "struct":
         fields = schema.get("fields") or []
         if len({field["field"] for field in fields}) < len(fields):
-            message = "the envelope's schema has two fields of one name"
+            message = "the envelope's schema has two fields with the same name"
             raise DataException(message)
         return struct_of({field["field"]: _shape(field, depth - 1) for field in fields}, **more)
     if kind == "array":
@@ -71,5 +69,5 @@ def _shape(schema: Any, depth: int) -> Shape:
             raise DataException(message)
         return Shape(decimal_type(scale), packs_decimals=True, **more)
     if (name, kind) in _MOMENTS:
-        return Shape(_MOMENTS[name, kind], counts_moments=True, **more)
+        return Shape(_MOMENTS[name, kind], times_may_be_numbers=True, **more)
     return Shape(_SCALARS[kind], **more)

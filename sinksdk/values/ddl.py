@@ -1,4 +1,4 @@
-"""Schemas in Spark's DDL, read without Spark: ``carrier STRING, dep_delay DOUBLE NOT NULL``."""
+"""Parses schemas in Spark's DDL without Spark: ``carrier STRING, dep_delay DOUBLE NOT NULL``."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _TYPES: Final = (
 _DECIMALS: Final = ("DECIMAL", "DEC", "NUMERIC")
 _SIZED: Final = ("VARCHAR", "CHAR", "CHARACTER")
 
-# What should stand somewhere, in messages.
+# Expected tokens, in messages.
 _END: Final = "the end"
 _NAME: Final = "a field's name"
 _COMMENT: Final = "a comment in quotes"
@@ -50,11 +50,7 @@ _MOST_DEPTH: Final = 100
 
 
 def parse_ddl(text: str) -> Shape:
-    """The shape of fields, or of one type.
-
-    Raises:
-        ConfigException: what is wrong, and where.
-    """
+    """Return the shape of fields, or of one type. Raises ConfigException with a problem and its position."""
     return _Parser(text).whole()
 
 
@@ -68,13 +64,12 @@ class _Parser:
             found = _TOKEN.match(text, place)
             if found is None:
                 begin = place + len(text[place:]) - len(text[place:].lstrip())
-                raise ConfigException(f"'{text[begin]}' at character {begin + 1} is no part of Spark's DDL")
+                raise ConfigException(f"'{text[begin]}' at character {begin + 1} is not part of Spark's DDL")
             place = found.end()
             token = found.group().strip()
             self._tokens.append((token, place - len(token)))
 
     def whole(self) -> Shape:
-        """All of the text."""
         if not self._tokens:
             message = "it is empty: name fields, as in 'carrier STRING, dep_delay DOUBLE'"
             raise ConfigException(message)
@@ -107,9 +102,9 @@ class _Parser:
 
     def _wrong(self, wanted: str) -> ConfigException:
         if self._next >= len(self._tokens):
-            return ConfigException(f"it ends where {wanted} should stand")
+            return ConfigException(f"it ends where {wanted} is expected")
         token, place = self._tokens[self._next]
-        return ConfigException(f"'{token}' at character {place + 1} stands where {wanted} should")
+        return ConfigException(f"'{token}' at character {place + 1}, where {wanted} is expected")
 
     def _fields(self) -> Shape:
         fields: dict[str, Shape] = {}
@@ -117,7 +112,7 @@ class _Parser:
             name = self._name()
             if name in fields:
                 raise ConfigException(f"two fields have the name '{name}'")
-            self._takes(":")  # as Spark's DDL has it in structures
+            self._takes(":")  # optional in Spark's DDL
             fields[name] = self._field()
             if not self._takes(","):
                 return struct_of(fields)
@@ -144,7 +139,7 @@ class _Parser:
     def _type(self) -> Shape:
         self._depth += 1
         if self._depth > _MOST_DEPTH:
-            raise ConfigException(f"types stand in each other more than {_MOST_DEPTH} deep")
+            raise ConfigException(f"types are nested more than {_MOST_DEPTH} deep")
         try:
             return self._any_type()
         finally:
@@ -187,14 +182,14 @@ class _Parser:
         return shape
 
     def _decimal(self) -> pa.DataType:
-        precision, scale = 10, 0  # Spark's
+        precision, scale = 10, 0  # Spark's defaults
         if self._takes("("):
             place = self._next
             precision = self._number()
             scale = self._number() if self._takes(",") else 0
             if not 1 <= precision <= _MOST_DIGITS or scale > precision:
                 self._next = place
-                raise self._wrong(f"a number of 1 to {_MOST_DIGITS} digits, at least those behind the point,")
+                raise self._wrong(f"a precision of 1 to {_MOST_DIGITS} that is at least the scale")
             self._must(")")
         return pa.decimal128(precision, scale)
 

@@ -13,19 +13,20 @@ import pyarrow as pa
 from sinksdk.errors import DataException
 
 MOST_SHORT: Final = 38
-"""Digits of Arrow's ``decimal128`` at most."""
+"""Maximum digits of Arrow's ``decimal128``."""
 MOST_DIGITS: Final = 76
-"""Digits of Arrow's ``decimal256`` at most, and so of a decimal in a Parquet file."""
+"""Maximum digits of Arrow's ``decimal256``, and so of a decimal in a Parquet file."""
 MOST_WIDE: Final = 4_000
-"""Digits of any other; Python refuses to write longer numbers as text, which takes quadratic time."""
+"""Maximum digits of a WideDecimal; Python refuses to convert longer numbers to text, which takes quadratic
+time."""
 _TOO_WIDE: Final = 10**MOST_WIDE
 
 
 class WideDecimal(pa.ExtensionType):  # type: ignore[misc]  # pyarrow has no type of it
-    """Decimals that Arrow has no type for: of more than 76 digits, or of a scale outside of 0 to 76.
+    """Decimals that Arrow has no type for: of more than 76 digits, or of a scale outside 0 to 76.
 
-    The storage is the unscaled number, as ``BigInteger.toByteArray`` writes it: two's complement, big-endian,
-    no byte more. :meth:`~pyarrow.Array.to_pylist` gives ``Decimal``.
+    The storage is the unscaled number in the bytes of Java's ``BigInteger.toByteArray``: two's complement,
+    big-endian, as short as possible. :meth:`~pyarrow.Array.to_pylist` returns ``Decimal`` objects.
     """
 
     def __init__(self, scale: int) -> None:
@@ -53,26 +54,21 @@ class _WideScalar(pa.ExtensionScalar):  # type: ignore[misc]
 
 
 def is_wide(kind: pa.DataType) -> bool:
-    """Whether it is a :class:`WideDecimal`."""
     return isinstance(kind, WideDecimal)
 
 
 def is_decimal(kind: pa.DataType) -> bool:
-    """Whether values of a type are decimals."""
     return bool(pa.types.is_decimal(kind)) or is_wide(kind)
 
 
 def items_of(lists: pa.Array) -> pa.Array:
-    """The items of all lists that are not null.
-
-    Where all are null, Arrow would build an empty array, and it cannot of types that hold extension types.
-    """
+    # If all are null, Arrow would build an empty array, which it cannot do for nested extension types.
     return lists.flatten() if lists.null_count < len(lists) else lists.values[:0]
 
 
 def decimal_type(scale: int, precision: int = MOST_SHORT) -> pa.DataType:
-    """The type of decimals of this scale and of at most so many digits, as far as Arrow has it."""
-    precision = max(precision, scale)  # else Parquet would refuse it
+    """Return the type of decimals of this scale, with this precision as far as Arrow supports it."""
+    precision = max(precision, scale)  # Parquet requires it
     if precision <= MOST_SHORT and abs(scale) <= MOST_SHORT:
         return pa.decimal128(precision, scale)
     if 0 <= scale <= MOST_DIGITS:
@@ -81,24 +77,23 @@ def decimal_type(scale: int, precision: int = MOST_SHORT) -> pa.DataType:
 
 
 def number_of(unscaled: bytes) -> int:
-    """The number that two's complement, big-endian, holds. Raises ValueError: no bytes, as in Java."""
     if not unscaled:
         raise ValueError(unscaled)
     return int.from_bytes(unscaled, "big", signed=True)
 
 
 def bytes_of(number: int) -> bytes:
-    """Two's complement, big-endian, no byte more."""
+    # As Java's BigInteger.toByteArray: two's complement, big-endian, as short as possible.
     return number.to_bytes((number + (number < 0)).bit_length() // 8 + 1, "big", signed=True)
 
 
 def scaled(number: int, scale: int) -> Decimal:
-    """A decimal of an unscaled number. ``Decimal.scaleb`` would round to 28 digits."""
+    """Return the decimal of an unscaled number. ``Decimal.scaleb`` would round to 28 digits."""
     return Decimal((number < 0, tuple(map(int, str(abs(number)))), -scale))
 
 
 def unscaled(value: Decimal, scale: int) -> int:
-    """The unscaled number of a decimal. Raises ValueError: it has more digits behind the point."""
+    """Return the unscaled number of a decimal. Raises ValueError if it has more digits after the point."""
     sign, digits, exponent = value.as_tuple()
     if not isinstance(exponent, int):
         raise ValueError(value)  # noqa: TRY004 - not a number, or infinite
@@ -115,11 +110,7 @@ def unscaled(value: Decimal, scale: int) -> int:
 
 
 def decimal_column(numbers: Sequence[int | None], kind: pa.DataType) -> pa.Array:
-    """A column of unscaled numbers.
-
-    Raises:
-        DataException: a number has more digits than the type.
-    """
+    """Return a column of unscaled numbers. Raises DataException if one does not fit the type."""
     if is_wide(kind):
         if any(number is not None and abs(number) >= _TOO_WIDE for number in numbers):
             raise DataException(f"a decimal has more than {MOST_WIDE} digits")
@@ -136,7 +127,7 @@ def decimal_column(numbers: Sequence[int | None], kind: pa.DataType) -> pa.Array
 
 @functools.lru_cache(maxsize=1024)
 def levels(kind: pa.DataType) -> tuple[pa.DataType, ...]:
-    """A type, and the same with wider decimals: for values that do not fit the ones before."""
+    """Return a type, and the same with ever wider decimals, for values that do not fit."""
     found = [kind]
     while (wider := _widened(found[-1])) != found[-1]:
         found.append(wider)
@@ -151,7 +142,6 @@ def _widened(kind: pa.DataType) -> pa.DataType:
 
 
 def with_leaves(kind: pa.DataType, of: Any) -> pa.DataType:
-    """A type with other ones for the types that it consists of."""
     if pa.types.is_struct(kind):
         return pa.struct([field.with_type(of(field.type)) for field in kind])
     if pa.types.is_list(kind):
@@ -161,21 +151,16 @@ def with_leaves(kind: pa.DataType, of: Any) -> pa.DataType:
     return kind
 
 
-# -- columns whose decimals are bytes ----------------------------------------------------------------------
+# -- columns with decimals as bytes ------------------------------------------------------------------------
 
 
 @functools.lru_cache(maxsize=1024)
 def packed_type(kind: pa.DataType) -> pa.DataType:
-    """The type with bytes in the place of decimals."""
     return pa.binary() if is_decimal(kind) else with_leaves(kind, packed_type)
 
 
 def unpacked(column: pa.Array, kind: pa.DataType) -> pa.Array:
-    """A column of :func:`packed_type` with decimals in the place of their unscaled numbers.
-
-    Raises:
-        DataException: a number has more digits than its type.
-    """
+    """Convert a column of :func:`packed_type` to its type with decimals. Raises DataException."""
     if column.type == kind:
         return column
     if is_decimal(kind):

@@ -1,4 +1,4 @@
-"""Schemas of JSON that a configuration gives, in whatever language."""
+"""Schemas of JSON in a configuration, in any of three languages."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from sinksdk.values.shapes import NO_DEFAULT, Shape, to_column
 
 @functools.lru_cache(maxsize=64)
 def declared_shape(text: str) -> Shape:
-    """Of Spark's DDL, Avro's JSON, or the JSON of Connect's envelopes.
+    """Return the shape of a schema in Spark's DDL, Avro's JSON, or the JSON of Connect's envelopes.
 
     Raises:
         ConfigException: it is none of them.
@@ -29,20 +29,19 @@ def declared_shape(text: str) -> Shape:
             if part.default is not NO_DEFAULT:
                 to_column([part.default], part)
         except DataException as error:
-            raise ConfigException(f"the default of field '{path}' is none: {error}") from error
+            raise ConfigException(f"the default of field '{path}' is invalid: {error}") from error
     return shape
 
 
 def is_connects(text: str) -> bool:
-    """Whether it is a struct in the JSON of Connect's envelopes. Raises ConfigException: it begins as one."""
+    """Whether it is a struct in the JSON of Connect's envelopes. Raises ConfigException if it is invalid."""
     return _connects(text) is not None
 
 
 def _connects(text: str) -> Shape | None:
-    """Avro has no structs."""
     with suppress(ValueError, RecursionError):
         schema = json.loads(text)
-        if isinstance(schema, dict) and schema.get("type") == "struct":
+        if isinstance(schema, dict) and schema.get("type") == "struct":  # not a type of Avro
             try:
                 return connect_shape(schema)
             except DataException as error:

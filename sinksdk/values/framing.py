@@ -1,8 +1,8 @@
 """The framing of a schema registry: a zero byte and four bytes of a schema's id before each datum.
 
-Confluent Platform 8 can put the id into a header of the record instead, as an id or as a GUID
-(``HeaderSchemaIdSerializer``). :func:`framed_by_headers` gives such values the framing that all others have.
-A GUID does not fit there: each gets a number of this process, above all ids, which :func:`guid_of` knows.
+Confluent Platform 8 can instead put the id, or a GUID, into a header of the record
+(``HeaderSchemaIdSerializer``). :func:`framed_by_headers` adds the usual framing to such values. A GUID does
+not fit into it: each gets a number above all ids, valid in this process, which :func:`guid_of` resolves.
 """
 
 from __future__ import annotations
@@ -17,12 +17,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 HEADERS: Final = {"key": "__key_schema_id", "value": "__value_schema_id"}
-"""The header that has the id, of keys and of values."""
 
-_FIRST: Final = 2**31  # Java's integers, which ids are, end below
-_MOST: Final = 100_000  # GUIDs: garbage has many
-_OF_ID, _OF_GUID = 5, 17  # bytes of a header
-_NONE: Final = b"\xff"  # no framing begins so
+_FIRST: Final = 2**31  # ids are Java's integers, below it
+_MOST: Final = 100_000  # GUIDs, so that garbage does not fill the memory
+_ID_BYTES, _GUID_BYTES = 5, 17  # of a header
+_NONE: Final = b"\xff"  # no framing begins with it
 
 _lock: Final = threading.Lock()
 _guids: Final[list[uuid.UUID]] = []
@@ -30,25 +29,24 @@ _numbers: Final[dict[uuid.UUID, int]] = {}
 
 
 def guid_of(number: int) -> uuid.UUID | None:
-    """The GUID that a number above all ids stands for in this process; None for an id."""
+    """Return the GUID of a number in this process; None for an id."""
     place = number - _FIRST
     return _guids[place] if 0 <= place < len(_guids) else None
 
 
 def name_of(number: int) -> str:
-    """A schema's id, or its GUID, for messages and names of files."""
     return str(guid_of(number) or number)
 
 
 def framed_by_headers(values: pa.Array, headers: pa.Array, name: str) -> pa.Array:
-    """Keys or values, with framing before those whose record has the header.
+    """Return keys or values with framing before those whose record has the header.
 
-    As Confluent's ``DualSchemaIdDeserializer``: the last header of the name counts, and a value without it
-    has the framing itself.
+    As in Confluent's ``DualSchemaIdDeserializer`` the last header of the name counts, and a value without it
+    must be framed itself.
 
     Args:
         values: bytes; null stays null.
-        headers: of the same records, a list of structs of ``key`` and ``value``.
+        headers: headers of the same records, a list of structs of ``key`` and ``value``.
     """
     if not pa.types.is_list(headers.type) or not pa.types.is_struct(headers.type.value_type):
         return values
@@ -69,7 +67,7 @@ def framed_by_headers(values: pa.Array, headers: pa.Array, name: str) -> pa.Arra
 
 @functools.lru_cache(maxsize=16)
 def _text(text: str, kind: pa.DataType) -> pa.Scalar:
-    """A scalar of a text. One that Arrow makes of Python's value would import pandas."""
+    """Return a scalar of a text. Arrow's conversion of a Python object would import pandas."""
     data = text.encode()
     offsets = b"\0\0\0\0" + len(data).to_bytes(4, sys.byteorder)
     column = pa.Array.from_buffers(pa.string(), 1, [None, pa.py_buffer(offsets), pa.py_buffer(data)])
@@ -77,11 +75,10 @@ def _text(text: str, kind: pa.DataType) -> pa.Scalar:
 
 
 def _framing(header: Any) -> bytes:
-    """What stands before a value whose header says this."""
-    if len(header) >= _OF_ID and header[0] == 0:
-        return bytes(header[:_OF_ID])
-    if len(header) >= _OF_GUID and header[0] == 1:
-        number = _number_of(uuid.UUID(bytes=bytes(header[1:_OF_GUID])))
+    if len(header) >= _ID_BYTES and header[0] == 0:
+        return bytes(header[:_ID_BYTES])
+    if len(header) >= _GUID_BYTES and header[0] == 1:
+        number = _number_of(uuid.UUID(bytes=bytes(header[1:_GUID_BYTES])))
         return _NONE if number is None else b"\0" + number.to_bytes(4)
     return _NONE
 

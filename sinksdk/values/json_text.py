@@ -1,18 +1,17 @@
-"""JSON text as a column, and the one place that says which values are JSON.
+"""JSON texts as a column, and the only place that decides which values are JSON.
 
-A column of :data:`JSON`, Arrow's own type ``arrow.json``, holds values that are JSON already: a writer copies
-them. A column of any other type, texts and bytes among them, holds values that have a type: a writer encodes
-them. The column says which it is, whatever the configuration.
+A column of :data:`JSON`, Arrow's type ``arrow.json``, contains values that are JSON already: a writer copies
+them. A column of any other type, including texts and bytes, contains typed values: a writer encodes them.
 
-:func:`read_json` makes such a column of bytes, by the rules of Kafka Connect's ``JsonConverter`` (Kafka 4.1,
-with Jackson 2.16): RFC 8259, at most 1,000 levels and numbers of 1,000 digits. Zeros before a number, a byte
-order mark, UTF-16 and UTF-32 are read, too, and become JSON that every reader takes. No text, or only space,
-is null (KAFKA-10477). It differs in two points: a value is bad that has more behind its first JSON value,
-which Connect drops without a word, and so is one that is no UTF-8, of which Jackson reads some as other
-characters.
+:func:`read_json` creates such a column from bytes, by the rules of Kafka Connect's ``JsonConverter`` (Kafka
+4.1, with Jackson 2.16): RFC 8259, at most 1,000 levels and numbers of 1,000 digits. Leading zeros, a byte
+order mark, UTF-16 and UTF-32 are accepted, too, and converted to JSON that every reader accepts. An empty
+text, or one of space only, is null (KAFKA-10477). There are two differences: a value with anything after its
+first JSON value is bad (Connect drops the rest silently), and so is invalid UTF-8 (Jackson reads some of it
+as other characters).
 
-The scan is compiled (``_json.c``) where a wheel brings it or a compiler was there; else :func:`plain_scan`
-does the same in Python, many times slower.
+The scan is compiled (``_json.c``) if a wheel contains it or a compiler was available; else
+:func:`plain_scan` does the same in Python, many times slower.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ from sinksdk.errors import DataException
 from sinksdk.values.rows import Flags, Longs, rows_to_take, valid_flags, valid_only, valid_rows
 
 JSON: Final = pa.json_(pa.string())
-"""Type of a column of JSON texts, in UTF-8. A value that is JSON's ``null`` is null in it."""
+"""Type of a column of JSON texts in UTF-8. JSON's ``null`` is null in it."""
 
 _MOST_DEPTH: Final = 1_000
 _MOST_DIGITS: Final = 1_000
@@ -42,26 +41,26 @@ Verdicts = npt.NDArray[np.uint8]
 
 
 class Verdict(IntEnum):
-    """What a scan says of a value."""
+    """Result of the scan of a value."""
 
     JSON = 0
     MAYBE_ENVELOPE = 1
-    """JSON, and an object whose first name is ``schema`` or ``payload``, or has an escape in it."""
+    """JSON, and an object whose first name is ``schema`` or ``payload``, or contains an escape."""
     NULL = 2
-    """Nothing, or only space, or JSON's null."""
+    """Empty, only space, or JSON's null."""
     ODD = 3
-    """Perhaps JSON as Connect takes it, but not as RFC 8259 has it: :func:`_normal` decides."""
+    """Perhaps JSON that Connect accepts beyond RFC 8259: :func:`_normal` decides."""
     BAD = 4
 
 
 class JsonTexts(NamedTuple):
-    """Values that were read.
+    """The JSON texts of a column of bytes.
 
     Args:
-        column: of type :data:`JSON`, as long as what was read; null where a value is null or no JSON.
+        column: of type :data:`JSON`, with the same rows; null where a value is null or no JSON.
         maybe_envelopes: which rows may be Connect's envelope.
-        failed: rows that are no JSON, each with the reason, which quotes nothing of it.
-        nulls: rows that are not null themselves, but JSON's null, or nothing, or only space.
+        failed: reasons by row that is no JSON; they quote nothing of the value.
+        nulls: rows that are not null but mean null: JSON's null, empty, or only space.
     """
 
     column: pa.Array
@@ -71,17 +70,15 @@ class JsonTexts(NamedTuple):
 
     @property
     def rows(self) -> Longs:
-        """The rows that have a JSON text."""
         return valid_rows(self.column)
 
 
 def is_json(kind: pa.DataType) -> bool:
-    """Whether a column of this type holds JSON texts."""
     return isinstance(kind, pa.JsonType)
 
 
 def json_column(texts: pa.Array) -> pa.Array:
-    """A column of :data:`JSON` from a column of bytes or text that is JSON in UTF-8. Nothing is checked."""
+    """Return a column of :data:`JSON` from bytes or text that is JSON in UTF-8, without a check."""
     if texts.type != pa.string():
         if texts.type != pa.binary():
             texts = texts.cast(pa.binary())
@@ -92,25 +89,19 @@ def json_column(texts: pa.Array) -> pa.Array:
 
 
 def json_objects(column: pa.Array) -> list[Any]:
-    """Values of a column of :data:`JSON` as Python objects. Raises DataException: see :func:`json_object`."""
     return [None if text is None else json_object(text) for text in column.storage.to_pylist()]
 
 
 def json_object(text: str) -> Any:
-    """A JSON text as a Python object.
-
-    Raises:
-        DataException: it has more levels than Python reads.
-    """
     try:
         return json.loads(text)
     except RecursionError:
-        message = "the value is JSON of too many levels"
+        message = "the value is JSON with too many levels"
         raise DataException(message) from None
 
 
 def read_json(values: pa.Array) -> JsonTexts:
-    """The JSON texts of a column of ``binary``. What is JSON as it stands is not copied."""
+    """Return the JSON texts of a ``binary`` column. Valid JSON is not copied."""
     verdicts = scan(values)
     worst = int(verdicts.max(initial=Verdict.JSON))
     if worst <= Verdict.MAYBE_ENVELOPE:
@@ -135,7 +126,6 @@ def read_json(values: pa.Array) -> JsonTexts:
 
 
 def _with_texts(values: pa.Array, texts: Mapping[int, bytes]) -> pa.Array:
-    """The values with other ones in some rows."""
     places = np.arange(len(values))
     places[list(texts)] = len(values) + np.arange(len(texts))
     both = pa.concat_arrays([values, pa.array(list(texts.values()), pa.binary())])
@@ -143,7 +133,7 @@ def _with_texts(values: pa.Array, texts: Mapping[int, bytes]) -> pa.Array:
 
 
 def scan(values: pa.Array) -> Verdicts:
-    """A :class:`Verdict` for each value of a column of bytes or text; NULL where it is null."""
+    """Return a :class:`Verdict` for each value of a column of bytes or text; NULL for nulls."""
     if not len(values):
         return np.empty(0, np.uint8)
     if values.type not in (pa.binary(), pa.large_binary(), pa.string(), pa.large_string()):
@@ -155,9 +145,9 @@ def scan(values: pa.Array) -> Verdicts:
 
 
 def bad_json(texts: pa.Array) -> dict[int, str]:
-    """The rows of a column of bytes or text, as of lines of a file, that are no JSON, each with the reason.
+    """Return the rows of a column of bytes or text, such as lines of a file, that are no JSON, with reasons.
 
-    JSON is RFC 8259, in UTF-8, of at most 1,000 levels. Nothing, and null, are none.
+    JSON is RFC 8259 in UTF-8, of at most 1,000 levels. Empty texts and nulls are no JSON.
     """
     verdicts = scan(texts)
     found: dict[int, str] = {}
@@ -171,18 +161,18 @@ def bad_json(texts: pa.Array) -> dict[int, str]:
 
 
 def _is_json_of_long_numbers(data: bytes) -> bool:
-    """Whether a text is JSON that Jackson refuses only for its long numbers, as NUMERIC decimals may be."""
+    """Whether a text is JSON that Jackson refuses only for long numbers, which NUMERIC decimals may be."""
     is_json_in_utf8 = _verdict(data, decides=True) <= Verdict.MAYBE_ENVELOPE
     return is_json_in_utf8 and not any(map(_has_zeros_before, _tokens(data)))
 
 
 def why_not_json(data: bytes) -> str:
-    """Why a value is no JSON, as a clause that quotes nothing of it: it ends up in logs."""
+    """Return why a value is no JSON, as a clause that does not quote it, because it is logged."""
     try:
         text = data.decode(encoding_of(data) or ("utf-8-sig" if data[:1] == b"\xef" else "utf-8"))
         end = _DECODER.raw_decode(text, len(text) - len(text.lstrip(_SPACE)))[1]
     except UnicodeDecodeError as error:
-        return f"it is no text in UTF-8 ({error.reason} at byte {error.start})"
+        return f"it is not UTF-8 ({error.reason} at byte {error.start})"
     except json.JSONDecodeError as error:
         return str(error)
     except ValueError as error:
@@ -190,23 +180,23 @@ def why_not_json(data: bytes) -> str:
     except RecursionError:
         return f"it has more than {_MOST_DEPTH:,} levels"
     if text[end:].strip(_SPACE):
-        return f"there is more behind its first value, from character {end} on"
+        return f"something follows its first value, from character {end} on"
     return f"it has more than {_MOST_DEPTH:,} levels, or a number of more than {_MOST_DIGITS:,} digits"
 
 
 def payload_text(envelope: str) -> str:
-    """The text of the payload of an envelope that is JSON; of several ones, the last."""
+    """Return the text of the payload in an envelope; of several payloads, the last."""
     found, at = "", envelope.index("{") + 1
     while True:
         name, at = _DECODER.raw_decode(envelope, _after_space(envelope, at))
-        begin = _after_space(envelope, _after_space(envelope, at) + 1)  # a colon
+        begin = _after_space(envelope, _after_space(envelope, at) + 1)  # after the colon
         _, at = _DECODER.raw_decode(envelope, begin)
         if name == "payload":
             found = envelope[begin:at]
         at = _after_space(envelope, at)
         if envelope[at] == "}":
             return found
-        at += 1  # a comma
+        at += 1  # after the comma
 
 
 _SPACE: Final = " \t\n\r"
@@ -219,24 +209,24 @@ def _after_space(text: str, at: int) -> int:
 
 
 def _refuse(constant: str) -> Any:
-    raise ValueError(f"it holds {constant}, which is no number in JSON")
+    raise ValueError(f"it contains {constant}, which is not a number in JSON")
 
 
 def _nothing(_: str) -> int:
     return 0
 
 
-# Numbers are not made: Python makes none of more than 4,300 digits.
+# Numbers are not parsed, because Python refuses more than 4,300 digits.
 _DECODER: Final = json.JSONDecoder(parse_int=_nothing, parse_float=_nothing, parse_constant=_refuse)
 
 
-# -- what Jackson takes and RFC 8259 does not ---------------------------------------------------------------
+# -- what Jackson accepts beyond RFC 8259 -------------------------------------------------------------------
 
-_LEAST_MARKED: Final = 4  # bytes: Jackson looks for a byte order mark in four
+_LEAST_MARKED: Final = 4  # bytes: Jackson searches four for a byte order mark
 
 
 def encoding_of(data: bytes) -> str | None:
-    """The encoding of JSON, as Jackson tells it by the first four bytes; None for plain UTF-8."""
+    """Return the encoding of JSON that Jackson detects in the first four bytes; None for plain UTF-8."""
     first = data[:4]
     if len(first) == _LEAST_MARKED:
         for mark, encoding in _MARKS.items():
@@ -267,11 +257,11 @@ _TEXT_OR_NUMBER: Final = re.compile(r'"(?:[^"\\]|\\.)*"|-?\d[\d.eE+-]*')
 
 
 class _TooLong(Exception):
-    """A number that Jackson does not take."""
+    pass
 
 
 def _normal(data: bytes) -> tuple[Verdict, bytes]:
-    """A value as RFC 8259 has it in UTF-8, and the verdict on it."""
+    """Return the verdict on a value, and its text in UTF-8 without what only Jackson accepts."""
     try:
         encoding = encoding_of(data)
         text = data.decode(encoding or "utf-8")
@@ -282,7 +272,7 @@ def _normal(data: bytes) -> tuple[Verdict, bytes]:
 
 
 def _normal_number(found: re.Match[str]) -> str:
-    """A number without zeros before it, if it has no more digits than Jackson takes."""
+    """Return a number without leading zeros. Raises _TooLong if Jackson refuses it."""
     if found[0].startswith('"') or (number := _NUMBER.fullmatch(found[0])) is None:
         return found[0]
     sign, zeros, digits, fraction, _, exponent = number.groups()
@@ -299,20 +289,20 @@ _TOKEN: Final = re.compile(
     rb"|(?P<number>-?(?P<whole>[0-9]+)(?:\.(?P<fraction>[0-9]+))?(?:[eE][+-]?(?P<exponent>[0-9]+))?)"
     rb"|(?P<word>true|false|null)|(?P<mark>[{}\[\],:]))"
 )
-_MOST_SURE: Final = 9  # digits of an exponent that is surely one of 32 bits
+_MOST_SURE: Final = 9  # digits of an exponent that certainly has at most 32 bits
 
 
 def plain_scan(values: pa.Array) -> Verdicts:
-    """What ``_json.c`` does, without a compiler."""
+    """Do the same as ``_json.c``, without a compiler."""
     listed = values.cast(pa.large_binary()).to_pylist()
     return np.array([_verdict(value or b"") for value in listed], np.uint8)
 
 
 def _verdict(data: bytes, *, decides: bool = False) -> Verdict:
-    """The verdict on one value.
+    """Return the verdict on one value.
 
     Args:
-        decides: nothing is odd: it has been looked at already.
+        decides: never return ODD: the value was normalized before.
     """
     if not decides and len(data) > 1 and (0 in data[:4] or data[0] in (0xEF, 0xFE, 0xFF)):
         return Verdict.ODD
@@ -354,7 +344,6 @@ def _has_zeros_before(token: re.Match[bytes]) -> bool:
 
 
 def _is_one_value(groups: list[str], texts: list[bytes]) -> bool:
-    """Whether tokens are one value, by the grammar of RFC 8259."""
     open_ones: list[bytes] = []
     expected = "value"  # or: first value, first name, name, colon, end
     for group, text in zip(groups, texts, strict=True):
@@ -383,7 +372,7 @@ _ENDS: Final = {b"{": b"}", b"[": b"]"}
 _MAY_END: Final = ("end", "first name", "first value")
 
 
-# -- with one -----------------------------------------------------------------------------------------------
+# -- compiled -----------------------------------------------------------------------------------------------
 
 Scan = Callable[[pa.Array], Verdicts]
 

@@ -1,4 +1,4 @@
-"""Arrow types: which of them are lists, and whether their moments are those that Python has."""
+"""Predicates on Arrow types, and the check of times that Python cannot represent."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from sinksdk.errors import DataException
 from sinksdk.values.decimals import items_of
 
 _SHORT: Final = 32  # bits
@@ -17,25 +18,29 @@ _PER_DAY: Final = {"s": 86_400, "ms": 86_400_000, "us": 86_400_000_000, "ns": 86
 
 
 def is_list(kind: pa.DataType) -> bool:
-    """Whether values of a type are lists, of whatever layout; views of lists are not known."""
     return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind))
 
 
 @functools.lru_cache(maxsize=1024)
-def has_moments(kind: pa.DataType) -> bool:
-    """Whether values of a type hold moments, dates or times of day."""
+def has_times(kind: pa.DataType) -> bool:
     if pa.types.is_nested(kind):
-        return any(has_moments(kind.field(number).type) for number in range(kind.num_fields))
+        return any(has_times(kind.field(number).type) for number in range(kind.num_fields))
     return bool(pa.types.is_date(kind) or pa.types.is_time(kind) or pa.types.is_timestamp(kind))
 
 
-def holds_impossible_moments(column: pa.Array) -> bool:
-    """Whether a moment is outside of the years 1 to 9999, or a time of day outside of a day."""
+def check_times(column: pa.Array) -> None:
+    """Raise DataException for a timestamp outside the years 1 to 9999, or a time of day outside a day."""
+    if _has_impossible_times(column):
+        message = "a timestamp is outside the years 1 to 9999, or a time of day outside a day"
+        raise DataException(message)
+
+
+def _has_impossible_times(column: pa.Array) -> bool:
     kind = column.type
-    if not has_moments(kind):
+    if not has_times(kind):
         return False
     if pa.types.is_nested(kind):
-        return any(holds_impossible_moments(child) for child in _children(column))
+        return any(map(_has_impossible_times, _children(column)))
     numbers = column.cast(pa.int32() if kind.bit_width == _SHORT else pa.int64())
     ends = pc.min_max(numbers)
     least, most = ends["min"].as_py(), ends["max"].as_py()

@@ -1,4 +1,4 @@
-"""From Arrow to Python's own types, as iterating over records gives them."""
+"""Arrow columns as Python objects, as iterating over records returns them."""
 
 from __future__ import annotations
 
@@ -13,20 +13,19 @@ from sinksdk.values.decimals import items_of
 from sinksdk.values.json_text import is_json, json_objects
 from sinksdk.values.kinds import is_list
 
-_EPOCH: Final = dt.datetime(1970, 1, 1)  # noqa: DTZ001 - a zone is added where there is one
+_EPOCH: Final = dt.datetime(1970, 1, 1)  # noqa: DTZ001 - a column's zone is added
 _FIRST_DAY: Final = _EPOCH.toordinal()
 _PER_SECOND: Final = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
 _MICROSECONDS: Final = 1_000_000
 
 
 def plain(column: pa.Array) -> list[Any]:
-    """Each value as a Python object: dict, list, str, bytes, int, float, bool, Decimal, date, time, datetime.
+    """Return each value as a Python object: dict, list, str, bytes, int, Decimal, date, datetime and so on.
 
-    Moments with a time zone are in UTC, those without have none. What Python has no place for (nanoseconds)
-    is cut off.
+    Timestamps with a time zone are in UTC, others have none. Nanoseconds are truncated to microseconds.
 
     Raises:
-        DataException: a moment outside of the years 1 to 9999, which Python does not have; JSON of more
+        DataException: a timestamp outside the years 1 to 9999, which Python cannot represent; JSON of more
             levels than Python reads.
     """
     kind = column.type
@@ -40,12 +39,12 @@ def plain(column: pa.Array) -> list[Any]:
                 value if is_there else None
                 for value, is_there in zip(convert(column), column.is_valid().to_pylist(), strict=True)
             ]
-    if _has_moments(kind):
+    if pa.types.is_temporal(kind) and not pa.types.is_interval(kind):
         try:
-            return _moments(column)
+            return _times(column)
         except (OverflowError, ValueError):
             raise DataException(
-                f"a value of type {kind} is outside of the years 1 to 9999, and cannot be an object in Python"
+                f"a value of type {kind} is outside the years 1 to 9999, and Python cannot represent it"
             ) from None
     if (pa.types.is_integer(kind) or pa.types.is_floating(kind)) and not column.null_count:
         numbers: list[Any] = column.to_numpy().tolist()
@@ -77,7 +76,7 @@ def _lists(column: pa.Array) -> list[list[Any]]:
 def _maps(column: pa.Array) -> list[Any]:
     pairs = _lists(column.cast(pa.list_(pa.struct([column.type.key_field, column.type.item_field]))))
     key, item = column.type.key_field.name, column.type.item_field.name
-    if pa.types.is_nested(column.type.key_type):  # no key of a dict
+    if pa.types.is_nested(column.type.key_type):  # not hashable
         return [[(pair[key], pair[item]) for pair in row] for row in pairs]
     return [{pair[key]: pair[item] for pair in row} for row in pairs]
 
@@ -89,12 +88,7 @@ _NESTED: Final[tuple[tuple[Callable[[pa.DataType], bool], Callable[[pa.Array], l
 )
 
 
-def _has_moments(kind: pa.DataType) -> bool:
-    is_interval = pa.types.is_interval(kind)
-    return bool(pa.types.is_temporal(kind) and not is_interval)
-
-
-def _moments(column: pa.Array) -> list[Any]:
+def _times(column: pa.Array) -> list[Any]:
     kind = column.type
     if pa.types.is_date(kind):
         days = column.cast(pa.date32()).cast(pa.int32()).to_pylist()

@@ -1,6 +1,6 @@
-"""Numbers of rows, between numpy and Arrow.
+"""Row numbers, between numpy and Arrow.
 
-Arrow's own conversions import pandas where that is installed, at 40 MB and half a second for each process.
+Arrow's own conversions import pandas if it is installed, which takes 40 MB and half a second per process.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ Flags = npt.NDArray[np.bool_]
 
 
 def valid_flags(column: pa.Array) -> Flags:
-    """Which rows are not null."""
     validity = column.buffers()[0] if column.null_count else None
     if validity is None:
         return np.full(len(column), not pa.types.is_null(column.type))
@@ -23,12 +22,11 @@ def valid_flags(column: pa.Array) -> Flags:
 
 
 def valid_rows(column: pa.Array) -> Longs:
-    """Numbers of the rows that are not null, ascending."""
     return np.flatnonzero(valid_flags(column)) if column.null_count else np.arange(len(column))
 
 
 def rows_to_take(rows: Longs) -> pa.Array:
-    """Numbers of rows as Arrow's ``take`` wants them; null, which gives null, where they are negative."""
+    """Return row numbers for Arrow's ``take``; null, which takes null, for negative ones."""
     are_there = rows >= 0
     bits = None if are_there.all() else pa.py_buffer(np.packbits(are_there, bitorder="little"))
     return pa.Array.from_buffers(
@@ -37,7 +35,7 @@ def rows_to_take(rows: Longs) -> pa.Array:
 
 
 def valid_only(column: pa.Array, are_valid: Flags) -> pa.Array:
-    """A flat column that is null in all other rows, over the same values."""
+    """Return a flat column over the same values, null in all other rows."""
     flags = np.concatenate([np.zeros(column.offset, np.bool_), are_valid])
     bits = pa.py_buffer(np.packbits(flags, bitorder="little"))
     nulls = len(column) - int(np.count_nonzero(are_valid))
@@ -47,10 +45,10 @@ def valid_only(column: pa.Array, are_valid: Flags) -> pa.Array:
 
 
 def is_same(one: pa.Array, other: pa.Array, *, but_nulls: bool = False) -> bool:
-    """Whether two columns are over the same memory, whatever their types.
+    """Whether two columns share the same memory, whatever their types.
 
     Args:
-        but_nulls: of flat columns, which rows are null may differ.
+        but_nulls: whether their nulls may differ; for flat columns.
     """
     if (one.offset, len(one)) != (other.offset, len(other)):
         return False

@@ -1,4 +1,4 @@
-"""What JSON values may look like, whatever language says so, and parsed JSON as Arrow columns of it."""
+"""Shapes of JSON values, whatever language describes them, and parsed JSON as Arrow columns."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ import pyarrow as pa
 
 from sinksdk.errors import DataException
 from sinksdk.values.decimals import decimal_column, is_decimal, levels, number_of, unscaled
-from sinksdk.values.kinds import holds_impossible_moments
+from sinksdk.values.kinds import check_times
 
 NO_DEFAULT: Final = object()
-_EPOCH: Final = dt.datetime(1970, 1, 1)  # noqa: DTZ001 - moments are compared in UTC
+_EPOCH: Final = dt.datetime(1970, 1, 1)  # noqa: DTZ001 - timestamps are compared in UTC
 _TICK: Final = dt.timedelta(microseconds=1)
 _NOT_FINITE: Final = {"NaN": np.nan, "Infinity": np.inf, "-Infinity": -np.inf}
 _PER_SECOND: Final = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
@@ -30,15 +30,17 @@ class Shape:
     """A JSON value.
 
     Args:
-        kind: the Arrow type it becomes. Every field of structures may be null in it, as in files of Spark.
-        is_optional: it may be null, or missing where it is a field.
-        default: takes the place of null, as JSON; ``NO_DEFAULT`` if there is none.
-        fields: by name, of a structure.
-        item: of an array, or the value in a map.
-        key: of a map whose JSON is an array of pairs; None where it is an object.
-        counts_moments: moments, dates and times of day may be numbers in the unit of ``kind``.
-        packs_decimals: a text is a decimal's unscaled number in base64, as in Connect; else its digits.
-        symbols: the only texts there are.
+        kind: its Arrow type, in which every field of structures may be null, as in files of Spark.
+        is_optional: whether it may be null, or missing if it is a field.
+        default: JSON that replaces null; ``NO_DEFAULT`` if there is none.
+        fields: fields of a structure by name.
+        item: items of an array, or values of a map.
+        key: keys of a map whose JSON is an array of pairs; None if it is an object.
+        times_may_be_numbers: whether timestamps, dates and times of day may be numbers in the unit of
+            ``kind``.
+        packs_decimals: whether a text is a decimal's unscaled number in base64, as in Connect; else its
+            digits.
+        symbols: the allowed texts, if they are limited.
     """
 
     kind: pa.DataType
@@ -47,7 +49,7 @@ class Shape:
     fields: Mapping[str, Shape] = field(default_factory=dict)
     item: Shape | None = None
     key: Shape | None = None
-    counts_moments: bool = False
+    times_may_be_numbers: bool = False
     packs_decimals: bool = False
     symbols: Collection[str] = ()
 
@@ -58,14 +60,13 @@ class Shape:
 
 
 def without_defaults(shape: Shape) -> Shape:
-    """The same, but null stays null where there is a default for it."""
     inner = {name: without_defaults(field) for name, field in shape.fields.items()}
     item, key = (part and without_defaults(part) for part in (shape.item, shape.key))
     return replace(shape, default=NO_DEFAULT, fields=inner, item=item, key=key)
 
 
 def wider_shapes(shape: Shape) -> Sequence[Shape]:
-    """The same with wider decimals, for values that do not fit: Connect's have no limit."""
+    # Connect's decimals have no limit.
     return [_as_kind(shape, kind) for kind in levels(shape.kind)[1:]] if _packs_decimals(shape) else []
 
 
@@ -75,7 +76,6 @@ def _packs_decimals(shape: Shape) -> bool:
 
 
 def _as_kind(shape: Shape, kind: pa.DataType) -> Shape:
-    """The same as another type of the same structure."""
     if shape.fields:
         fields = {name: _as_kind(field, kind.field(name).type) for name, field in shape.fields.items()}
         return replace(shape, kind=kind, fields=fields)
@@ -87,32 +87,25 @@ def _as_kind(shape: Shape, kind: pa.DataType) -> Shape:
 
 
 def struct_of(fields: Mapping[str, Shape], **more: Any) -> Shape:
-    """A structure with these fields."""
     return Shape(pa.struct([(name, shape.kind) for name, shape in fields.items()]), fields=fields, **more)
 
 
 def list_of(item: Shape, **more: Any) -> Shape:
-    """An array of such items."""
     return Shape(pa.list_(item.kind), item=item, **more)
 
 
 def map_of(item: Shape, key: Shape | None = None, **more: Any) -> Shape:
-    """An object whose keys are data, or an array of pairs."""
     return Shape(pa.map_(pa.string() if key is None else key.kind, item.kind), item=item, key=key, **more)
 
 
 def to_column(values: Sequence[Any], shape: Shape) -> pa.Array:
-    """Parsed JSON as a column.
-
-    Fields that the shape does not have are left out.
+    """Return parsed JSON as a column, without unknown fields.
 
     Raises:
-        DataException: a value is not as the shape says. It is not quoted: it would end up in logs.
+        DataException: a value does not have the shape. The message does not quote it, because it is logged.
     """
     column = _column(values, shape, "")
-    if holds_impossible_moments(column):
-        message = "a moment is outside of the years 1 to 9999, or a time of day outside of a day"
-        raise DataException(message)
+    check_times(column)
     return column
 
 
@@ -120,7 +113,7 @@ def _column(values: Sequence[Any], shape: Shape, path: str) -> pa.Array:
     if shape.default is not NO_DEFAULT and None in values:
         values = [shape.default if value is None else value for value in values]
     if not shape.is_optional and None in values:
-        raise DataException(f"{_named(path)} is null or missing, and must not be")
+        raise DataException(f"{_named(path)} is null or missing, but required")
     kinds = set(map(type, values)) - {type(None)}
     try:
         return _read(values, kinds, shape, path)
@@ -138,7 +131,7 @@ def _read(values: Sequence[Any], kinds: set[type], shape: Shape, path: str) -> p
     for test, read in _READERS:
         if test(shape.kind):
             return read(values, kinds, shape, path)
-    raise DataException(f"{_named(path)}: there is no JSON of type {shape.kind}")
+    raise DataException(f"{_named(path)}: JSON cannot represent type {shape.kind}")
 
 
 def _expect(kinds: set[type], allowed: set[type]) -> None:
@@ -166,7 +159,7 @@ def _structs(values: Sequence[Any], kinds: set[type], shape: Shape, path: str) -
 
 
 def _ends(values: Sequence[Any]) -> pa.Array:
-    """Where the items of each row begin and end; a row is null where its begin is, as Arrow has it."""
+    """Return where the items of each row begin and end; as in Arrow, a null begin makes the row null."""
     ends = [0, *itertools.accumulate(0 if value is None else len(value) for value in values)]
     begins = [None if value is None else end for value, end in zip(values, ends[:-1], strict=True)]
     return pa.array([*begins, ends[-1]], pa.int32())
@@ -204,7 +197,7 @@ def _maps(values: Sequence[Any], kinds: set[type], shape: Shape, path: str) -> p
 def _texts(values: Sequence[Any], kinds: set[type], shape: Shape, path: str) -> pa.Array:
     _expect(kinds, {str})
     if shape.symbols and not set(values) - {None} <= set(shape.symbols):
-        raise DataException(f"{_named(path)} is none of the symbols of its enumeration")
+        raise DataException(f"{_named(path)} is not a symbol of its enumeration")
     return pa.array(values, shape.kind)
 
 
@@ -217,7 +210,7 @@ def _whole(values: Sequence[Any], kinds: set[type], shape: Shape, _: str) -> pa.
     if kinds <= {int}:
         return pa.array(values, shape.kind)
     _expect(kinds, {int, float, Decimal})
-    if any(value is not None and value % 1 != 0 for value in values):  # Arrow would cut it off
+    if any(value is not None and value % 1 != 0 for value in values):  # Arrow would truncate it
         raise TypeError
     return pa.array([None if value is None else int(value) for value in values], shape.kind)
 
@@ -265,10 +258,10 @@ def _bytes(values: Sequence[Any], kinds: set[type], shape: Shape, _: str) -> pa.
     return pa.array(data, shape.kind)
 
 
-def _moments(values: Sequence[Any], kinds: set[type], shape: Shape, _: str) -> pa.Array:
-    _expect(kinds, {int, str} if shape.counts_moments else {str})
+def _times(values: Sequence[Any], kinds: set[type], shape: Shape, _: str) -> pa.Array:
+    _expect(kinds, {int, str} if shape.times_may_be_numbers else {str})
     if str in kinds:
-        read = _MOMENTS[next(test for test in _MOMENTS if test(shape.kind))]
+        read = _TIMES[next(test for test in _TIMES if test(shape.kind))]
         values = [read(value, shape.kind) if isinstance(value, str) else value for value in values]
     return pa.array(values, shape.kind)
 
@@ -284,7 +277,7 @@ def _clock(text: str, kind: pa.DataType) -> int:
     return _ticks(dt.datetime.combine(_EPOCH, found) - _EPOCH, kind.unit)
 
 
-def _moment(text: str, kind: pa.DataType) -> int:
+def _timestamp(text: str, kind: pa.DataType) -> int:
     found = dt.datetime.fromisoformat(text)
     if found.tzinfo is not None:
         if kind.tz is None:
@@ -297,17 +290,17 @@ def _ticks(since: dt.timedelta, unit: str) -> int:
     return since // _TICK * _PER_SECOND[unit] // 1_000_000
 
 
-_MOMENTS: Final[Mapping[Callable[[pa.DataType], bool], Callable[[str, pa.DataType], int]]] = {
+_TIMES: Final[Mapping[Callable[[pa.DataType], bool], Callable[[str, pa.DataType], int]]] = {
     pa.types.is_date: _days,
     pa.types.is_time: _clock,
-    pa.types.is_timestamp: _moment,
+    pa.types.is_timestamp: _timestamp,
 }
 
 _Reader = Callable[[Sequence[Any], set[type], Shape, str], pa.Array]
 
 
-def _is_moment(kind: pa.DataType) -> bool:
-    return any(test(kind) for test in _MOMENTS)
+def _is_time(kind: pa.DataType) -> bool:
+    return any(test(kind) for test in _TIMES)
 
 
 def _is_bytes(kind: pa.DataType) -> bool:
@@ -324,5 +317,5 @@ _READERS: Final[tuple[tuple[Callable[[pa.DataType], bool], _Reader], ...]] = (
     (pa.types.is_map, _maps),
     (is_decimal, _decimals),
     (_is_bytes, _bytes),
-    (_is_moment, _moments),
+    (_is_time, _times),
 )

@@ -1,4 +1,4 @@
-"""Typed columns as bytes: text as UTF-8, anything else as JSON, column by column."""
+"""Typed columns as bytes: text in UTF-8, other types as JSON, column by column."""
 
 from __future__ import annotations
 
@@ -23,41 +23,40 @@ from sinksdk.values.plain import plain
 
 @dataclass(frozen=True, slots=True)
 class JsonStyle:
-    """How JSON is written where it has no type.
+    """Style of JSON that is written without a schema.
 
     Args:
-        shows_nulls: fields that are null are written; else they are left out.
-        counts_moments: moments are numbers, in the unit of their type; else ISO 8601 texts, in UTC.
-        packs_decimals: decimals are their unscaled numbers in base64; else numbers, with all digits of their
-            scale.
-        maps_by_pairs: maps whose keys are no texts are arrays of pairs; else objects, keys as texts.
-        dates_in_days: dates that are counted are days; else milliseconds.
+        writes_nulls: whether null fields are written, or left out.
+        times_as_numbers: whether times are numbers, in the unit of their type, or ISO 8601 texts in UTC.
+        packs_decimals: whether decimals are their unscaled numbers in base64, or numbers with all digits of
+            their scale.
+        maps_by_pairs: whether maps with other keys than texts are arrays of pairs, or objects with keys as
+            texts.
+        dates_in_days: whether dates written as numbers are days, or milliseconds.
     """
 
-    shows_nulls: bool
-    counts_moments: bool
+    writes_nulls: bool
+    times_as_numbers: bool
     packs_decimals: bool
     maps_by_pairs: bool
     dates_in_days: bool = True
 
 
 CONNECT_JSON: Final = JsonStyle(
-    shows_nulls=True, counts_moments=True, packs_decimals=True, maps_by_pairs=True
+    writes_nulls=True, times_as_numbers=True, packs_decimals=True, maps_by_pairs=True
 )
-"""As Connect's JsonConverter without schemas, for what converters have typed."""
+"""Connect's JsonConverter without schemas; for values that converters have typed."""
 JACKSON_JSON: Final = JsonStyle(
-    shows_nulls=True, counts_moments=True, packs_decimals=False, maps_by_pairs=False, dates_in_days=False
+    writes_nulls=True, times_as_numbers=True, packs_decimals=False, maps_by_pairs=False, dates_in_days=False
 )
-"""As Confluent's JsonFormat writes values that are no structures: Java's objects by Jackson."""
+"""Confluent's JsonFormat for values that are no structures: Java objects written by Jackson."""
 SPARK_JSON: Final = JsonStyle(
-    shows_nulls=False, counts_moments=False, packs_decimals=False, maps_by_pairs=False
+    writes_nulls=False, times_as_numbers=False, packs_decimals=False, maps_by_pairs=False
 )
-"""As Spark's ``to_json``, for what Spark has typed."""
+"""Spark's ``to_json``; for values that Spark has typed."""
 
 
 class NoJsonException(ConfigException):
-    """There is no JSON of a type."""
-
     def __init__(self, kind: pa.DataType) -> None:
         super().__init__(f"values of type {kind} cannot be written as JSON: cast them, or leave them out")
         self.kind = kind
@@ -68,12 +67,10 @@ _MUST_BE_ESCAPED: Final = r'["\\\x00-\x1f]'
 
 
 def is_text(kind: pa.DataType) -> bool:
-    """Whether it is one of Arrow's types of texts."""
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
 
 
 def is_bytes(kind: pa.DataType) -> bool:
-    """Whether values of a type are bytes as they are, or null."""
     tests = (
         *(pa.types.is_binary, pa.types.is_large_binary, pa.types.is_binary_view),
         *(pa.types.is_fixed_size_binary, pa.types.is_null),
@@ -82,20 +79,13 @@ def is_bytes(kind: pa.DataType) -> bool:
 
 
 def to_bytes(column: pa.Array, style: JsonStyle) -> pa.Array:
-    """Bytes as they are, text in UTF-8, anything else as JSON in UTF-8; null stays null.
-
-    JSON texts are the bytes that they are.
-
-    Raises:
-        ConfigException: a type of which there is no JSON.
-    """
+    """Return bytes unchanged, text in UTF-8, other types as JSON. Raises ConfigException."""
     if is_bytes(column.type) or is_text(column.type):
         return column.cast(pa.binary())
     return to_json(column, style).cast(pa.binary())
 
 
 def to_json(column: pa.Array, style: JsonStyle) -> pa.Array:
-    """Each value as a JSON text; null stays null. Raises ConfigException: see :func:`to_bytes`."""
     kind = column.type
     if is_json(kind):
         return column.storage
@@ -113,22 +103,21 @@ def json_texts(
     *,
     decimals: Literal["BASE64", "NUMERIC"] = "BASE64",
 ) -> pa.Array:
-    """A typed column as JSON texts, for sinks that write JSON; null stays null.
+    """Return a typed column as JSON texts, for sinks that write JSON; null stays null.
 
     Args:
-        like: as Connect's JsonConverter writes it without schemas, as Confluent's JsonFormat writes values
-            that are no structures, or as Spark's ``to_json``.
-        decimals: as ``decimal.format`` of Connect's JsonConverter; the others write numbers.
+        like: write like Connect's JsonConverter without schemas, like Confluent's JsonFormat for values that
+            are no structures, or like Spark's ``to_json``.
+        decimals: ``decimal.format`` of Connect's JsonConverter; the others write numbers.
 
     Raises:
-        ConfigException: a type of which there is no JSON.
+        ConfigException: a type cannot be written as JSON.
     """
     style = {"connect": CONNECT_JSON, "jackson": JACKSON_JSON, "spark": SPARK_JSON}[like]
     return to_json(column, replace(style, packs_decimals=style.packs_decimals and decimals == "BASE64"))
 
 
 def without_json(kind: pa.DataType) -> str | None:
-    """The part of a type of which there is no JSON, or None."""
     try:
         to_json(pa.nulls(0, kind), SPARK_JSON)
     except NoJsonException as error:
@@ -141,13 +130,13 @@ def _struct(column: pa.Array, style: JsonStyle) -> pa.Array:
     pieces: list[Any] = []
     for number, (name, field) in enumerate(zip(names, column.flatten(), strict=True)):
         before, text = f"{encode_basestring(name)}:", to_json(field, style)
-        if style.shows_nulls:
+        if style.writes_nulls:
             pieces += [f",{before}" if number else before, text.fill_null("null")]
         else:
             pieces.append(pc.binary_join_element_wise(f",{before}", text, "").fill_null(""))
     if not names:
         body: Any = pa.repeat("", len(column))
-    elif style.shows_nulls:
+    elif style.writes_nulls:
         body = pc.binary_join_element_wise(*pieces, "")
     else:
         body = pc.utf8_replace_slice(pc.binary_join_element_wise(*pieces, ""), 0, 1, "")
@@ -165,13 +154,12 @@ def _map(column: pa.Array, style: JsonStyle) -> pa.Array:
     names, values = to_json(keys, style), to_json(items, style).fill_null("null")
     if style.maps_by_pairs and not is_text(kind.key_type):
         return _bracketed(entries, pc.binary_join_element_wise("[", names, ",", values, "]", ""), "[]")
-    if not is_text(kind.key_type):  # JSON wants texts
+    if not is_text(kind.key_type):  # keys of JSON objects are texts
         names = pa.array([n if n.startswith('"') else json.dumps(n) for n in names.to_pylist()], pa.string())
     return _bracketed(entries, pc.binary_join_element_wise(names, values, ":"), "{}")
 
 
 def _bracketed(column: pa.Array, items: pa.Array, brackets: str) -> pa.Array:
-    """The items of each row between brackets."""
     lengths = np.asarray(column.value_lengths().fill_null(0))
     ends = pa.array(np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32))
     joined = pc.binary_join(pa.ListArray.from_arrays(ends, items), ",")
@@ -219,13 +207,12 @@ def _decimal(column: pa.Array, style: JsonStyle) -> pa.Array:
 
 
 def packed_decimal(value: Decimal, scale: int) -> str:
-    """A decimal's unscaled number in base64, as Connect's: two's complement, big-endian, no byte more."""
     return base64.b64encode(bytes_of(unscaled(value, scale))).decode()
 
 
 def _date(column: pa.Array, style: JsonStyle) -> pa.Array:
     days = column.cast(pa.date32())
-    if style.counts_moments:
+    if style.times_as_numbers:
         numbers = days.cast(pa.int32())
         if not style.dates_in_days:
             numbers = pc.multiply(numbers.cast(pa.int64()), _MILLISECONDS_PER_DAY)
@@ -234,24 +221,22 @@ def _date(column: pa.Array, style: JsonStyle) -> pa.Array:
 
 
 def _time(column: pa.Array, style: JsonStyle) -> pa.Array:
-    if style.counts_moments:
+    if style.times_as_numbers:
         return column.cast(pa.int32() if pa.types.is_time32(column.type) else pa.int64()).cast(pa.string())
     return _each(column, lambda value: f'"{value.isoformat()}"')
 
 
 def _timestamp(column: pa.Array, style: JsonStyle) -> pa.Array:
     numbers = column.cast(pa.int64())
-    if style.counts_moments:
+    if style.times_as_numbers:
         return numbers.cast(pa.string())
     return _iso(column, numbers, column.type.unit, "Z" if column.type.tz else "")
 
 
 def _iso(column: pa.Array, numbers: pa.Array, unit: str, zone: str = "") -> pa.Array:
-    """By numpy, which has all years. A second that is whole has no fraction."""
-    moments = np.asarray(numbers.fill_null(0)).astype(f"M8[{unit}]")
-    texts = pc.replace_substring_regex(
-        pa.array(np.datetime_as_string(moments).tolist(), pa.string()), r"\.0+$", ""
-    )
+    # By numpy, which has all years. A whole second is written without a fraction.
+    times = np.datetime_as_string(np.asarray(numbers.fill_null(0)).astype(f"M8[{unit}]"))
+    texts = pc.replace_substring_regex(pa.array(times.tolist(), pa.string()), r"\.0+$", "")
     return _where_valid(column, pc.binary_join_element_wise('"', texts, f'{zone}"', ""))
 
 

@@ -404,7 +404,7 @@ def test_transforms_follow_what_spark_has_typed() -> None:
         ),
         (
             {"value.converter": "json", "value.converter.schema": "a IN"},
-            "'IN' at character 3 stands where a type",
+            "'IN' at character 3, where a type",
         ),
         (
             {
@@ -416,7 +416,7 @@ def test_transforms_follow_what_spark_has_typed() -> None:
         ),
         (
             {"value.converter": "json", "value.converter.schema": '{"type": "recrd"}'},
-            "'recrd' is neither a type of Avro's",
+            "'recrd' is neither a type of Avro",
         ),
     ],
 )

@@ -179,7 +179,7 @@ def test_names_that_avro_does_not_allow(schema: Any) -> None:
     value = struct.pack(">bI", 0, 3) + b"datum"
     kinds = AvroValues(Registry({3: schema})).kinds(ORDERS, batch([value]))
     assert kinds.codes.tolist() == [-1]
-    assert "it holds the name '" in str(kinds.bad[0])
+    assert "it contains the name '" in str(kinds.bad[0])
     assert "not legal in Avro" in str(kinds.bad[0])
 
 

@@ -162,7 +162,7 @@ CASES = [
     by_country("field is a fraction", "its value has a value of type double as 'country'", country=1.5),
     Case("value is a list", JSON | BY_COUNTRY, b"[1]", (HOMELESS, "its value has no field 'country'", TOLERATE)),
     Case("value is no JSON", JSON | BY_COUNTRY, b"DE;1", (NO_JSON, "Expecting value: line 1 column 1", CONVERTER)),
-    Case("value is no UTF-8", JSON | BY_COUNTRY, b'{"country":"\xff"}', (NO_JSON, "it is no text in UTF-8", CONVERTER)),
+    Case("value is no UTF-8", JSON | BY_COUNTRY, b'{"country":"\xff"}', (NO_JSON, "it is not UTF-8", CONVERTER)),
     Case("value of many levels", JSON | BY_COUNTRY, b'{"country":' + b"[" * 9_999 + b"]" * 9_999 + b"}", (NO_JSON, "it has more than 1,000 levels", CONVERTER)),
     Case("value is empty", JSON | BY_COUNTRY, b"", (UNFIT, "it has no value (null), and 'behavior.on.null.values' is fail")),
     Case("value is null", JSON | BY_COUNTRY, None, (UNFIT, "it has no value (null), and 'behavior.on.null.values' is fail: set it to ignore")),

@@ -1,4 +1,4 @@
-"""Random types and values of Avro, of Connect's envelopes and of DDL, each with what a task must see."""
+"""Random types and values of Avro, Connect's envelopes and DDL, each with the expected Python object."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ LOGICAL = "org.apache.kafka.connect.data."
 
 
 class Case(NamedTuple):
-    """A value: as it is written, and as a task sees it."""
+    """A value as it is written, and as a task sees it."""
 
     written: Any
     seen: Any
 
 
 class Values:
-    """Draws scalars by name: as Python's own types."""
+    """Draws scalars by name, as Python objects."""
 
     def __init__(self, chance: random.Random) -> None:
         self.chance = chance
@@ -66,8 +66,6 @@ def clock(ticks: int, per_second: int) -> dt.time:
 
 
 class Avro:
-    """Schemas and values of them."""
-
     SCALARS = (
         *("null", "boolean", "int", "long", "float", "double", "bytes", "string"),
         *("decimal", "fixed_decimal", "date", "time-millis", "time-micros", "uuid"),
@@ -133,7 +131,6 @@ class Avro:
         return list(found.values())
 
     def case(self, schema: Any) -> Case:
-        """A value of a schema: as fastavro writes it, and as a task sees it."""
         if isinstance(schema, list):
             return self._case_of_union(schema)
         kind = schema if isinstance(schema, str) else schema.get("logicalType", schema["type"])
@@ -191,26 +188,23 @@ class Avro:
 
 
 def full_name(branch: Any) -> str:
-    """As fastavro names a branch of a union."""
+    """The name of a union's branch in fastavro."""
     if isinstance(branch, str):
         return branch
     return str(branch["name"] if branch["type"] in ("record", "enum", "fixed") else branch["type"])
 
 
 def branch_of(branch: Any) -> str:
-    """As Connect names it."""
+    """The name of a union's branch in Connect."""
     return full_name(branch).rpartition(".")[2]
 
 
 class Json:
-    """Schemas of Connect and of DDL, and values of them in JSON."""
-
     def __init__(self, chance: random.Random) -> None:
         self.chance = chance
         self.draw = Values(chance)
 
     def connect(self, depth: int = 3) -> dict[str, Any]:
-        """A schema."""
         kinds = ["boolean", "int8", "int16", "int32", "int64", "float", "double", "string", "bytes"]
         kinds += ["Decimal", "Date", "Time", "Timestamp"]
         kinds += ["struct", "array", "map", "pairs"] * 2 * (depth > 0)
@@ -236,7 +230,6 @@ class Json:
         return schema
 
     def connect_case(self, schema: dict[str, Any]) -> Case:  # noqa: PLR0911 - a branch for each type
-        """A value of a schema."""
         if schema["optional"] and self.chance.random() < 0.25:
             return Case(None, None)
         kind, draw = schema["type"], self.draw
@@ -287,7 +280,6 @@ class Json:
         return Case(value, value)
 
     def ddl(self, depth: int = 3) -> str:
-        """A type, in small letters or large ones."""
         kinds = ["boolean", "TINYINT", "smallint", "INT", "bigint", "FLOAT", "double", "STRING", "binary"]
         kinds += ["DECIMAL(8,3)", "date", "TIMESTAMP", "timestamp_ntz"]
         kinds += ["struct", "array", "map"] * 3 * (depth > 0)
@@ -303,7 +295,7 @@ class Json:
         return kind
 
     def ddl_case(self, kind: Any) -> Case:  # noqa: PLR0911, C901 - a branch for each type
-        """A value of a type of Spark's, as its own JSON describes it."""
+        """A value of a Spark type, described by its JSON."""
         if self.chance.random() < 0.2:
             return Case(None, None)
         if isinstance(kind, dict):

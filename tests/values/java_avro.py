@@ -1,4 +1,4 @@
-"""Asks Java's Avro what a schema means, and what a datum is: ``python -m tests.values.java_avro`` writes the kept answers anew."""
+"""Answers of Java's Avro: ``python -m tests.values.java_avro`` writes the stored answers again."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ _PATIENCE: Final = 120.0  # seconds
 
 
 class Answer(NamedTuple):
-    """What Java says of a schema.
+    """Java's answer about a schema.
 
     Args:
         schema: JSON.
-        said: by version: the types by their full names, or ``!`` and an exception's class.
+        said: by version, the types by their full names, or ``!`` and an exception's class.
     """
 
     schema: str
@@ -31,16 +31,16 @@ class Answer(NamedTuple):
 
 
 def kept() -> list[Answer]:
-    """The answers about schemas that are kept in the repository."""
+    """The stored answers about schemas."""
     lines = (line.split("\t") for line in ANSWERS.read_text(encoding="utf-8").splitlines())
     return [Answer(schema, tuple(said)) for schema, *said in lines]
 
 
 def ask(version: str, lines: Sequence[str]) -> list[str]:
-    """What Java's Avro says of each line: a schema, or a schema, a tab and a datum as hexadecimal digits.
+    """Return the answer of Java's Avro for each line: a schema, optionally with a tab and a datum in hex.
 
     Raises:
-        MavenError: its jars cannot be had.
+        MavenError: its jars cannot be downloaded.
     """
     jars = copy_jars(_JAVA / f"avro-{version}.xml", f"avro-{version}")
     java = Path(os.environ["JAVA_HOME"], "bin", "java") if os.environ.get("JAVA_HOME") else "java"
@@ -57,7 +57,7 @@ def ask(version: str, lines: Sequence[str]) -> list[str]:
 
 
 def shown(schema: Any, named: dict[str, Any], seen: set[str] | None = None) -> str:
-    """A resolved schema in the words of ``Datums.java``."""
+    """A resolved schema in the format of ``Datums.java``."""
     seen = set() if seen is None else seen
     if isinstance(schema, list):
         return f"({''.join(shown(branch, named, seen) + '|' for branch in schema)})"

@@ -1,4 +1,4 @@
-"""``connect.default``: where a nullable field of Avro has a default of Connect's, its null is read as that."""
+"""``connect.default``: the null of a nullable Avro field is read as its default."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ KINDS: Final[list[tuple[Any, Any, Any]]] = [
 
 
 def nullable(kind: Any, default: Any, *, is_null_first: bool = False) -> AvroSchema:
-    """A record with a field that may be null, as AvroData writes the schema of one with a default."""
+    """A record with a nullable field, as AvroData writes the schema of one with a default."""
     typed = {**({"type": kind} if isinstance(kind, str) else kind), "connect.default": default}
     branches: list[Any] = ["null", typed] if is_null_first else [typed, "null"]
     fields = [{"name": "a", "type": branches}, {"name": "z", "type": "string"}]
@@ -50,8 +50,7 @@ def nullable(kind: Any, default: Any, *, is_null_first: bool = False) -> AvroSch
 
 @pytest.mark.parametrize("is_null_first", [True, False])
 @pytest.mark.parametrize(("kind", "default", "value"), KINDS)
-def test_a_null_is_read_as_the_default(kind: Any, default: Any, value: Any, *, is_null_first: bool) -> None:
-    """The datum is marked as odd by both loops, and written with the default; other values stay as they are."""
+def test_null_is_read_as_the_default(kind: Any, default: Any, value: Any, *, is_null_first: bool) -> None:
     schema = nullable(kind, default, is_null_first=is_null_first)
     null, good = (0, 2) if is_null_first else (2, 0)
     given = bytes([null]) + b"\x02z"
@@ -66,21 +65,18 @@ def test_a_null_is_read_as_the_default(kind: Any, default: Any, value: Any, *, i
     assert walk(pa.array([written]), schema).fits.tolist() == [Fit.FITS]
 
 
-def test_nulls_stay_where_they_are_not_to_be_replaced() -> None:
-    """Files that are read back, and `ignore.default.for.nullables`: the datum fits as it is."""
+def test_null_stays_without_replaces_nulls() -> None:
     text = nullable("int", 7).text
     assert walk(pa.array([b"\x02\x02z"]), parse_schema(text)).fits.tolist() == [Fit.FITS]
     assert as_schema(json.loads(text)).resolved["fields"][0].keys() == {"name", "type"}
 
 
 @pytest.mark.parametrize(("kind", "default"), [("int", "7"), ("int", 2**40), ("string", 1), (INNER, {})])
-def test_a_default_of_another_type_is_none(kind: Any, default: Any) -> None:
-    """Null stays null."""
+def test_default_of_another_type_is_ignored(kind: Any, default: Any) -> None:
     assert walk(pa.array([b"\x02\x02z"]), nullable(kind, default)).fits.tolist() == [Fit.FITS]
 
 
-def test_defaults_of_a_named_type_stand_where_it_is_defined() -> None:
-    """A second field of the type, and a field of a nested record, have the default, too."""
+def test_default_of_a_named_type_applies_to_all_its_fields() -> None:
     inner = {**INNER, "connect.default": {"n": 3}}
     outer = {"type": "record", "name": "Out", "fields": [{"name": "b", "type": ["null", "In"]}]}
     fields = [{"name": "a", "type": [inner, "null"]}, {"name": "o", "type": outer}]
@@ -93,8 +89,7 @@ def test_defaults_of_a_named_type_stand_where_it_is_defined() -> None:
 
 
 @pytest.mark.parametrize(("kind", "default", "value"), KINDS)
-def test_data_of_defaults_are_those_of_fastavro(kind: Any, default: Any, value: Any) -> None:
-    """Byte for byte."""
+def test_encoded_defaults_equal_fastavros(kind: Any, default: Any, value: Any) -> None:
     schema, expected = as_schema(kind), io.BytesIO()
     fastavro.schemaless_writer(expected, fastavro.parse_schema(kind), value)
     assert datum_of(default, schema.resolved, named_types(schema.resolved)) == expected.getvalue()

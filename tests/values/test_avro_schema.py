@@ -1,4 +1,4 @@
-"""Avro schemas of registries are read as Java's Avro reads them, and files have headers that readers take."""
+"""Avro schemas of registries, parsed like Java's Avro, and headers of files."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.values.java_avro import VERSIONS, ask, kept, shown
 
 
 def said(schema: str) -> str:
-    """What a schema means here, in Java's words."""
+    """A schema in the format of Java's answers."""
     try:
         resolved = parse_schema(schema).resolved
     except DataException:
@@ -26,8 +26,7 @@ def said(schema: str) -> str:
 
 
 @pytest.mark.parametrize("answer", kept(), ids=lambda answer: answer.schema[:80])
-def test_a_schema_means_what_java_says(answer: Any) -> None:
-    """Schemas: resolved as Java's Avro 1.11 or 1.12 does, refused only where both refuse."""
+def test_schemas_resolve_as_in_java(answer: Any) -> None:
     java = ["!" if each.startswith("!") else each.replace("~uuid", "") for each in answer.said]
     assert said(answer.schema) in java
     if "!" in java and set(java) != {"!"}:
@@ -37,8 +36,7 @@ def test_a_schema_means_what_java_says(answer: Any) -> None:
 @pytest.mark.extended
 @pytest.mark.slow
 @pytest.mark.parametrize("version", VERSIONS)
-def test_the_kept_answers_are_javas(version: str) -> None:
-    """Asked anew, they are the same."""
+def test_stored_answers_are_javas(version: str) -> None:
     answers = kept()
     try:
         asked = ask(version, [answer.schema for answer in answers])
@@ -66,8 +64,7 @@ ENUM = {"type": "enum", "name": "E", "symbols": ["A", "B"]}
     ],
     ids=["plain", "second-branch", "enum", "decimal", "dollar", "letters"],
 )
-def test_a_header_is_the_registrys_own_text(schema: Any) -> None:
-    """Headers: byte for byte, where all readers take it."""
+def test_header_equals_the_registrys_text(schema: Any) -> None:
     text = json.dumps(schema, indent=1)
     assert parse_schema(text).readable == text
     fastavro.parse_schema(schema)
@@ -96,16 +93,14 @@ def test_a_header_is_the_registrys_own_text(schema: Any) -> None:
     ],
     ids=["null", "float", "union", "enum", "array", "decimal", "fixed", "dot"],
 )
-def test_a_header_leaves_out_what_other_readers_refuse(schema: Any, readable: Any) -> None:
-    """Headers: without what Java ignores and fastavro refuses; the registry's own text is kept apart."""
+def test_header_omits_parts_that_other_readers_refuse(schema: Any, readable: Any) -> None:
     found = parse_schema(json.dumps(schema))
     assert json.loads(found.readable) == readable
     assert json.loads(found.text) == schema
     fastavro.parse_schema(json.loads(found.readable))
 
 
-def test_references_stand_where_they_are_first_used() -> None:
-    """References: also those of a namespace, and inside of another one's definition."""
+def test_references_are_expanded_at_their_first_use() -> None:
     address = {"type": "record", "name": "Address", "fields": [{"name": "at", "type": "x.At"}]}
     at = {
         "type": "record",
@@ -128,8 +123,8 @@ def test_references_stand_where_they_are_first_used() -> None:
     assert set(named_types(found.resolved)) == {"Person", "Address", "x.At", "x.E"}
 
 
-def test_a_name_that_is_used_before_its_definition() -> None:
-    """Names: as Java 1.12 takes them; in the header the definition comes first, for other readers."""
+def test_name_may_be_used_before_its_definition() -> None:
+    # As in Java 1.12; for other readers the header contains the definition first.
     fields = [{"name": "a", "type": "E"}, {"name": "b", "type": ENUM}]
     found = parse_schema(json.dumps({"type": "record", "name": "x.R", "fields": fields}))
     fastavro.parse_schema(json.loads(found.readable))
@@ -137,8 +132,7 @@ def test_a_name_that_is_used_before_its_definition() -> None:
 
 
 @pytest.mark.parametrize("wrap", [lambda kind: kind, lambda kind: ["null", kind]], ids=["record", "union"])
-def test_symbols_of_other_scripts_are_read(wrap: Any) -> None:
-    """Symbols: fastavro refuses letters beyond ASCII in them, Java does not."""
+def test_enum_symbols_beyond_ascii_are_read(wrap: Any) -> None:
     schema = as_schema(wrap(record({"type": "enum", "name": "E", "symbols": ["größe", "höhe"]})))
     branch = b"\x02" if isinstance(schema.resolved, list) else b""
     assert schema.reader(io.BytesIO(branch + b"\x02")) == {"f": "höhe"}
@@ -154,8 +148,8 @@ def test_symbols_of_other_scripts_are_read(wrap: Any) -> None:
     ],
     ids=["enum", "array", "map", "array-of-records"],
 )
-def test_symbols_of_other_scripts_are_read_outside_of_records(wrap: Any, data: bytes, expected: Any) -> None:
-    """Symbols: fastavro parses any schema but a record's again for each datum."""
+def test_enum_symbols_beyond_ascii_are_read_outside_records(wrap: Any, data: bytes, expected: Any) -> None:
+    # fastavro parses any schema but a record's again for each datum.
     schema = as_schema(wrap({"type": "enum", "name": "E", "symbols": ["größe", "höhe"]}))
     assert schema.reader(io.BytesIO(data)) == expected
 
@@ -169,8 +163,7 @@ def test_symbols_of_other_scripts_are_read_outside_of_records(wrap: Any, data: b
         '// first\r\n"string"',
     ],
 )
-def test_comments_are_taken_as_java_takes_them(text: str) -> None:
-    """Comments: in the registry's text; a file's header has none, for readers that refuse them."""
+def test_comments_are_accepted_as_in_java(text: str) -> None:
     found = parse_schema(text)
     assert found.resolved == "string"
     assert found.text == text
@@ -179,14 +172,12 @@ def test_comments_are_taken_as_java_takes_them(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", ['/ * */ "string"', '/* "string"', '# a\n"string"', '// "string"'])
-def test_what_is_no_comment_is_no_json(text: str) -> None:
-    """Comments: those that do not end, and of other languages, are refused."""
+def test_invalid_comments_are_refused(text: str) -> None:
     with pytest.raises(DataException, match="no JSON"):
         parse_schema(text)
 
 
-def test_a_schema_that_is_none() -> None:
-    """Schemas: what is wrong is said."""
+def test_invalid_schema_is_refused_with_a_reason() -> None:
     for text, why in (("{", "no JSON"), ('{"type": "record"}', "has no name"), ("[" * 100_000, "levels")):
         with pytest.raises(DataException, match=why):
             parse_schema(text)

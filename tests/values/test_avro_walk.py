@@ -1,4 +1,4 @@
-"""Walking Avro datums finds which are whole, in C as in Python, and as Java's Avro does."""
+"""Walks of Avro data, in C and in Python, compared with Java's Avro."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def broken(datum: bytes, dice: random.Random) -> bytes:
 
 
 def fuzzed(seed: int) -> dict[str, list[bytes]]:
-    """Whole and broken datums, by the name of their schema."""
+    """Whole and broken data, by the name of their schema."""
     dice = random.Random(seed)  # noqa: S311 - tests
     found = {}
     for name in SCHEMAS:
@@ -112,8 +112,7 @@ def fuzzed(seed: int) -> dict[str, list[bytes]]:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_both_loops_find_the_same(seed: int) -> None:
-    """Loops: C and Python agree on every row, whole and broken."""
+def test_c_and_python_walk_alike(seed: int) -> None:
     if compiled_rows is None:
         missing("sinksdk's compiled part", "there was no C compiler when it was installed")
     for name, values in fuzzed(seed).items():
@@ -128,8 +127,7 @@ def test_both_loops_find_the_same(seed: int) -> None:
 @pytest.mark.extended
 @pytest.mark.slow
 @pytest.mark.parametrize("version", VERSIONS)
-def test_what_fits_is_what_java_reads(version: str) -> None:
-    """Java: it reads the same data, up to the same byte, as the same values."""
+def test_data_fit_if_java_reads_them(version: str) -> None:
     cases = [(name, value) for name, values in fuzzed(1).items() for value in values]
     try:
         asked = ask(version, [f"{json.dumps(SCHEMAS[name])}\t{value.hex()}" for name, value in cases])
@@ -146,7 +144,7 @@ def test_what_fits_is_what_java_reads(version: str) -> None:
 
 
 def read(name: str, datum: bytes) -> str:
-    """A datum's value, whose maps have no order."""
+    """A datum's value, with unordered maps."""
     return json.dumps(PARSED[name].reader(io.BytesIO(datum)), sort_keys=True, default=repr)
 
 
@@ -180,10 +178,7 @@ def read(name: str, datum: bytes) -> str:
         ("null", "00", Fit.LONGER, 0),
     ],
 )
-def test_data_that_fit_and_that_do_not(
-    loop: RowLoop | None, name: str, datum: str, fit: Fit, end: int
-) -> None:
-    """Walks: what becomes of a datum, and where it ends, or what is wrong begins."""
+def test_walk_returns_fit_and_end(loop: RowLoop | None, name: str, datum: str, fit: Fit, end: int) -> None:
     if loop is None:
         missing("sinksdk's compiled part", "there was no C compiler when it was installed")
     column = pa.array([bytes.fromhex(datum)], pa.binary())
@@ -193,8 +188,7 @@ def test_data_that_fit_and_that_do_not(
 
 @LOOPS
 @pytest.mark.parametrize(("levels", "fit"), [(MOST_DEPTH // 2 - 2, Fit.FITS), (MOST_DEPTH, Fit.TOO_DEEP)])
-def test_data_of_many_levels(loop: RowLoop | None, levels: int, fit: Fit) -> None:
-    """Walks: a list of records in records may be long, and is bad beyond 2,000 levels."""
+def test_data_may_have_2000_levels(loop: RowLoop | None, levels: int, fit: Fit) -> None:
     if loop is None:
         missing("sinksdk's compiled part", "there was no C compiler when it was installed")
     schema = as_schema({"type": "record", "name": "L", "fields": [{"name": "n", "type": ["null", "L"]}]})
@@ -202,8 +196,8 @@ def test_data_of_many_levels(loop: RowLoop | None, levels: int, fit: Fit) -> Non
     assert loop(column, ((0, program_of(schema)),), False).fits.tolist() == [fit]
 
 
-def test_types_without_bytes_take_no_time() -> None:
-    """Walks: records of nothing, a hundred levels of two each, are not walked through."""
+def test_types_without_bytes_are_not_walked() -> None:
+    # A hundred levels of two empty records each would take for ever.
     kind: Any = {"type": "record", "name": "N0", "fields": []}
     for level in range(1, 100):
         fields = [{"name": "a", "type": kind}, {"name": "b", "type": f"N{level - 1}"}]
@@ -211,8 +205,7 @@ def test_types_without_bytes_take_no_time() -> None:
     assert walk(pa.array([b"", b"x"], pa.binary()), as_schema(kind)).fits.tolist() == [Fit.FITS, Fit.LONGER]
 
 
-def test_framed_values() -> None:
-    """Framing: each row is walked by the schema of its id; ``bytes`` stand behind it without a length."""
+def test_framed_values_are_walked_by_schema_id() -> None:
     values = [
         None,
         b"",
@@ -241,15 +234,14 @@ def test_framed_values() -> None:
         ("int", b"\2rest", b"\2"),
     ],
 )
-def test_odd_data_are_written_as_java_reads_them(name: str, given: bytes, canonical: bytes) -> None:
-    """Repair: the datum of the value that Java has read, without what stands behind it."""
+def test_repaired_is_the_datum_that_java_reads(name: str, given: bytes, canonical: bytes) -> None:
     assert repaired(given, 0, PARSED[name]) == canonical
 
 
 @LOOPS
 @pytest.mark.parametrize("kind", ["array", "map"])
-def test_nulls_of_items_have_their_default_where_it_is_asked_for(kind: str, loop: RowLoop | None) -> None:
-    """Connect's JsonConverter puts it there; AvroData, and so Avro and Parquet files, keep null."""
+def test_fills_items_replaces_nulls_in_arrays_and_maps(kind: str, loop: RowLoop | None) -> None:
+    # Connect's JsonConverter replaces them; AvroData, and so Avro and Parquet files, keep null.
     item = ["null", {"type": "int", "connect.default": 5}]
     schema = parse_schema(json.dumps({"type": kind, "items": item, "values": item}), replaces_nulls=True)
     name = b"\2k" if kind == "map" else b""
@@ -264,16 +256,14 @@ def test_nulls_of_items_have_their_default_where_it_is_asked_for(kind: str, loop
             assert found.fits.tolist() == [fit]
 
 
-def test_what_does_not_fit_is_not_repaired() -> None:
-    """Repair: there is no value."""
-    with pytest.raises(DataException, match="it ends too soon"):
+def test_repaired_refuses_data_that_do_not_fit() -> None:
+    with pytest.raises(DataException, match="it is too short"):
         repaired(b"\4a", 0, PARSED["string"])
     assert {why_not(fit, 3) for fit in Fit if fit >= Fit.ENDS_EARLY}
 
 
 @pytest.mark.parametrize("loop", [plain_block, compiled_block], ids=["plain", "compiled"])
-def test_blocks(loop: Any) -> None:
-    """Blocks: where each datum ends, and what is wrong with the first one that does not fit."""
+def test_walk_block_returns_ends_and_the_first_misfit(loop: Any) -> None:
     if loop is None:
         missing("sinksdk's compiled part", "there was no C compiler when it was installed")
     program = program_of(PARSED["string"])
@@ -288,8 +278,8 @@ def test_blocks(loop: Any) -> None:
         assert (found.tolist(), how) == (ends, fit)
 
 
-def test_programs_that_are_not_sound_are_refused() -> None:
-    """C: nothing outside of a program or a buffer is read, whatever it holds."""
+def test_invalid_programs_are_refused() -> None:
+    # The C loop must never read outside a program or a buffer.
     if compiled_rows is None:
         missing("sinksdk's compiled part", "there was no C compiler when it was installed")
     column = pa.array([b"\2"], pa.binary())

@@ -1,4 +1,4 @@
-"""Which values are JSON: as Kafka Connect's JsonConverter reads them, by the compiled scan and the one in Python."""
+"""Detection of JSON as by Kafka Connect's JsonConverter, by the compiled scan and the one in Python."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ NO_TEXTS = (
 
 
 def good() -> Iterator[bytes]:
-    """JSON by RFC 8259."""
+    """Valid by RFC 8259."""
     yield from (
         b"{}",
         b"[]",
@@ -85,7 +85,7 @@ def good() -> Iterator[bytes]:
 
 
 def bad() -> Iterator[bytes]:
-    """No JSON, for Kafka as well; but for what stands behind a value, and for what is no UTF-8."""
+    """Invalid, also for Kafka, except for trailing text and invalid UTF-8."""
     yield from (
         b'{"a":2,,}',
         b"{a:1}",
@@ -165,16 +165,14 @@ def bad() -> Iterator[bytes]:
 
 
 @pytest.mark.parametrize("value", dict.fromkeys(good()), ids=lambda value: repr(value)[:40])
-def test_json_is_read_as_it_stands(one_scan: Scan, value: bytes) -> None:
-    """JSON that every reader takes is not changed, whatever its length, depth and characters."""
+def test_valid_json_is_unchanged(one_scan: Scan, value: bytes) -> None:
     assert verdict(one_scan, value) is Verdict.JSON
     assert read_json(pa.array([value], pa.binary())).column.storage[0].as_py() == value.decode()
     assert bad_json(pa.array([value], pa.binary())) == {}
 
 
 @pytest.mark.parametrize("value", dict.fromkeys(bad()), ids=lambda value: repr(value)[:40])
-def test_what_is_no_json_is_bad(one_scan: Scan, value: bytes) -> None:
-    """What Jackson refuses is bad, and so is what has more behind its first value, or is no UTF-8."""
+def test_invalid_json_is_bad(one_scan: Scan, value: bytes) -> None:
     assert verdict(one_scan, value) is Verdict.BAD
     made = read_json(pa.array([b"1", value], pa.binary()))
     assert list(made.failed) == [1]
@@ -183,8 +181,8 @@ def test_what_is_no_json_is_bad(one_scan: Scan, value: bytes) -> None:
 
 
 @pytest.mark.parametrize("value", [b"", b" ", b"\r\n\t ", b"null", b" null\n"])
-def test_nothing_and_null_are_null(one_scan: Scan, value: bytes) -> None:
-    """Empty JSON is null (KAFKA-10477), as JSON's null is."""
+def test_empty_and_null_json_is_null(one_scan: Scan, value: bytes) -> None:
+    # KAFKA-10477
     assert verdict(one_scan, value) is Verdict.NULL
     made = read_json(pa.array([None, value, b"{}"], pa.binary()))
     assert (made.rows.tolist(), made.failed, made.nulls) == ([2], {}, [1])
@@ -206,8 +204,7 @@ def test_nothing_and_null_are_null(one_scan: Scan, value: bytes) -> None:
         (b"1e0000000000000001", "1e0000000000000001"),
     ],
 )
-def test_what_only_jackson_takes_becomes_json(one_scan: Scan, value: bytes, text: str) -> None:
-    """Zeros before numbers, byte order marks and other encodings are read, and written as every reader takes them."""
+def test_json_that_only_jackson_accepts_is_normalized(one_scan: Scan, value: bytes, text: str) -> None:
     assert verdict(one_scan, value) is Verdict.ODD
     assert read_json(pa.array([b"[]", value, None], pa.binary())).column.storage.to_pylist() == [
         "[]",
@@ -231,8 +228,7 @@ def test_what_only_jackson_takes_becomes_json(one_scan: Scan, value: bytes, text
         b"\x00a",
     ],
 )
-def test_what_jackson_does_not_take_after_all_is_bad(value: bytes) -> None:
-    """Numbers of more digits, exponents of more than 32 bits, and broken text of other encodings are bad."""
+def test_json_beyond_jacksons_limits_is_bad(value: bytes) -> None:
     assert list(read_json(pa.array([value], pa.binary())).failed) == [0]
 
 
@@ -241,8 +237,8 @@ def test_what_jackson_does_not_take_after_all_is_bad(value: bytes) -> None:
     [b"[%s]" % (b"1" * 4_000), b"1E+2147483648", b'{"a":1e-2147483647,"01":1}'],
     ids=["digits", "large", "small"],
 )
-def test_lines_may_have_numbers_of_more_digits_than_jackson_reads(value: bytes) -> None:
-    """A decimal has them that a converter has typed; zeros before such a number are none of JSON's."""
+def test_bad_json_accepts_long_numbers_without_leading_zeros(value: bytes) -> None:
+    # Decimals that a converter has typed may be longer than Jackson reads.
     assert bad_json(pa.array([value], pa.binary())) == {}
     zeros = value.replace(b"1", b"01", 1)
     assert list(bad_json(pa.array([zeros, value + b"1]", b"\xef\xbb\xbf" + value], pa.binary()))) == [0, 1, 2]
@@ -260,24 +256,21 @@ def test_lines_may_have_numbers_of_more_digits_than_jackson_reads(value: bytes) 
         (b'{"schema"}', Verdict.BAD),
     ],
 )
-def test_objects_that_may_be_envelopes_are_told(one_scan: Scan, value: bytes, expected: Verdict) -> None:
-    """An object whose first name is one of the envelope's is looked at by a parser."""
+def test_possible_envelopes_are_marked(one_scan: Scan, value: bytes, expected: Verdict) -> None:
     assert verdict(one_scan, value) is expected
 
 
 @pytest.mark.parametrize(
     "kind", [pa.binary(), pa.large_binary(), pa.binary_view(), pa.string(), pa.large_string()]
 )
-def test_columns_of_any_type_are_scanned(kind: pa.DataType) -> None:
-    """Columns of bytes and texts of every type, slices of them, with nulls, or of nothing."""
+def test_scan_accepts_all_text_and_binary_columns(kind: pa.DataType) -> None:
     column = pa.array([b"x", b"{}", None, b"{", b"1"], pa.binary()).cast(kind).slice(1)
     assert scan(column).tolist() == [Verdict.JSON, Verdict.NULL, Verdict.BAD, Verdict.JSON]
     assert scan(column.slice(0, 0)).tolist() == []
     assert scan(pa.nulls(2, kind)).tolist() == [Verdict.NULL] * 2
 
 
-def test_texts_keep_their_rows() -> None:
-    """A column of JSON has the good values in their order, each with its row, and says of itself that it is JSON."""
+def test_json_texts_keep_their_rows() -> None:
     made = read_json(pa.array([b'"a"', b"x", None, b"01", b"{}", b""], pa.binary()))
     assert made.column.type == JSON
     assert made.column.storage.to_pylist() == ['"a"', None, None, "1", "{}", None]
@@ -285,8 +278,7 @@ def test_texts_keep_their_rows() -> None:
     assert list(made.failed) == [1]
 
 
-def test_no_reason_quotes_the_value() -> None:
-    """What is said of a value ends up in logs, and holds nothing of it."""
+def test_reasons_do_not_quote_the_value() -> None:
     values = [b"secret", b'{"secret"', b'{"secret":"\xff"}', b'"secret" 1', b'{"secret":NaN}', b'"\\secret"']
     reasons = [
         *read_json(pa.array(values, pa.binary())).failed.values(),
@@ -296,15 +288,13 @@ def test_no_reason_quotes_the_value() -> None:
     assert not [reason for reason in reasons if "secret" in reason]
 
 
-def test_scanned_json_is_read_by_python() -> None:
-    """What the scan calls JSON, Python's parser takes, but for what is too deep for it."""
+def test_python_parses_scanned_json() -> None:
     for value in good():
         if len(value) < sys.getrecursionlimit():
             json.loads(value)
 
 
-def test_orders_that_do_not_hold_are_refused() -> None:
-    """The compiled scan refuses buffers that do not hold their rows."""
+def test_compiled_scan_refuses_short_buffers() -> None:
     if compiled_scan is None:
         missing("the compiled scan", "install with a C compiler")
     from sinksdk.values import _json  # noqa: PLC0415 - it may be missing

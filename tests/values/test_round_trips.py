@@ -1,4 +1,4 @@
-"""What producers write is what a task sees: random schemas and values, thousands of each kind, counted."""
+"""Random schemas and values, thousands of each kind, as producers write them and as tasks see them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ VALUES = 10  # of each
 
 
 def seen(converter: BatchConverter, data: list[bytes]) -> tuple[pa.DataType, list[Any]]:
-    """What the converter makes of a batch, in which each value stands by itself, too."""
+    """A converted batch; the converter converts each value alone, too."""
     made = converter.convert("t", pa.array([None, *data, None], pa.binary()))
     assert not made.failed, made.failed
     (piece,) = made.pieces
@@ -55,11 +55,8 @@ def types_of(value: Any) -> Any:
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_avro(seed: int) -> None:
-    """Written by fastavro with a writer's schema: read into one column, and seen as fastavro itself sees it.
-
-    Unions of several types are as Connect has them: structures with a field for each type.
-    """
+def test_avro_round_trip(seed: int) -> None:
+    # Connect's unions of several types are structures with a field per type.
     compared = 0
     for number in range(SCHEMAS):
         avro = Avro(random.Random(f"{seed} {number}"))  # noqa: S311 - no secret
@@ -79,13 +76,11 @@ def test_avro(seed: int) -> None:
 
 
 def kind_of(schema: Any) -> Any:
-    """The type's name."""
     return kind_of(schema["type"]) if isinstance(schema, dict) else schema
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_envelopes(seed: int) -> None:
-    """Written as Connect's JsonConverter does it, with spaces and without, and with optional fields left out."""
+def test_envelope_round_trip(seed: int) -> None:
     compared = 0
     for number in range(SCHEMAS):
         draw = Json(random.Random(f"{seed} {number}"))  # noqa: S311 - no secret
@@ -100,8 +95,7 @@ def test_envelopes(seed: int) -> None:
     assert compared == SCHEMAS * VALUES
 
 
-def test_json_with_a_schema_in_ddl() -> None:
-    """Fields may be missing, and unknown ones are left out."""
+def test_ddl_round_trip() -> None:
     compared = 0
     for number in range(SCHEMAS):
         draw = Json(random.Random(number))  # noqa: S311 - no secret
@@ -116,7 +110,7 @@ def test_json_with_a_schema_in_ddl() -> None:
 
 
 def described(kind: str) -> Any:
-    """A type of the generated DDL as Spark's own JSON of types, read apart from ours."""
+    """A type of the generated DDL in Spark's JSON of types, parsed independently of sinksdk."""
     head, _, rest = kind.partition("<")
     head, inner = head.lower(), rest[:-1]
     match head:

@@ -1,4 +1,4 @@
-"""Schemas in three languages, types that become one, and JSON as it is written."""
+"""Schemas in three languages, conversions of types, and JSON."""
 
 from __future__ import annotations
 
@@ -36,8 +36,7 @@ AVRO = '{"type": "record", "name": "R", "fields": [%s]}'
         ('{"type": "long", "logicalType": "timestamp-micros"}', UTC),
     ],
 )
-def test_schemas(text: str, kind: pa.DataType | None) -> None:
-    """Spark's DDL, Avro's JSON, and the JSON of Connect's envelopes."""
+def test_schemas_of_three_languages_have_the_expected_types(text: str, kind: pa.DataType | None) -> None:
     if kind is None:
         with pytest.raises(ConfigException):
             declared_shape(text)
@@ -50,31 +49,29 @@ def test_schemas(text: str, kind: pa.DataType | None) -> None:
     [
         (" ", "it is empty"),
         ("a", "it ends where a type .BOOLEAN"),
-        ("a int,", "it ends where a field's name should stand"),
-        ("a foo", "'foo' at character 3 stands where a type"),
-        ("a int b int", "'b' at character 7 stands where the end should"),
+        ("a int,", "it ends where a field's name is expected"),
+        ("a foo", "'foo' at character 3, where a type"),
+        ("a int b int", "'b' at character 7, where the end is expected"),
         ("a int, a int", "two fields have the name 'a'"),
-        ("a decimal(39)", "'39' at character 11 stands where a number of 1 to 38 digits"),
-        ("a map<int, int>", "'int' at character 7 stands where STRING"),
-        ("a int; drop", "';' at character 6 is no part of Spark's DDL"),
+        ("a decimal(39)", "'39' at character 11, where a precision of 1 to 38"),
+        ("a map<int, int>", "'int' at character 7, where STRING"),
+        ("a int; drop", "';' at character 6 is not part of Spark's DDL"),
         ("a " + "array<" * 200 + "int", "more than 100 deep"),
         ("{", "is no JSON"),
-        ('"nope"', "'nope' is neither a type of Avro's nor named before"),
-        ('["int", "string"]', "which type of the union .int, string. a value has"),
+        ('"nope"', "'nope' is neither a type of Avro nor defined before"),
+        ('["int", "string"]', "cannot distinguish the types of the union .int, string."),
         (AVRO % '{"name": "a", "type": ["null", "R"]}', "contains itself"),
-        (AVRO % '{"name": "a", "type": "int", "default": "x"}', "the default of field 'a' is none"),
+        (AVRO % '{"name": "a", "type": "int", "default": "x"}', "the default of field 'a' is invalid"),
         (AVRO % '{"name": "a"}', "it is no Avro schema"),
-        ('{"type": "struct", "fields": [1]}', "none of Connect's"),
+        ('{"type": "struct", "fields": [1]}', "not valid in Connect"),
     ],
 )
-def test_schemas_that_are_none(text: str, says: str) -> None:
-    """Each with what is wrong, and where."""
+def test_invalid_schema_is_reported_with_its_position(text: str, says: str) -> None:
     with pytest.raises(ConfigException, match=says):
         declared_shape(text)
 
 
-def test_an_avro_schema_says_what_is_required() -> None:
-    """A field without a default that is no union with null must be there; moments may be numbers or texts."""
+def test_avro_fields_without_default_or_null_are_required() -> None:
     fields = [
         {"name": "a", "type": "int"},
         {"name": "b", "type": "string", "default": "x"},
@@ -119,8 +116,7 @@ DECIMAL = {"type": "bytes", "name": "org.apache.kafka.connect.data.Decimal"}
         {"type": "int32", "default": "x"},
     ],
 )
-def test_envelopes_whose_schema_is_none(schema: Any) -> None:
-    """They are bad records, however they are wrong."""
+def test_envelopes_with_an_invalid_schema_are_bad_records(schema: Any) -> None:
     with pytest.raises(DataException):
         JsonConverter(schemas_enable=True)("t", json.dumps({"schema": schema, "payload": None}).encode())
 
@@ -149,8 +145,9 @@ NOON = dt.datetime(2026, 1, 2, 12, 0, 0, 500_000, tzinfo=dt.UTC)
     ],
     ids=str,
 )
-def test_json_of_typed_values(value: Any, kind: pa.DataType, connects: str, sparks: str) -> None:
-    """As Connect's JsonConverter without schemas, and as Spark's to_json; a slice likewise."""
+def test_typed_values_become_json_like_connect_and_spark(
+    value: Any, kind: pa.DataType, connects: str, sparks: str
+) -> None:
     column = pa.array([None, value, value, None], kind)
     for style, text in ((CONNECT_JSON, connects), (SPARK_JSON, sparks)):
         assert isinstance(style, JsonStyle)
@@ -159,16 +156,14 @@ def test_json_of_typed_values(value: Any, kind: pa.DataType, connects: str, spar
         json.loads(text)
 
 
-def test_a_sink_may_write_json_itself() -> None:
-    """`sinksdk.json_texts`, in both styles."""
+def test_json_texts_in_both_styles() -> None:
     column = pa.array([{"a": None}], pa.struct([("a", pa.int8())]))
     assert sinksdk.json_texts(column).to_pylist() == ['{"a":null}']
     assert sinksdk.json_texts(column, like="spark").to_pylist() == ["{}"]
 
 
-def test_a_moment_that_python_does_not_have() -> None:
-    """Iterating says so; the column has it."""
-    with pytest.raises(DataException, match="outside of the years 1 to 9999"):
+def test_timestamp_outside_pythons_years_fails_when_iterated() -> None:
+    with pytest.raises(DataException, match="outside the years 1 to 9999"):
         plain(pa.array([253_402_300_800], pa.timestamp("s")))
     assert plain(pa.array([1_500], pa.timestamp("ns"))) == [
         dt.datetime.fromisoformat("1970-01-01T00:00:00.000001")
