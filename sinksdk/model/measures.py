@@ -1,6 +1,6 @@
-"""A task's measurements: the same numbers from the engine through the store to metrics and REST.
+"""A task's measurements: the same numbers in the engine, the store, the metrics and REST.
 
-Times are in seconds. Numbers of two generations are added with ``+``, the older one first.
+Times are in seconds. ``+`` adds the numbers of two generations, the older one first.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ OWN_COUNTS: Final = frozenset({LOST, WITHDRAWN})
 
 
 class Phase(StrEnum):
-    """The phases of a task's time, besides waiting for records."""
+    """Phases of a task's time, besides waiting for records."""
 
     FENCE = "fence"
     """Of a source: fencing the transactional id of earlier tasks."""
     CLOSE_LATENCY = "close_latency"
-    """The close request was stored and not seen yet: the task had not checked, or was in a call."""
+    """A close request is stored and the task has not seen it: it had not checked, or was in a call."""
     START = "start"
     """``initialize`` and ``start``."""
     POLL = "poll"
@@ -42,7 +42,7 @@ class Phase(StrEnum):
     PUT = "put"
     """``put``, whether it returns or raises."""
     CHECK_TOPIC_IDS = "check_topic_ids"
-    """Asking Kafka, before a commit, whether topics are still the ones that were planned."""
+    """Checking with Kafka, before a commit, that topics still have the planned ids."""
     REPORT = "report"
     """Waiting, before a commit, for dead letters to be durable."""
     PRE_COMMIT = "pre_commit"
@@ -52,7 +52,7 @@ class Phase(StrEnum):
     COMMIT_CALLBACK = "commit_callback"
     """Of a source: ``commit_record`` and ``commit``."""
     PUBLISH = "publish"
-    """``publish``, and the waits between its attempts."""
+    """``publish``, and the delays between its attempts."""
     DISCARD = "discard"
     """``discard``."""
     CLOSE = "close"
@@ -63,14 +63,11 @@ class Phase(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """Calls of one kind: their number, their seconds together, and those of the longest."""
-
     count: int = 0
     seconds: float = 0.0
     longest: float = 0.0
 
     def and_one(self, seconds: float) -> Timing:
-        """With one more call."""
         return self + Timing(1, seconds, seconds)
 
     def __add__(self, other: Timing) -> Timing:
@@ -80,7 +77,6 @@ class Timing:
 
     @property
     def mean(self) -> float | None:
-        """None before the first."""
         return self.seconds / self.count if self.count else None
 
 
@@ -90,8 +86,9 @@ class Level:
 
     Args:
         now: its last value.
-        largest: of all samples.
+        largest: the largest sample.
         total: the sum of all samples.
+        looks: the number of samples.
     """
 
     now: int = 0
@@ -100,7 +97,6 @@ class Level:
     looks: int = 0
 
     def seen_at(self, number: int) -> Level:
-        """After one more sample."""
         return Level(number, max(self.largest, number), self.total + number, self.looks + 1)
 
     def __add__(self, later: Level) -> Level:
@@ -110,17 +106,16 @@ class Level:
 
     @property
     def mean(self) -> float | None:
-        """None before the first sample."""
         return self.total / self.looks if self.looks else None
 
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """How large things of one kind were.
+    """Sizes of things of one kind.
 
     Args:
-        total: their sizes together.
-        smallest: 0 before the first.
+        total: the sum of their sizes.
+        smallest: 0 if there are none.
     """
 
     count: int = 0
@@ -129,7 +124,6 @@ class Sizes:
     smallest: int = 0
 
     def and_one(self, size: int) -> Sizes:
-        """With one more thing."""
         return self + Sizes(1, size, size, size)
 
     def __add__(self, other: Sizes) -> Sizes:
@@ -142,7 +136,6 @@ class Sizes:
 
     @property
     def mean(self) -> float | None:
-        """None before the first."""
         return self.total / self.count if self.count else None
 
 
@@ -151,16 +144,16 @@ class ErrorCounts:
     """Connect's task-error-metrics.
 
     Args:
-        record_failures: reported records, and attempts at a batch that raised; of a source, attempts at
-            polling and writing that did.
-        record_errors: partitions that ended by a failure: of a record, a batch, a commit, or publishing; of
-            a source, tasks that did.
+        record_failures: reported records, and attempts at a batch that raised; for a source, attempts at
+            polling and writing that raised.
+        record_errors: partitions that ended with a failure of a record, a batch, a commit, or publishing;
+            for a source, tasks.
         records_skipped: reported records that were tolerated.
-        retries: of a batch or of publishing; of a source, of polling and writing.
+        retries: retries of a batch or of publishing; for a source, of polling and writing.
         errors_logged: reported records that were logged.
-        dead_letters: records given to the dead letters.
+        dead_letters: records passed to the dead letters.
         dead_letter_failures: those of them that could not be written.
-        last: when something failed last, in seconds since the epoch; None if nothing has.
+        last: time of the last failure, in seconds since the epoch; None if there was none.
     """
 
     record_failures: int = 0
@@ -178,13 +171,12 @@ class ErrorCounts:
 
 @dataclass(frozen=True, slots=True)
 class SourceMeasures:
-    """What only a source's task does.
+    """Measurements that only a source's task has.
 
     Args:
         polls: calls of ``poll`` that returned records.
-        records: how many they returned.
-        transactions: committed ones, by their number of records.
-        aborts: transactions that were aborted because the task asked for it.
+        transactions: committed transactions, by their number of records.
+        aborts: transactions aborted at the task's request.
     """
 
     polls: Timing = Timing()
@@ -200,21 +192,19 @@ class SourceMeasures:
 class TaskMeasures:
     """One task's numbers, of one generation or of all so far.
 
-    More than ten fields, as they are stored and reported so.
-
     Args:
         puts: calls of ``put`` that returned.
-        largest_batch: most records of one of them; of a source, that ``poll`` returned.
-        records_read: without those that had been committed before.
+        largest_batch: most records of one ``put``; for a source, of one ``poll``.
+        records_read: records read, without those that had been committed before.
         records_sent: records that ``put`` accepted: those read, without those that could not be converted.
         active: records read or polled and not committed; sampled at each batch.
-        commits: attempts at a commit that did not fail, from ``pre_commit`` until the store had it, even of
-            nothing. Of a source, commits of transactions.
-        commit_failures: attempts that failed in ``pre_commit`` or the store; of a source, in the writer.
+        commits: attempts at a commit that did not fail, from ``pre_commit`` until the store had written it,
+            even without offsets. For a source, commits of transactions.
+        commit_failures: attempts that failed in ``pre_commit`` or the store; for a source, in the writer.
         commit_writes: commits that were written to the store.
         seconds: time by :class:`Phase`.
         closings: number of close requests.
-        closing_seconds: the part of ``seconds`` that these took.
+        closing_seconds: the part of ``seconds`` spent on them.
     """
 
     puts: Timing = Timing()
@@ -242,11 +232,9 @@ class TaskMeasures:
 
 
 def added(one: Mapping[str, Number], other: Mapping[str, Number]) -> dict[str, Number]:
-    """Two sets of named numbers, added name by name."""
     return {name: one.get(name, 0) + other.get(name, 0) for name in dict.fromkeys([*one, *other])}
 
 
 def _summed(one: M, other: M, **others: Any) -> M:
-    """All fields added, but the others, which are given."""
     names = (each.name for each in fields(one) if each.name not in others)
     return type(one)(**{name: getattr(one, name) + getattr(other, name) for name in names}, **others)

@@ -1,1 +1,1 @@
-"""What every part may use, and imports no part: logs, measures, threads, secrets."""
+"""Helpers for all packages, which import none of them: logs, measures, threads, secrets."""

@@ -1,7 +1,7 @@
-"""Secrets: found by the names of their keys, and taken out of texts by their values.
+"""Secrets: detected by the names of their keys, and removed from texts by their values.
 
-Configurations are shown with :data:`HIDDEN` in a secret's place, or with its reference. Messages and stack
-traces of other code may quote a value: :class:`Secrets` takes it out.
+Configurations are shown with :data:`HIDDEN` instead of a secret, or with its reference. Messages and stack
+traces of other code may quote a value: :class:`Secrets` removes it.
 """
 
 from __future__ import annotations
@@ -20,8 +20,6 @@ from urllib.parse import quote, quote_plus
 from sinksdk.support.jaas import jaas_options
 
 HIDDEN: Final = "********"
-"""What stands for a secret."""
-
 _NAMES: Final = re.compile(
     r"password|passphrase|secret|token|credential|private|jaas|user\.?info|api[._-]?key|authorization",
     re.IGNORECASE,
@@ -31,34 +29,32 @@ _PROVIDER: Final = re.compile(r"\w*[._]?providers?", re.IGNORECASE)  # credentia
 _STEP: Final = re.compile(r"^(transforms|predicates|config\.providers)\.[^.]+\.")
 _IN_URL: Final = re.compile(r"(?<=://)(?P<user>[^\s:/@]*):(?P<password>[^\s/]+)(?=@)")  # up to the last @
 _SHORTEST: Final = 8
-"""Characters of a value that is looked for: shorter ones may be common words."""
+"""Minimum length of a value that is removed: shorter ones may be common words."""
 
 
 def sounds_secret(key: str) -> bool:
-    """Whether a key's name says that its value is a secret; what a user calls a transform does not.
+    """Whether a key's name suggests that its value is a secret. A transform's own name does not count.
 
-    A provider's name is no secret. A key behind it may be: ``credentials.provider.secret.key``.
+    A provider's name is no secret, but a key after it may be: ``credentials.provider.secret.key``.
     """
     key = _PROVIDER.sub("", _STEP.sub("", key))
     return bool(_NAMES.search(key)) and not _HARMLESS.search(key)
 
 
 def without_passwords_in_urls(text: str) -> str:
-    """``https://user:password@host`` without the password."""
     return _IN_URL.sub(rf"\g<user>:{HIDDEN}", text)
 
 
 def passwords_in(text: str) -> list[str]:
-    """Passwords in URLs, and in JAAS configurations of Kafka's clients."""
     found = [match.group("password") for match in _IN_URL.finditer(text)]
-    found += [password.partition("@")[0] for password in found]  # several hosts, each with its login
+    found += [password.partition("@")[0] for password in found]  # of several hosts
     if "LoginModule" in text:
         found += [value for option, value in jaas_options(text) if option == "password"]
     return [password for password in found if "${" not in password]
 
 
 class Secrets:
-    """Secret values, each with its replacement. Safe for threads."""
+    """Secret values, each with its replacement. Thread-safe."""
 
     def __init__(self) -> None:
         self._instead: dict[str, str] = {}
@@ -66,7 +62,7 @@ class Secrets:
         self._lock = threading.Lock()
 
     def add(self, values: Mapping[str, str]) -> None:
-        """Add values with their replacements; values shorter than eight characters are left out."""
+        """Add values with their replacements; values of fewer than eight characters are ignored."""
         forms = {
             form: instead
             for value, instead in values.items()
@@ -83,9 +79,9 @@ class Secrets:
         _hide_in_log_records()
 
     def hide(self, text: str) -> str:
-        r"""A text without the values, also where they are quoted as Python, JSON or a URL quotes them.
+        r"""Return a text without the values, also as Python, JSON or a URL quotes them.
 
-        Lone surrogates (``"\ud800"``, of JSON or a file's name) are escaped, as UTF-8 cannot hold them.
+        Lone surrogates (``"\ud800"``, from JSON or file names) are escaped, because UTF-8 cannot encode them.
         """
         for value, instead in self._longest_first:
             if value in text:
@@ -104,23 +100,19 @@ def _forms(value: str) -> Iterator[str]:
 
 
 SECRETS: Final = Secrets()
-"""Those of the configurations in this process, for engine, status and logs."""
+"""Secrets of the configurations in this process."""
 
 
-_OF_ALL_RECORDS: Final = frozenset(logging.makeLogRecord({}).__dict__) - {"exc_text", "stack_info"}
+_STANDARD_FIELDS: Final = frozenset(logging.makeLogRecord({}).__dict__) - {"exc_text", "stack_info"}
 _UNPRINTABLE: Final = "<exception str() failed>"  # in Python's words
 _DEEPEST: Final = 8
-"""Containers in containers that are looked into."""
 
 
-@functools.cache  # once; twice, if two threads are the first ones, would do no harm
+@functools.cache  # once; a second time, by a race of two threads, would be harmless
 def _hide_in_log_records() -> None:
-    """Hide :data:`SECRETS` in all log records of this process, from the first secret on.
-
-    A program that embeds sinksdk has filters, handlers and formatters of its own, maybe a factory of records,
-    and a connector's code logs through its own loggers: only ``Logger.handle`` gets each record, with
-    ``extra``, before all of them.
-    """
+    """Hide :data:`SECRETS` in all log records of this process, from the first secret on."""
+    # A program that embeds sinksdk has filters, handlers and formatters of its own, and a connector's code
+    # logs through its own loggers: only Logger.handle sees each record, with `extra`, before all of them.
     before = logging.Logger.handle
 
     def handle(self: logging.Logger, record: logging.LogRecord) -> None:
@@ -131,33 +123,32 @@ def _hide_in_log_records() -> None:
 
 
 def _hide_in(record: logging.LogRecord) -> None:
-    """Replace secrets in a record's message, arguments, extra fields and exception."""
-    with suppress(Exception):  # arguments that do not fit the message are the handler's to report
+    with suppress(Exception):  # the handler reports arguments that do not fit the message
         message = record.getMessage()
         if isinstance(record.msg, str) and (hidden := SECRETS.hide(message)) != message:
             record.msg, record.args = hidden, None
-    # Some formatters write arguments as fields, and Python prints those that do not fit.
+    # Some formatters write arguments as fields, and Python prints arguments that do not fit the message.
     record.msg, record.args = _hidden(record.msg), _hidden(record.args)
     for name, value in list(record.__dict__.items()):
-        if name not in _OF_ALL_RECORDS:
+        if name not in _STANDARD_FIELDS:
             record.__dict__[name] = _hidden(value)
     if isinstance(record.exc_info, tuple) and (error := record.exc_info[1]) is not None:
         trace = "".join(traceback.format_exception(error)).rstrip("\n")
         if SECRETS.hide(shown := f"{trace}{error!r}") != shown:
             record.exc_text = SECRETS.hide(trace)  # its lines of code may hold a secret, too
             record.exc_info = None
-            with suppress(Exception):  # a group's own class may raise anything; the text is there
+            with suppress(Exception):  # an exception group's class may raise anything; exc_text is set
                 copy = _Copies().whole(error)
                 record.exc_info = (type(copy), copy, copy.__traceback__)
 
 
 def _hidden(value: Any, depth: int = 0) -> Any:
-    """The same value if no text in it has a secret; else its text, or its items, without."""
+    """Return the value itself if no text in it contains a secret; else a copy, or a text, without them."""
     if value is None or isinstance(value, (bool, int, float)):
         return value
     try:
         if depth > _DEEPEST:
-            pass  # the whole is one text
+            pass  # treated as one text
         elif isinstance(value, (list, tuple, set, frozenset)):
             items = [_hidden(item, depth + 1) for item in value]
             is_same = all(new is old for new, old in zip(items, value, strict=True))
@@ -173,10 +164,10 @@ def _hidden(value: Any, depth: int = 0) -> Any:
 
 
 class _Copies:
-    """Copies of exceptions for those who format them, with trace, notes, groups and chains of causes.
+    """Copies of exceptions without secrets, with trace, notes, groups and chains of causes.
 
-    Each class has the same name, but is another one, below the same class of Python's own: to create one of a
-    connector's may take any arguments.
+    Each copy's class has the original's name, but derives directly from a class of Python: the constructor
+    of a connector's exception may require any arguments.
     """
 
     def __init__(self) -> None:
@@ -184,9 +175,8 @@ class _Copies:
         self._created: list[tuple[BaseException, BaseException]] = []
 
     def whole(self, error: BaseException) -> BaseException:
-        """Return the copy of an exception, linked to those of its causes."""
         found = self._copy(error)
-        for original, copy in self._created:  # which grows meanwhile
+        for original, copy in self._created:  # _copy appends causes meanwhile
             for note in getattr(original, "__notes__", ()):
                 copy.add_note(SECRETS.hide(str(note)))
             if original.__cause__ is not None:
@@ -213,7 +203,7 @@ class _Copies:
             own["__str__"] = lambda _: text
             try:
                 copy = type(kind.__name__, (base,), own)(text)
-            except TypeError:  # UnicodeDecodeError has other arguments than a text
+            except TypeError:  # UnicodeDecodeError requires other arguments than a text
                 copy = type(kind.__name__, (Exception,), own)(text)
         self._copies[id(error)] = copy
         self._created.append((error, copy))
@@ -221,9 +211,9 @@ class _Copies:
 
 
 class WithoutSecrets(logging.Formatter):
-    """Formats as another formatter does, without :data:`SECRETS`.
+    """Wraps a formatter and removes :data:`SECRETS` from its output.
 
-    Needed besides :func:`_hide_in` for secrets that are known since the record was created.
+    Needed besides :func:`_hide_in` for secrets that became known after the record was created.
     """
 
     def __init__(self, formatter: logging.Formatter) -> None:
@@ -231,5 +221,4 @@ class WithoutSecrets(logging.Formatter):
         self._formatter = formatter
 
     def format(self, record: logging.LogRecord) -> str:
-        """See the class."""
         return SECRETS.hide(self._formatter.format(record))

@@ -1,7 +1,7 @@
-"""Hooks: the methods of an author's class that the runtime calls. Finds those that could never take effect.
+"""Finds hooks, methods of an author's class that the runtime calls, that can never take effect.
 
-A coroutine or a generator does nothing until somebody awaits or iterates it, and the runtime does neither. A
-method whose name is not quite a hook's is never called. Either way records would be committed unwritten.
+A coroutine or a generator does nothing until it is awaited or iterated, which the runtime never does. A
+method with a misspelt name is never called. Either way records would be committed unwritten.
 """
 
 from __future__ import annotations
@@ -20,28 +20,27 @@ from typing import Any, Final, TypeVar
 T = TypeVar("T")
 
 _INFLECTED: Final = ("s", "d")
-_WORDS: Final = frozenset({"step", "shop"})
-"""Names that are one letter off ``stop`` and words of their own."""
+_WORDS: Final = frozenset({"step", "shop"})  # one letter off `stop`
 _FORMER: Final = {"onpartitionsassigned": "open", "onpartitionsrevoked": "close"}
 """Kafka Connect's older names of hooks."""
 _POSITIONAL: Final = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
 
 class HookError(TypeError):
-    """A hook does not do its work within the call, so nothing that it should do can be relied on."""
+    """A hook does not finish its work within the call, so that its effects cannot be relied on."""
 
 
 def check_hooks(cls: type, base: type) -> None:
-    """Refuse an author's class with hooks that could never take effect.
+    """Refuse an author's class with hooks that can never take effect.
 
-    Names that begin with an underscore are the author's own, and so is a name that resembles a hook where
-    the same class body has the hook, too.
+    Names that begin with an underscore are the author's own, and so is a name that resembles a hook if the
+    same class body has the hook, too.
 
     Args:
         base: the class of sinksdk whose public methods are the hooks.
 
     Raises:
-        HookError: it names the method, and says what to do.
+        HookError: names the method, and what to do.
     """
     hooks = _public(base)
     for name in hooks:
@@ -50,8 +49,8 @@ def check_hooks(cls: type, base: type) -> None:
             check_function(cls.__qualname__, name, getattr(cls, name, None))
     package = cls.__module__.partition(".")[0]
     for owner in cls.__mro__:
-        # A mixin of the author's is judged, too; one of another package was not written with hooks in mind.
-        # No issubclass: an ABC that is not complete yet writes the result into its base's cache.
+        # An author's mixin is checked, too; another package's was not written with hooks in mind.
+        # Not issubclass: an incomplete ABC would write the result into its base's cache.
         if owner.__module__.partition(".")[0] != package or owner in base.__mro__:
             continue
         for name, value in vars(owner).items():
@@ -64,15 +63,7 @@ def check_hooks(cls: type, base: type) -> None:
 
 
 def check_function(owner: str, name: str, function: object) -> None:
-    """Refuse a coroutine function or a generator function as a hook.
-
-    Args:
-        owner: name of the author's class.
-        name: the hook's.
-
-    Raises:
-        HookError: it is one.
-    """
+    """Raise HookError if a hook is a coroutine function or a generator function."""
     called = (
         function if inspect.isroutine(function) else inspect.getattr_static(type(function), "__call__", None)
     )
@@ -83,7 +74,7 @@ def check_function(owner: str, name: str, function: object) -> None:
 
 
 def _lazy_kind(function: Any) -> str | None:
-    # Only what the function itself is: a decorator that runs a coroutine to its end is an ordinary function.
+    # Only the function itself: a decorator that runs a coroutine to its end is an ordinary function.
     if inspect.isasyncgenfunction(function):
         return "an async generator ('async def' with a 'yield')"
     if inspect.iscoroutinefunction(function):
@@ -117,20 +108,15 @@ _LAZY_TYPES: Final = (
     type(contextlib.contextmanager(lambda: iter(()))()),
     type(contextlib.asynccontextmanager(_nothing)()),
 )
-"""Other iterators and context managers do their work when they are created: a cursor, a connection."""
+"""Other iterators and context managers, such as cursors and connections, work when they are created."""
 
 
 _CHECKED: Final = 100
-"""Elements of a collection that are checked: a hook may return a whole batch, after each of its calls."""
+"""Elements of a collection that are checked, for a hook may return a whole batch after each call."""
 
 
 def finished(hook: str, result: T) -> T:
-    """Return a hook's result, unless it holds work that only its caller could start or wait for.
-
-    Raises:
-        HookError: the result, or one of the first elements of a collection, is an awaitable, a generator, a
-            future, a ``map`` or another object that runs nothing by itself.
-    """
+    """Return a hook's result. Raises HookError for unfinished work, such as a coroutine or a generator."""
     if result is None or isinstance(result, (str, bytes, bool, int)):
         return result
     parts: Iterable[object] = (result,)
@@ -141,7 +127,7 @@ def finished(hook: str, result: T) -> T:
     for part in {type(part): part for part in parts}.values():  # a batch is mostly of one type
         if isinstance(part, _LAZY_TYPES):
             if isinstance(part, (GeneratorType, CoroutineType)):
-                part.close()  # else Python warns of it later, in another place
+                part.close()  # else Python warns of it later, elsewhere
             inside = "" if part is result else f"{type(result).__name__} of "
             raise HookError(
                 f"{hook} returned a {inside}{type(part).__name__}, whose work is not done: a hook must do "
@@ -160,7 +146,6 @@ def _attributes(base: type) -> Iterator[str]:
 
 
 def _meant(name: str, value: object, base: type, hooks: Collection[str]) -> str | None:
-    """The hook or attribute that an author's name is a misspelling of; None: it is the author's own."""
     attributes = list(_attributes(base))
     if name in attributes or name.isupper():  # a constant
         return None
@@ -171,7 +156,7 @@ def _meant(name: str, value: object, base: type, hooks: Collection[str]) -> str 
     found = known.get(_plain(name)) or (former if former in hooks else None)
     if found is not None or not isinstance(function, FunctionType):
         return found
-    # Python itself refuses a class without an abstract hook.
+    # Misspelt abstract hooks are left to Python, which refuses a class without them.
     optional = (one for one in hooks if not getattr(getattr(base, one), "__isabstractmethod__", False))
     near = (hook for hook in optional if _is_one_letter_off(name, hook))
     return next((hook for hook in near if _could_be(name, function, hook, getattr(base, hook))), None)
@@ -182,7 +167,7 @@ def _plain(name: str) -> str:
 
 
 def _is_one_letter_off(name: str, hook: str) -> bool:
-    """Whether a letter is missing, doubled or added, another one, or has changed places with the next."""
+    """Whether one letter is missing, doubled, added, replaced, or swapped with the next."""
     if name.startswith(hook) or hook.startswith(name):
         return abs(len(name) - len(hook)) == 1
     if len(name) == len(hook):
@@ -197,13 +182,12 @@ def _is_one_letter_off(name: str, hook: str) -> bool:
 
 
 def _could_be(name: str, function: FunctionType, hook: str, original: Callable[..., object]) -> bool:
-    """Whether a method could stand in for the hook; a helper has a word for a name, or other parameters."""
     if name in _WORDS:
         return False
     mine, theirs = _parameters(function), _parameters(original)
     longer, shorter = sorted((name, hook), key=len, reverse=True)
     if longer in [shorter + ending for ending in _INFLECTED]:
-        return bool(theirs) and mine == theirs  # a plural, a participle: a word as good as the hook's
+        return bool(theirs) and mine == theirs  # a plural or a participle is probably a helper's name
     return len(mine) == len(theirs)
 
 
@@ -213,7 +197,7 @@ def _parameters(function: Callable[..., object]) -> list[str]:
 
 
 class BoundMethod:
-    """A bound method that has no truth of its own: ``if context.is_closing:`` would always be true."""
+    """A bound method without a truth value: ``if context.is_closing:`` would always be true."""
 
     def __init__(self, function: Callable[..., Any], instance: object) -> None:
         self.__func__ = function
@@ -223,25 +207,22 @@ class BoundMethod:
         self.__wrapped__ = function.__get__(instance)
 
     def __call__(self, *arguments: Any, **named: Any) -> Any:
-        """Call the method."""
         return self.__wrapped__(*arguments, **named)
 
     def __bool__(self) -> bool:
-        """Refuse: the method was meant to be called."""
+        """Raise TypeError: the method was meant to be called."""
         raise self._uncalled()
 
     def __eq__(self, other: object) -> bool:
-        """Compare with another method; refuse anything else, which was meant for what the method returns."""
+        """Compare with another method. Raises TypeError for other objects, meant for the method's result."""
         if callable(other):
             return bool(self.__wrapped__ == getattr(other, "__wrapped__", other))
         raise self._uncalled()
 
     def __hash__(self) -> int:
-        """The method's."""
         return hash(self.__wrapped__)
 
     def __repr__(self) -> str:
-        """As Python shows the method."""
         return repr(self.__wrapped__)
 
     def _uncalled(self) -> TypeError:
@@ -259,7 +240,7 @@ class _CalledMethod:
 
 
 def guard_methods(cls: type) -> None:
-    """Let the public methods of a class raise TypeError where they are used without being called."""
+    """Make the public methods of a class raise TypeError where they are used without being called."""
     for name in dir(cls):
         method = inspect.getattr_static(cls, name)
         is_abstract = getattr(method, "__isabstractmethod__", False)

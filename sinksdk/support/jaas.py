@@ -1,4 +1,4 @@
-"""Options in ``sasl.jaas.config``, as Java writes them."""
+"""Options in ``sasl.jaas.config``, in Java's syntax."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ _OPTION: Final = re.compile(
 
 
 def jaas_options(text: str) -> list[tuple[str, str]]:
-    """Return the options of a JAAS configuration that clients here understand, in its order."""
     return [(match[1], _unquoted(match[2])) for match in _OPTION.finditer(text)]
 
 

@@ -1,12 +1,12 @@
-r"""Java's regular expressions, as Kafka Connect takes them for names of topics, translated for Python.
+r"""Translates Java's regular expressions, which Kafka Connect uses for topic names, to Python.
 
-``topics.regex`` and ``TopicNameMatches`` are patterns of ``java.util.regex`` in Kafka Connect, matched
-against a topic's whole name (``Matcher.matches``). Its syntax is not Python's: ``[a-z&&[^b]]``,
+In Kafka Connect, ``topics.regex`` and ``TopicNameMatches`` are patterns of ``java.util.regex``, matched
+against a topic's whole name (``Matcher.matches``). The syntax differs from Python's: ``[a-z&&[^b]]``,
 ``\p{Lower}``, ``\Q.\E`` and ``(?<name>…)`` mean something else in Python, or nothing.
 
-Names of topics are ASCII (``[a-zA-Z0-9._-]``), so each character, class and property becomes the set of the
-ASCII characters that it matches, and flags are applied here. What Python's engine cannot do is refused.
-Other characters, which Kafka refuses in names of topics, are matched by dots, negations and themselves.
+Topic names are ASCII (``[a-zA-Z0-9._-]``), so each character, class and property becomes the set of ASCII
+characters that it matches, and flags are applied here. Constructs that Python's engine lacks are refused.
+Characters beyond ASCII, which Kafka refuses in topic names, are matched by dots, negations and themselves.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Final, NamedTuple, NoReturn
 Characters = frozenset[str]
 
 _OTHERS: Final = chr(0x10FFFF)
-"""Stands for all characters beyond ASCII that are not named."""
+"""Stands for all unnamed characters beyond ASCII."""
 _ASCII: Final[Characters] = frozenset(map(chr, range(128)))
 _ALL: Final[Characters] = _ASCII | {_OTHERS}
 _NOTHING: Final[Characters] = frozenset()
@@ -29,16 +29,12 @@ _NEVER: Final = "(?!)"
 
 
 class JavaRegexError(ValueError):
-    """A pattern that Java refuses, or that cannot be translated; the message names the construct."""
+    """Java refuses a pattern, or it cannot be translated; the message names the construct."""
 
 
 @functools.lru_cache(maxsize=256)
 def java_pattern(text: str) -> re.Pattern[str]:
-    """Translate a pattern of ``java.util.regex``; ``fullmatch`` answers for ASCII as ``matches`` does there.
-
-    Raises:
-        JavaRegexError: Java would refuse it, or there is no translation.
-    """
+    """Translate a pattern of ``java.util.regex``; for ASCII, ``fullmatch`` equals Java's ``matches``."""
     translated = _Translator(text).whole()
     try:
         return re.compile(translated, re.DOTALL | re.ASCII)
@@ -69,7 +65,7 @@ _IDENTIFIER_IGNORABLE: Final = _chosen(lambda c: c <= "\x08" or "\x0e" <= c <= "
 _BLANK: Final = frozenset(" \t")
 _VERTICAL: Final = frozenset("\n\x0b\f\r")
 _CASED: Final = frozenset({"Lower", "Upper", "Lu", "Ll", "Lt", "LOWERCASE", "UPPERCASE", "TITLECASE"})
-"""Properties that match every letter where case is ignored, since Java 16."""
+"""Properties that match every letter if case is ignored, since Java 16."""
 
 _CLASSES: Final[Mapping[str, Characters]] = {
     "d": _DIGITS,
@@ -98,7 +94,7 @@ _POSIX: Final[Mapping[str, Characters]] = {
     "Upper": _UPPER,
     "XDigit": frozenset("0123456789abcdefABCDEF"),
 }
-_OF_JAVA: Final[Mapping[str, Characters]] = {
+_JAVA_PROPERTIES: Final[Mapping[str, Characters]] = {
     "Alphabetic": _LETTERS,
     "Defined": _ALL,
     "Digit": _DIGITS,
@@ -184,8 +180,7 @@ _LOOK: Final = {"=": "(?=", "!": "(?!", ">": "(?>", "<=": "(?<=", "<!": "(?<!"}
 _NAME: Final = re.compile(r"[a-zA-Z][a-zA-Z0-9]*")
 
 
-def _of_text(characters: Iterable[str]) -> str:
-    """Return an expression that matches one of these characters."""
+def _expression(characters: Iterable[str]) -> str:
     found = frozenset(characters)
     is_negated = _OTHERS in found
     if is_negated:
@@ -200,14 +195,14 @@ def _escaped(character: str) -> str:
 
 
 class _Unit(NamedTuple):
-    r"""A character of the pattern; a literal one stands between ``\Q`` and ``\E``."""
+    r"""A character of the pattern; literal between ``\Q`` and ``\E``."""
 
     character: str
     is_literal: bool = False
 
 
 def _unquoted(text: str) -> list[_Unit]:
-    r"""Take ``\Q`` and ``\E`` out of a pattern; a quotation that is not closed goes to the end."""
+    r"""Remove ``\Q`` and ``\E`` from a pattern; an open quotation extends to the end."""
     units: list[_Unit] = []
     at = 0
     while at < len(text):
@@ -238,7 +233,6 @@ class _Translator:
         self._names: dict[str, int] = {}
 
     def whole(self) -> str:
-        """Return the whole pattern in Python's syntax."""
         branches = self._branches()
         if not self._is_at_end:
             self._refuse("')' without '('")
@@ -251,21 +245,19 @@ class _Translator:
         return self._at >= len(self._units)
 
     def _peek(self, further: int = 0) -> str:
-        """Return the character that comes, empty for a literal one and at the end."""
+        # Empty for a literal character, which has no special meaning, and at the end.
         at = self._at + further
         if at >= len(self._units) or self._units[at].is_literal:
             return _END
         return self._units[at].character
 
     def _take(self, text: str) -> bool:
-        """Read a text if it comes."""
         if any(self._peek(place) != character for place, character in enumerate(text)):
             return False
         self._at += len(text)
         return True
 
     def _next(self, what: str) -> str:
-        """Read a character, whatever it is."""
         if self._is_at_end:
             self._refuse(f"{what} is not closed")
         self._at += 1
@@ -278,7 +270,6 @@ class _Translator:
         return text
 
     def _skip_comments(self) -> None:
-        """Pass over space and comments where the flag ``x`` is set."""
         while "x" in self._flags:
             if self._peek() and self._peek() in _SPACE:
                 self._at += 1
@@ -294,7 +285,6 @@ class _Translator:
     # -- structure --
 
     def _branches(self) -> list[str]:
-        """Read alternatives up to the end of their group."""
         branches = [self._sequence()]
         while self._take("|"):
             branches.append(self._sequence())
@@ -311,7 +301,7 @@ class _Translator:
                 pieces.append(self._repeated(atom))
 
     def _atom(self) -> str | None:
-        """Read what a quantifier may follow; None for flags."""
+        """Read an expression that a quantifier may follow; None for flags."""
         character = self._peek()
         read = {"(": self._group, "[": self._class_, "\\": self._escaped}.get(character)
         if read is not None:
@@ -323,10 +313,10 @@ class _Translator:
         literal = self._next("the pattern")
         if character in ("^", "$"):
             return r"(?:\A)" if character == "^" else r"(?:\Z)"
-        return _of_text(self._dot() if character == "." else self._matching(literal))
+        return _expression(self._dot() if character == "." else self._matching(literal))
 
     def _class_(self) -> str:
-        return _of_text(self._class())
+        return _expression(self._class())
 
     def _dot(self) -> Characters:
         if "s" in self._flags:
@@ -334,7 +324,6 @@ class _Translator:
         return _ALL - set("\n" if "d" in self._flags else "\n\r")
 
     def _repeated(self, atom: str) -> str:
-        """Read the quantifier behind an atom, if there is one."""
         self._skip_comments()
         character = self._peek()
         if character and character in "*+?":
@@ -354,7 +343,7 @@ class _Translator:
         text = self._until("}", "the quantifier '{'")
         found = re.fullmatch(r"(\d+)(?:(,)(\d*))?", text, re.ASCII)
         if found is None or (found[3] and int(found[3]) < int(found[1])):
-            self._refuse(f"'{{{text}}}' is no number of repetitions")
+            self._refuse(f"'{{{text}}}' is not a number of repetitions")
         return f"{{{text}}}"
 
     def _group(self) -> str | None:
@@ -370,7 +359,7 @@ class _Translator:
         if self._take("<"):
             name = self._until(">", "the name of a group")
             if not _NAME.fullmatch(name) or name in self._names:
-                self._refuse(f"'{name}' cannot be the name of a group, or is another's already")
+                self._refuse(f"'{name}' is not a valid name of a group, or another group's name")
             return self._captured(name, outer)
         if not self._read_flags(begin):
             return None
@@ -403,7 +392,7 @@ class _Translator:
         opening = _LOOK[mark]
         if not mark.startswith("<"):
             return f"{opening}{'|'.join(branches)})"
-        # Python wants all alternatives of one length, so each looks behind by itself.
+        # Python requires alternatives of one length, so each becomes a look-behind of its own.
         behind = [f"{opening}{branch})" for branch in branches]
         for one in behind:
             try:
@@ -428,12 +417,11 @@ class _Translator:
                 flags = flags | named if is_on else flags - named
             else:
                 self._at = begin
-                self._refuse(f"'(?{letter}' begins no group of Java's")
+                self._refuse(f"'(?{letter}' does not begin a group in Java")
 
     # -- escapes --
 
     def _escaped(self) -> str:
-        """Read an escape outside of a class."""
         begin = self._at
         self._take("\\")
         letter = self._peek()
@@ -461,7 +449,7 @@ class _Translator:
             return self._reference(number)
         self._at = begin
         found = self._escape()
-        return _of_text(found if isinstance(found, frozenset) else self._matching(found))
+        return _expression(found if isinstance(found, frozenset) else self._matching(found))
 
     def _reference(self, number: int) -> str:
         if number > self._groups:
@@ -472,7 +460,6 @@ class _Translator:
         return f"(?{flag}:(?P=g{number}))"
 
     def _escape(self) -> str | Characters:
-        """Read an escape that is a character, or a set of them."""
         begin = self._at
         self._take("\\")
         letter = self._next("the escape '\\'")
@@ -494,7 +481,7 @@ class _Translator:
             return numbers[letter]()
         if letter.isascii() and letter.isalnum():
             self._at = begin
-            self._refuse(f"'\\{letter}' is no escape of Java's here")
+            self._refuse(f"'\\{letter}' is not an escape of Java here")
         return letter
 
     def _four(self) -> str:
@@ -521,7 +508,7 @@ class _Translator:
 
     def _code(self, digits: str) -> str:
         if not re.fullmatch(r"[0-9a-fA-F]+", digits) or int(digits, 16) > 0x10FFFF:  # noqa: PLR2004 - Unicode's last
-            self._refuse(f"'{digits}' is no hexadecimal number of a character")
+            self._refuse(f"'{digits}' is not the hexadecimal number of a character")
         return chr(int(digits, 16))
 
     def _named(self) -> str:
@@ -536,7 +523,6 @@ class _Translator:
     # -- properties --
 
     def _property(self) -> Characters:
-        r"""Read what follows ``\p``."""
         name = self._until("}", r"'\p{'") if self._take("{") else self._next(r"'\p'")
         found = self._of_name(name)
         if found is None:
@@ -550,7 +536,7 @@ class _Translator:
         if name.startswith("In"):
             return _BLOCKS.get(name[2:].upper())
         if name.startswith("java"):
-            return self._either_case(name[4:].upper(), _OF_JAVA.get(name[4:]))
+            return self._either_case(name[4:].upper(), _JAVA_PROPERTIES.get(name[4:]))
         if name.startswith("Is"):
             return self._of_unicode(name[2:])
         if "U" in self._flags and name == "Punct":
@@ -583,7 +569,7 @@ class _Translator:
     # -- classes --
 
     def _matching(self, character: str) -> Characters:
-        """Return the ASCII characters that a literal one matches, by the flags for case."""
+        """Return the ASCII characters that a literal matches, by the flags for case."""
         if "i" not in self._flags:
             return frozenset({character})
         if "u" in self._flags:
@@ -600,7 +586,6 @@ class _Translator:
         return found | {one.swapcase() for one in found}
 
     def _class(self) -> Characters:
-        """Read a class from its bracket to the other."""
         begin = self._at
         self._take("[")
         is_negated = self._take("^")
@@ -609,7 +594,7 @@ class _Translator:
         return _ALL - found if is_negated else found
 
     def _members(self, begin: int) -> Characters:
-        """Read members and intersections up to the closing bracket, which stays."""
+        """Read members and intersections up to the closing bracket, which is not consumed."""
         found: Characters | None = None
         has_intersected = False
         while True:
@@ -623,12 +608,12 @@ class _Translator:
                 found = self._intersected(found, begin)
                 has_intersected = True
             elif has_intersected:
-                self._refuse("members of a class behind '&&' and a single '&' have no translation")
+                self._refuse("members of a class after '&&' and a single '&' have no translation")
             else:
                 found = (found or _NOTHING) | self._member()
 
     def _intersected(self, left: Characters | None, begin: int) -> Characters:
-        """Read the right side of ``&&``: classes in brackets, and what stands between them."""
+        """Read the right side of ``&&``: classes in brackets, and members between them."""
         right: Characters | None = None
         self._skip_comments()
         while self._peek() not in ("]", "&"):
@@ -639,11 +624,10 @@ class _Translator:
                 self._at = begin
                 self._refuse("'[' is not closed")
         if right is None:
-            self._refuse("'&&' has nothing behind it")
+            self._refuse("'&&' has nothing after it")
         return right if left is None else left & right
 
     def _member(self) -> Characters:
-        """Read a character, a range, a set, or a class in the class."""
         if self._peek() == "[":
             return self._class()
         first = self._class_character()

@@ -1,8 +1,8 @@
-"""Log lines of our own processes: the command line and the Python workers of its tasks.
+"""Logging of sinksdk's own processes: the command line and the Python workers of its tasks.
 
-The library only logs; other programs that use it configure logging themselves. What a line is about
-(connector, task, generation) is set once, where the work begins, and is in each record's ``connector``,
-``task`` and ``generation`` from then on, as in Connect's logs (KIP-449).
+The library only logs; programs that embed it configure logging themselves. The subject of log lines
+(connector, task, generation) is set once, where the work begins, and then added to each record as
+``connector``, ``task`` and ``generation``, as in Connect's logs (KIP-449).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from typing import Final, Literal, TextIO
 
 from sinksdk.support.confidential import SECRETS, WithoutSecrets
 
-_REPEATED: Final = 600.0  # seconds until an outage that lasts is logged again
+_REPEATED: Final = 600.0  # seconds until a lasting outage is logged again
 _FIELDS: Final = ("connector", "task", "generation")
 _PATTERN: Final = "%(asctime)s %(levelname)s %(where)s%(name)s: %(message)s"
 
@@ -33,12 +33,12 @@ _about: contextvars.ContextVar[dict[str, str | int] | None] = contextvars.Contex
 
 @dataclass(frozen=True, slots=True)
 class LogSettings:
-    """How a process logs; travels to executors.
+    """Log settings of a process, also sent to executors.
 
     Args:
-        level: of sinksdk's own loggers; others log warnings.
-        is_json: one JSON object per line, stack traces included.
-        traces: stack traces in text.
+        level: level of sinksdk's loggers; others log warnings.
+        is_json: whether to write one JSON object per line, stack traces included.
+        traces: whether text contains stack traces.
     """
 
     level: Literal["DEBUG", "INFO", "WARNING"] = "WARNING"
@@ -47,12 +47,11 @@ class LogSettings:
 
 
 WARNINGS: Final = LogSettings()
-"""One line for each warning and error."""
 
 
 @contextmanager
 def logging_about(**fields: str | int) -> Iterator[None]:
-    """Set the connector, task or generation of the lines that are logged in the block."""
+    """Set the connector, task or generation of all lines logged in the block."""
     token = _about.set({**(_about.get() or {}), **fields})
     try:
         yield
@@ -61,27 +60,26 @@ def logging_about(**fields: str | int) -> Iterator[None]:
 
 
 def same_subject(function: Callable[[], None]) -> Callable[[], None]:
-    """The same function for another thread, logging about what the caller logs about now."""
     context = contextvars.copy_context()
     return lambda: context.run(function)
 
 
 def stack_of(thread: int | None) -> list[str]:
-    """The lines of code a thread is at, outermost first; none of a thread that has ended."""
     frame = sys._current_frames().get(thread or 0)  # noqa: SLF001 - documented, and the only way
     return traceback.format_stack(frame) if frame else []
 
 
 class Outage:
-    """Warns when something begins to fail, every ten minutes while it fails, and when it works again.
+    """Logs when an operation begins to fail, every ten minutes while it fails, and when it works again.
 
-    An error that was logged already (``is_logged``: the store has reported its outage) is not logged again.
-    May be used from any thread.
+    An error that was logged already (``is_logged``, as the store does for its outages) is not logged again.
+    Thread-safe.
 
     Args:
-        what: fails, for the line that says that it works again; a function is called only then.
-        after: seconds that it must have failed for until it is logged.
-        clock: seconds, monotonic.
+        what: the failing operation, for the line that it works again; a function is called only for that
+            line.
+        after: seconds of failure before it is logged.
+        clock: monotonic seconds.
     """
 
     def __init__(
@@ -103,15 +101,15 @@ class Outage:
 
     @property
     def since(self) -> float | None:
-        """When it began, on the clock; None: it works."""
+        """Start of the outage, on the clock; None if there is none."""
         return self._since if self._failures else None
 
     def failed(self, message: str, *arguments: object, since: float | None = None) -> None:
-        """It has failed, maybe not for the first time.
+        """Record a failure.
 
         Args:
-            message: with ``arguments`` as of a logger.
-            since: when it was tried first, on the clock; by default the first call of this.
+            message: as for a logger, with ``arguments``.
+            since: time of the first attempt, on the clock; by default of the first failure.
         """
         with self._lock:
             now = self._clock()
@@ -129,7 +127,6 @@ class Outage:
         self._log.log(logging.WARNING if is_news else logging.DEBUG, message, *arguments, exc_info=error)
 
     def worked(self) -> None:
-        """It has worked."""
         if not self._failures:
             return
         with self._lock:
@@ -157,28 +154,25 @@ def configure_logging(settings: LogSettings) -> None:
 
 
 class _Stderr(logging.StreamHandler[TextIO]):
-    """Writes to the present ``sys.stderr``, which a live table on the terminal replaces for a while."""
-
+    # A live table on the terminal replaces sys.stderr temporarily.
     def __init__(self) -> None:
         logging.Handler.__init__(self)
 
     @property
     def stream(self) -> TextIO:  # type: ignore[override] # a StreamHandler has it as an attribute
-        """See the class."""
         return sys.stderr
 
 
 def _log_ended_thread(ended: threading.ExceptHookArgs) -> None:
-    """Python's own hook prints the trace with the secrets it quotes, and not as a log line."""
+    # Python's hook prints the trace, with secrets that it quotes, and not as a log line.
     if ended.exc_value is not None and not isinstance(ended.exc_value, SystemExit):
         name = ended.thread.name if ended.thread else "unknown"
         what = f"{ended.exc_type.__name__}: {ended.exc_value}"
-        log.error("thread %s has ended: %s", name, what, exc_info=ended.exc_value)
+        log.error("thread %s failed: %s", name, what, exc_info=ended.exc_value)
 
 
 def _make_printable(record: logging.LogRecord) -> bool:
-    """Append arguments that do not fit their message; Python would print a trace instead."""
-    try:
+    try:  # Python would print a trace instead
         record.getMessage()
     except Exception:  # noqa: BLE001 - an argument's own __str__ may raise anything
         record.msg, record.args = f"{record.msg} {_shown(record.args)}", None
@@ -189,7 +183,7 @@ def _shown(arguments: object) -> str:
     try:
         return repr(arguments)
     except Exception:  # noqa: BLE001 - an argument's own __repr__ may raise anything
-        return "(arguments that cannot be shown)"
+        return "(unprintable arguments)"
 
 
 def _add_subject(record: logging.LogRecord) -> bool:
@@ -200,14 +194,13 @@ def _add_subject(record: logging.LogRecord) -> bool:
 
 
 class _Text(logging.Formatter):
-    """``time LEVEL [connector|task-0|generation-7] logger: message``, and the trace or the error."""
+    """Formats ``time LEVEL [connector|task-0|generation-7] logger: message``, and the trace or the error."""
 
     def __init__(self, *, traces: bool) -> None:
         super().__init__(_PATTERN)
         self._traces = traces
 
     def format(self, record: logging.LogRecord) -> str:
-        """See :class:`logging.Formatter`."""
         known = {field: getattr(record, field, None) for field in _FIELDS}
         parts = [
             str(value) if field == "connector" else f"{field}-{value}"
@@ -225,8 +218,7 @@ class _Text(logging.Formatter):
 
 
 def _cause(record: logging.LogRecord, error: BaseException | None) -> str:
-    """An error in one line; nothing where the message has it already."""
-    # Without secrets, as the message is since its record was created.
+    # Secrets are hidden in the message, so the comparison must hide them, too.
     lines = SECRETS.hide(str(error)).strip().splitlines() if error is not None else []
     if error is None or (lines and lines[0] in record.getMessage()):
         return ""
@@ -234,10 +226,9 @@ def _cause(record: logging.LogRecord, error: BaseException | None) -> str:
 
 
 class _Json(logging.Formatter):
-    """One object a line: time, level, logger, message; connector, task, generation and trace if any."""
+    """Formats an object per line: time, level, logger, message, and subject and trace if any."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """See :class:`logging.Formatter`."""
         at = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
         line = {
             "time": at.replace("+00:00", "Z"),

@@ -1,4 +1,4 @@
-"""Small tables as text and as HTML: what a Python shell and a notebook show of a value."""
+"""Small tables as text and HTML, for Python shells and notebooks."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ Row = Sequence[object]
 
 
 def text_table(caption: str, headings: Sequence[str], rows: Sequence[Row]) -> str:
-    """A table in columns of spaces; numbers are aligned to the right."""
     cells = [[*headings], *([_cell(value) for value in row] for row in rows)]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     right = [any(isinstance(row[number], int) for row in rows) for number in range(len(headings))]
@@ -24,7 +23,6 @@ def text_table(caption: str, headings: Sequence[str], rows: Sequence[Row]) -> st
 
 
 def html_table(caption: str, headings: Sequence[str], rows: Sequence[Row]) -> str:
-    """The same as HTML, in which nothing of the values is taken for a tag."""
     head = "".join(f"<th>{escape(heading)}</th>" for heading in headings)
     body = "".join(f"<tr>{''.join(f'<td>{escape(_cell(value))}</td>' for value in row)}</tr>" for row in rows)
     table = f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>" if rows else ""

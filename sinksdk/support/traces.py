@@ -1,4 +1,4 @@
-"""Stack traces without the frames that are nobody's concern but ours and Spark's."""
+"""Stack traces without frames of sinksdk and Spark."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ _BETWEEN: Final = re.compile(
 
 
 def short_trace(error: BaseException) -> str:
-    """An error's trace, causes and notes, with the frames of users and authors only.
+    """Return an error's trace, causes and notes, with the frames of users and authors only.
 
-    A cause or a note in which none of theirs is left does not appear.
+    Causes and notes without such a frame are left out.
     """
     shown = traceback.TracebackException.from_exception(error)
     notes = getattr(error, "__notes__", ())
@@ -43,7 +43,7 @@ def _has_frames(text: str) -> bool:
 
 def _without_machinery(text: str) -> str:
     kept: list[str] = []
-    left_out: int | None = None  # the indentation of a frame that is left out
+    left_out: int | None = None  # indentation of a skipped frame
     for line in text.splitlines():
         frame = _FRAME.match(line)
         if frame is not None:
@@ -52,7 +52,7 @@ def _without_machinery(text: str) -> str:
             left_out = None
         if left_out is None:
             if kept and kept[-1] == _HEADER and frame is None:
-                kept.pop()  # nothing is left of that one
+                kept.pop()  # all of its frames are skipped
             kept.append(line)
     return "\n".join(kept) + "\n"
 

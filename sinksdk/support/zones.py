@@ -1,8 +1,8 @@
-"""Time zones by the names that Joda-Time takes, and the schedule that restarts at each local midnight.
+"""Time zones by Joda-Time's names, and the schedule that restarts at each local midnight.
 
-Confluent's sinks hand ``timezone`` to Joda-Time's ``DateTimeZone.forID``. It knows the zones of the tz
+Confluent's sinks pass ``timezone`` to Joda-Time's ``DateTimeZone.forID``. It accepts the zones of the tz
 database, ``UT``, ``GMT`` and ``Z`` for UTC, and fixed offsets, with or without ``UTC``, ``GMT`` or ``UT``
-before them (fractions of a second, which it also takes, are refused here).
+before them (fractions of a second, which it also accepts, are refused here).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from zoneinfo import ZoneInfo
 UTC: Final = "UTC"
 _NAMES: Final = {"UT": UTC, "Z": UTC, "GMT": "Etc/GMT"}
 _OF_THE_MACHINE: Final = re.compile(r"posix/.*|right/.*|posixrules|localtime|Factory")
-"""Files of the tz database that are no zones, or another zone on each machine."""
+"""Files of the tz database that are no zones, or a different zone on each machine."""
 _OFFSET: Final = re.compile(
     r"(?:UTC|GMT|UT)?(?P<sign>[+-])(?P<hours>[01]\d|2[0-3])"
     r"(?:(?P<colon>:?)(?P<minutes>[0-5]\d)(?:(?P=colon)(?P<seconds>[0-5]\d))?)?",
@@ -27,11 +27,7 @@ _OFFSET: Final = re.compile(
 
 @functools.lru_cache(maxsize=64)
 def time_zone(name: str) -> dt.tzinfo:
-    """Return the time zone that Joda-Time has under a name; ``str()`` of it names the zone.
-
-    Raises:
-        ValueError: there is no such zone.
-    """
+    """Return the time zone of a name in Joda-Time; its ``str()`` names it. Raises ValueError."""
     if found := _OFFSET.fullmatch(name):
         hours, minutes, seconds = (int(found[part] or 0) for part in ("hours", "minutes", "seconds"))
         return _fixed(found["sign"], hours, minutes, seconds)
@@ -52,7 +48,7 @@ def _fixed(sign: str, hours: int, minutes: int, seconds: int) -> dt.tzinfo:
 def next_multiple(moment: float, seconds: float, zone: dt.tzinfo) -> float:
     """Return the next multiple of a period since local midnight, or the next local midnight if sooner.
 
-    A day has its true length: 23 or 25 hours where the clock is put forward or back. Confluent's
+    A day has its true length: 23 or 25 hours if the clock is changed. Confluent's
     ``rotate.schedule.interval.ms`` is due then (``DateTimeUtils.getNextTimeAdjustedByDay``).
 
     Args:
@@ -61,20 +57,20 @@ def next_multiple(moment: float, seconds: float, zone: dt.tzinfo) -> float:
     """
     day = dt.datetime.fromtimestamp(moment, zone).date()
     begin = _midnights(day, zone)[0]
-    # Where the clock goes back over midnight, a date's midnight comes twice, or has passed already.
+    # If the clock goes back over midnight, a date's midnight occurs twice, or has passed already.
     coming = (at for days in (1, 2) for at in _midnights(day + dt.timedelta(days=days), zone) if at > moment)
     return min(begin + ((moment - begin) // seconds + 1) * seconds, *coming)
 
 
 def _midnights(day: dt.date, zone: dt.tzinfo) -> list[float]:
-    """Return when a date begins, in epoch seconds: twice where the clock goes back over its midnight."""
+    # A date begins twice if the clock goes back over its midnight.
     local = dt.datetime.combine(day, dt.time(), zone)
     first, second = local, local.replace(fold=1)
     if first.utcoffset() == second.utcoffset():
         return [first.timestamp()]
     if first.timestamp() < second.timestamp():
         return [first.timestamp(), second.timestamp()]
-    # The clock skips this midnight: the date begins when it is put forward.
+    # The clock skips this midnight: the date begins when the clock is put forward.
     before, behind = int(second.timestamp()) - 1, int(first.timestamp())
     while behind - before > 1:
         middle = (before + behind) // 2
