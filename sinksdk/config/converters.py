@@ -51,7 +51,7 @@ class RegistryAddress:
 
     Args:
         urls: separated by commas; may contain a password.
-        user_info: ``user:password`` for basic authentication; by default that of the URL, if any.
+        user_info: ``user:password``; by default that of the URL, if any.
         client: further settings of the registry's client: certificates, tokens, a proxy.
         replaces_nulls: whether defaults that its schemas declare for Connect replace nulls.
     """
@@ -239,7 +239,6 @@ class ConverterSettings(BaseModel):
         return name or "DualSchemaIdDeserializer"
 
     def takes_framing(self, *, is_key: bool) -> bool:
-        """Whether keys, or values, have a schema registry's framing."""
         return self.converter_spec(is_key=is_key).kind == "avro"
 
     def _registry(self, side: str) -> RegistryAddress | None:
@@ -326,7 +325,6 @@ def _registry_problems(converter: str, registry: RegistryAddress | None) -> Iter
 
 
 def _client_problems(converter: str, registry: RegistryAddress | None) -> Iterator[str]:
-    """Yield what the registry's client would refuse, or miss at its first request."""
     client = dict(registry.client if registry is not None else ())
     for key in ("ssl.ca.location", "ssl.certificate.location", "ssl.key.location"):
         if key in client and not client[key].startswith("/"):

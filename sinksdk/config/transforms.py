@@ -15,15 +15,12 @@ from sinksdk.transforms.fields import ValueToKey
 from sinksdk.transforms.plugins import KNOWN, PREDICATES_KEY, TRANSFORMS_KEY, is_supported, owners, read_chain
 
 _WITH_FIELDS: Final = ("json", "avro")
-"""Converters whose values have fields."""
 _RECORD_KEYS: Final = ("key.converter", "value.converter", "errors.", "producer.override.")
 """Keys that matter only if single records are read."""
 _STEP: Final = "The predicate that chooses its records; all, if not set."
 
 
 class ChainSettings(BaseModel):
-    """Transforms and predicates by name; further keys configure each of them."""
-
     transforms: NameList = Field(
         default=(),
         description="Names of transforms, in the order in which they are applied after the converters. Each "
@@ -50,7 +47,7 @@ class ChainSettings(BaseModel):
 
 
 def _without_fields(chain: Chain | None, converters: Mapping[str, str]) -> Iterator[str]:
-    """Yield transforms that need fields where the converter gives none: they would fail at every record."""
+    # A transform of fields would fail at every record whose converter gives none.
     bare = {part: kind for part, kind in converters.items() if kind not in _WITH_FIELDS}
     for step in chain.steps if chain else ():
         made = step.transformation
@@ -88,7 +85,6 @@ def rules_with_chain(values: Mapping[str, object], own: Rules, *others: Rules) -
 def _verdict(
     key: str, values: Mapping[str, object], owner: Mapping[str, Callable[[str], str | None]]
 ) -> Verdict | None:
-    """Return the verdict on a key of a transform or predicate that is not in the chain."""
     kind = key.partition(".")[0]
     if kind not in KNOWN or key == kind:
         return None
@@ -97,6 +93,7 @@ def _verdict(
         return Verdict.ignored(f"'{kind}' does not name what it belongs to")
     type_key = f"{kind}.{name}.type"
     is_refused = not is_supported(str(values.get(type_key, "")))
+    # The verdict on a refused transform's type says what to do about all of its keys.
     return Verdict.ignored(f"it belongs to '{type_key}'") if is_refused and key != type_key else None
 
 

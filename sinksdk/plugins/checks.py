@@ -32,7 +32,6 @@ _REFERENCE: Final = re.compile(r"\$\{(\w+):[^}]*\}")
 
 @contextmanager
 def collecting(problems: list[str], unavailable: list[RetriableException] | None = None) -> Iterator[None]:
-    """Collect problems instead of raising them; with ``unavailable`` also RetriableExceptions."""
     try:
         yield
     except ConfigException as error:
@@ -83,12 +82,10 @@ class Checked:
 
     @property
     def unchecked(self) -> Sequence[str]:
-        """Keys that only Spark can check, when it starts."""
         return [key for key in _CHECKED_BY_SPARK if self.raw.get(key)]
 
     @property
     def other_problems(self) -> Sequence[str]:
-        """Problems other than unsupported keys."""
         unsupported = {option.sentence for option in self.options}
         return [problem for problem in self.problems if problem not in unsupported]
 
@@ -99,15 +96,14 @@ class Checked:
         return [option for option in self.options if option.verdict.meaning in meanings]
 
     def having(self, meaning: Meaning) -> Sequence[Option]:
-        """Return the keys with a verdict of this kind."""
         return [option for option in self.options if option.verdict.meaning is meaning]
 
 
 def check_file(config: Mapping[str, Any] | str | os.PathLike[str]) -> Checked:
-    """Read and check a configuration: no I/O besides its file and the references in it.
+    """Read and check a configuration, without I/O except for its file and references.
 
     Raises:
-        ConfigException: there is no configuration to check: file missing, no JSON.
+        ConfigException: the file is missing, or no JSON.
     """
     file = read_config(config)
     found = check_config(file.config)
@@ -183,8 +179,7 @@ def _check_config(raw: Mapping[str, str]) -> Checked:
 
 
 def _unresolved(options: Sequence[Option], raw: Mapping[str, str]) -> Iterator[str]:
-    """Yield warnings about unknown config providers, whose references are taken literally."""
-    for option in options:
+    for option in options:  # references to unknown config providers are taken literally
         for provider in sorted(set(_REFERENCE.findall(raw[option.key])) - CONFIG_PROVIDERS):
             if option.verdict.is_applied:
                 yield (
@@ -194,7 +189,6 @@ def _unresolved(options: Sequence[Option], raw: Mapping[str, str]) -> Iterator[s
 
 
 def _notes(model: type[ConfigModel], raw: Mapping[str, str]) -> Mapping[str, str]:
-    """Return the defaults that differ from those of the replaced connector."""
     if raw["connector.class"] not in DROP_IN_NAMES:
         return {}
     return {key: note for key, note in model.other_defaults_for(raw).items() if key not in raw}
@@ -215,7 +209,7 @@ def _connector(name: str) -> SinkConnector | SourceConnector:
 
 
 def _expect_creatable(name: str, task: type) -> None:
-    """Raise ConfigException for a task class that executors cannot instantiate, as they pass no arguments."""
+    # Executors instantiate it without arguments.
     what = f"'connector.class': task_class {task.__qualname__} of {name} cannot be created"
     if missing := sorted(getattr(task, "__abstractmethods__", ())):
         raise ConfigException(f"{what}: it does not implement {', '.join(missing)}")
@@ -233,7 +227,7 @@ def load_class(name: str) -> type[SinkConnector | SourceConnector]:
     """Load the connector's class; modules in the working directory precede installed ones.
 
     Raises:
-        ConfigException: no class has that name, or its module cannot be imported for any reason.
+        ConfigException: it does not exist, or its module cannot be imported for any reason.
     """
     here = str(Path.cwd())
     if here not in sys.path:
@@ -276,12 +270,7 @@ def connector_problems(connector: Connector, config: ConfigModel) -> list[str]:
 
 
 def task_configs_of(connector: Connector, name: str, tasks_max: int) -> list[dict[str, str]]:
-    """Return the checked result of the connector's ``task_configs``.
-
-    Raises:
-        ConnectException: more than ``tasks.max``, none for a sink, or something else.
-        Exception: as raised by the connector.
-    """
+    """Return the checked result of ``task_configs``. Raises ConnectException, or as the connector does."""
     what = f"connector {name}: task_configs({tasks_max})"
     returned = connector.task_configs(tasks_max)
     try:
@@ -327,7 +316,6 @@ def still_hidden(config: Mapping[str, str]) -> list[str]:
 
 
 def _model_of(connector_class: str) -> type[ConfigModel]:
-    """Return the connector's configuration model, or the base of all if its class cannot be loaded here."""
     try:
         return _loaded_model(connector_class)
     except ConfigException:

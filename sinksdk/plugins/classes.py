@@ -38,35 +38,26 @@ ConnectorType: TypeAlias = Literal["sink", "source", "unknown"]
 
 
 def plugins() -> list[EntryPoint]:
-    """Return every installed connector, by name."""
     return sorted(entry_points(group=GROUP), key=lambda entry: entry.name)
 
 
 def preload() -> None:
-    """Import every installed connector. Import errors are raised again when a connector is used."""
-    for entry in entry_points(group=GROUP):
+    for entry in entry_points(group=GROUP):  # errors are raised again when the connector is used
         with contextlib.suppress(Exception, SystemExit):
             entry.load()
 
 
 def sink_class(name: str) -> type[SinkConnector]:
-    """Return a sink's class as :func:`connector_class` does; ConfigException if it is no sink."""
     return _of_kind(SinkConnector, name)
 
 
 def sink_of(config: Mapping[str, str]) -> type[SinkConnector]:
-    """Return the sink class of a configuration, after importing its transforms.
-
-    Raises:
-        NotImportable: a transform cannot be imported in this process.
-        ConfigException: the sink cannot be imported, or is no sink.
-    """
+    """Return the sink class of a configuration, after importing its transforms. Raises ConfigException."""
     import_classes(config)
     return sink_class(config.get("connector.class", ""))
 
 
 def source_class(name: str) -> type[SourceConnector]:
-    """Return a source's class as :func:`connector_class` does; ConfigException if it is no source."""
     return _of_kind(SourceConnector, name)
 
 

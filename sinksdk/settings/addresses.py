@@ -33,11 +33,7 @@ def address_problem(address: str, example: str) -> str:
 
 
 def local_path(text: str) -> str:
-    """Return a path given as text or as a ``file:`` URL.
-
-    Raises:
-        ValueError: it is a malformed URL, or another host's; the message continues a sentence.
-    """
+    """Return a path given as text or ``file:`` URL. The message of its ValueError continues a sentence."""
     if not text.startswith("file:"):
         return text
     try:

@@ -18,7 +18,6 @@ _same, _differs = Verdict.same, Verdict.differs
 _ignored, _unsupported = Verdict.ignored, Verdict.unsupported
 
 NAMESPACE: Final = "schema.registry."
-"""Optional prefix of keys of the registry's client: Confluent's client removes it."""
 _URL: Final = "schema.registry.url"
 _PEM: Final = "PEM"
 _CLIENT_KEYS: Final[tuple[str, ...]] = (
@@ -27,7 +26,7 @@ _CLIENT_KEYS: Final[tuple[str, ...]] = (
     *("bearer.auth.client.id", "bearer.auth.client.secret", "bearer.auth.scope"),
     *("bearer.auth.logical.cluster", "bearer.auth.identity.pool.id"),
 )
-"""Keys that have the same names in the registry's client."""
+"""Keys with the same name in the registry's client."""
 
 _NOT_PEM: Final = (
     "only PEM files are read: export the certificates (keytool -exportcert -rfc, or openssl pkcs12), and set "
@@ -45,7 +44,6 @@ RULES: Final = _unsupported(
     "rules of schemas are not executed, so that encrypted fields stay encrypted: remove it, and decrypt or "
     "migrate values elsewhere"
 )
-"""Verdict on keys that would execute rules of schemas."""
 _OTHER_TYPES: Final = _unsupported("schemas keep their types and names: remove it, or set it to ")
 _CLAIMS: Final = _ignored("the registry checks the token's claims")
 
@@ -180,7 +178,6 @@ OTHER_KEYS: Final[Mapping[str, Verdict]] = {
         _ignored("it belongs to the converter of Protobuf or JSON Schema, which has its own verdict"),
     ),
 }
-"""Keys of the other converters."""
 
 _NOT_AVRO: Final = _ignored("it belongs to the Avro converter")
 _UNKNOWN: Final = _unsupported("the registry's client has no such key: remove it")
@@ -204,7 +201,7 @@ def _of_side(verdict: Verdict, side: str) -> Verdict:
 
 
 def _pem_rules(values: Mapping[str, object], side: str) -> Mapping[str, Verdict]:
-    """Return verdicts on Java's key stores that are PEM files."""
+    """Return verdicts on Java key stores that are PEM files."""
     found = {}
     for store, location in (("truststore", "ssl.ca.location"), ("keystore", "ssl.certificate.location")):
         if _is_pem(values, side, store):
@@ -223,11 +220,7 @@ def _is_pem(values: Mapping[str, object], side: str, store: str) -> bool:
 
 
 def client_settings(keys: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
-    """Return the settings of the registry's client among a converter's keys.
-
-    Args:
-        keys: without the converter's prefix, references resolved.
-    """
+    """Return the settings of the registry's client among a converter's keys without prefix."""
     given = {key.removeprefix(NAMESPACE): text for key, text in keys.items() if key != _URL and text.strip()}
     found = {key: given[key] for key in _CLIENT_KEYS if key in given}
     for store, location in (("truststore", "ssl.ca.location"), ("keystore", "ssl.certificate.location")):

@@ -64,11 +64,7 @@ def read_config_file(path: str | os.PathLike[str]) -> ConfigFile:
 
 
 def read_config(config: Mapping[str, Any] | str | os.PathLike[str]) -> ConfigFile:
-    """Read a configuration from a mapping in any of these forms, from JSON text, or from a file.
-
-    Raises:
-        ConfigException: a file cannot be read, or a text is no JSON object.
-    """
+    """Read a configuration from a mapping, JSON text or a file. Raises ConfigException."""
     if isinstance(config, Mapping):
         return _from_document(config, [])
     if isinstance(config, str) and config.lstrip().startswith("{"):

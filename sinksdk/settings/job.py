@@ -44,8 +44,6 @@ class NameSettings(BaseModel):
 
 
 class PaceSettings(BaseModel):
-    """Commit and poll intervals, shutdown time-outs, and restarts of failed partitions."""
-
     offset_flush_interval_ms: int = Field(
         default=60_000,
         ge=1,
@@ -125,8 +123,6 @@ class PaceSettings(BaseModel):
 
 
 class RetrySettings(BaseModel):
-    """Limits of retries, under Connect's names."""
-
     errors_retry_timeout: int = Field(
         default=300_000,
         ge=-1,
@@ -144,8 +140,6 @@ class RetrySettings(BaseModel):
 
 
 class ErrorSettings(RetrySettings):
-    """Tolerance, dead letters and their limits, under Connect's names where they exist."""
-
     errors_tolerance: Literal["none", "all"] = Field(
         default="none",
         alias="errors.tolerance",

@@ -53,7 +53,6 @@ _KINDS: Final[Mapping[str, Kind]] = {
     **dict.fromkeys(("list_type", "tuple_type", "set_type", "frozen_set_type", "sequence_str"), "list"),
     **dict.fromkeys(("dict_type", "mapping_type"), "map"),
 }
-"""Pydantic's error types for text given to a field with several values."""
 
 _LIST_TYPES: Final = (list, tuple, set, frozenset, Sequence, AbstractSet)
 _ONE_REFERENCE: Final = re.compile(r"\$\{[^}]*\}")
@@ -100,9 +99,8 @@ class ConfigModel(BaseModel):
     """
 
     _written: Mapping[str, Any] | None = PrivateAttr(default=None)
-    """The text from which the model was parsed, references unresolved."""
+    """The text it was parsed from, references unresolved."""
     _is_changed: bool = PrivateAttr(default=False)
-    """Whether it is a copy that differs from that text."""
 
     @classmethod
     def parse(cls, raw: Mapping[str, Any]) -> Self:
@@ -200,7 +198,7 @@ class ConfigModel(BaseModel):
     @classmethod
     @functools.cache  # called at every task's start
     def secret_keys(cls) -> frozenset[str]:
-        """Return the dotted names of fields that are declared as secrets, or as lists or maps of them."""
+        """Return the names of fields that are secrets, or lists or maps of them."""
         return frozenset(
             field.alias or name
             for name, field in cls.model_fields.items()
@@ -217,7 +215,6 @@ class ConfigModel(BaseModel):
 
     @classmethod
     def _names_secret(cls, key: str) -> bool:
-        """Whether a key is secret by its name, or by the declaration of its field or map."""
         secret = cls.secret_keys()
         return key in secret or sounds_secret(key) or any(key.startswith(f"{one}.") for one in secret)
 
@@ -240,7 +237,7 @@ class ConfigModel(BaseModel):
 
     @classmethod
     def _parts(cls, values: Iterable[str]) -> dict[str, tuple[str, str]]:
-        """Return the keys that are one entry of a map, ``map.entry``, each with the map and the entry."""
+        """Return keys like ``map.entry``, each with the map and the entry."""
         own = cls.keys()
         maps = sorted(
             (key for key, kind in cls.multi_valued().items() if kind == "map"), key=len, reverse=True
@@ -258,7 +255,6 @@ class ConfigModel(BaseModel):
 
     @classmethod
     def _gathered(cls, applied: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
-        """Return the values with entries of maps merged into their maps, and problems with that."""
         problems = []
         gathered: dict[str, dict[str, Any]] = {}
         for key, (of, entry) in cls._parts(applied).items():
@@ -275,7 +271,7 @@ class ConfigModel(BaseModel):
 
     @classmethod
     def _resolve(cls, raw: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
-        """Return the values with references resolved, and by key the errors of those that cannot be."""
+        """Return values with references resolved, and errors of unresolvable ones by key."""
         problems: dict[str, str] = {}
         several = cls.multi_valued()
 
@@ -304,12 +300,10 @@ class ConfigModel(BaseModel):
 
     @classmethod
     def _rules(cls) -> tuple[Rules, ...]:
-        """Return verdicts on keys, the connector's own first."""
         return cls.compatibility, CONNECT_OPTIONS
 
     @classmethod
     def _rules_for(cls, _values: Mapping[str, Any], /) -> tuple[Rules, ...]:
-        """Return the same for one configuration, whose keys may change the meaning of others."""
         return cls._rules()
 
     @classmethod
@@ -358,7 +352,6 @@ class ConfigModel(BaseModel):
 
     @classmethod
     def _supplemented(cls, applied: dict[str, Any]) -> dict[str, Any]:
-        """Return the values with those that other keys set."""
         return applied
 
     @classmethod
@@ -368,7 +361,6 @@ class ConfigModel(BaseModel):
 
     @classmethod
     def _problems_besides(cls, resolved: Mapping[str, Any], wrong: Collection[str]) -> list[str]:
-        """Return problems between those fields that have none themselves."""
         rest = {key: value for key, value in resolved.items() if key not in wrong}
         for name, field in cls.model_fields.items():
             if field.is_required():
@@ -386,7 +378,6 @@ class ConfigModel(BaseModel):
         ]
 
     def _former_problems(self) -> Iterator[str]:
-        """Yield violations of sinksdk's own bounds on fields that an author has declared again."""
         for name, former in _declared_again(type(self)).items():
             try:
                 former.validate_python(getattr(self, name))
@@ -480,7 +471,6 @@ def reserved_names(cls: type[ConfigModel]) -> dict[str, type]:
 
 
 def _own_names(cls: type[ConfigModel]) -> dict[str, type]:
-    """Return all names of a model of sinksdk besides pydantic's, including fields and private names."""
     owners = [owner for owner in cls.__mro__ if _is_own(owner)]
     return {
         name: owner
@@ -512,7 +502,6 @@ def _declares(owner: type, name: str) -> bool:
 
 
 def _refuse_clashes(cls: type[ConfigModel]) -> None:
-    """Refuse an author's model whose fields or methods have names that sinksdk or pydantic uses."""
     if _is_own(cls):
         return
     base = _own_base(cls)
@@ -547,10 +536,7 @@ def _is_class_variable(annotation: object) -> bool:
 
 
 def _refuse_other_keys(cls: type[ConfigModel]) -> None:
-    """Refuse an author's fields with keys that are no aliases, and those that change sinksdk's fields.
-
-    A field may be declared again under its key, with another default or a narrower type.
-    """
+    # A field may be declared again under its key, with another default or a narrower type.
     if _is_own(cls):
         return
     base = _own_base(cls)
@@ -597,8 +583,7 @@ def _declared_again(cls: type[ConfigModel]) -> Mapping[str, TypeAdapter[Any]]:
     return {name: TypeAdapter(kind) for name, kind in kinds.items()}
 
 
-def _is_narrower(annotation: Any, than: Any) -> bool:
-    """Whether each value of a type is one of the other, judged by classes, not by their items."""
+def _is_narrower(annotation: Any, than: Any) -> bool:  # by classes, not by their items
     wide = _classes(than)
     wide |= {int} if float in wide else set()
     return all(any(issubclass(one, other) for other in wide) for one in _classes(annotation))
@@ -624,11 +609,6 @@ def _code_of(annotation: Any) -> str:
 
 
 def sentences(problems: object, where: str) -> list[str]:
-    """Return the result of an author's hook as a list; a single sentence may be a text.
-
-    Raises:
-        TypeError: it is neither.
-    """
     if isinstance(problems, str):
         return [problems] if problems else []
     if isinstance(problems, Iterable):
@@ -640,15 +620,7 @@ def sentences(problems: object, where: str) -> list[str]:
 
 
 def call_author(where: str, function: Callable[..., T], *arguments: object) -> T:
-    """Call an author's code.
-
-    Args:
-        where: class and hook, for the message.
-
-    Raises:
-        ConfigException: as the author raised it, or with class, hook and position of another exception.
-        ValidationError: pydantic's.
-    """
+    """Call an author's code; a ConfigException names its class, hook and line."""
     try:
         return function(*arguments)
     except (ConfigException, ValidationError):
@@ -658,11 +630,7 @@ def call_author(where: str, function: Callable[..., T], *arguments: object) -> T
 
 
 def sentences_of(where: str, hook: Callable[..., object], *arguments: object) -> list[str]:
-    """Call an author's hook that returns sentences.
-
-    Raises:
-        ConfigException: it returned something else, or raised an error, which the message names.
-    """
+    """Call an author's hook that returns sentences. Raises ConfigException."""
     returned = call_author(where, hook, *arguments)
     try:
         return sentences(returned, where)
@@ -702,7 +670,6 @@ class ConfigKey(BaseModel):
 
 
 def _taken_apart(error: ValidationError) -> Iterator[tuple[str, Any]]:
-    """Yield the split values of list and map fields that refused text, by key."""
     for detail in error.errors():
         text, kind = detail["input"], _KINDS.get(detail["type"])
         if len(detail["loc"]) != 1 or kind is None or not isinstance(text, str):
@@ -713,7 +680,6 @@ def _taken_apart(error: ValidationError) -> Iterator[tuple[str, Any]]:
 
 
 def _subject(problem: str) -> str:
-    """Return the quoted key with which a sentence begins."""
     return problem[1:].partition("'")[0] if problem.startswith("'") else ""
 
 
@@ -722,7 +688,7 @@ def _key_of(detail: Any) -> str:
 
 
 def _message(detail: Any) -> str:
-    """Return a validator's message without the "Value error, " that pydantic puts before the author's own."""
+    # Pydantic puts "Value error, " before the author's own sentence.
     error = detail.get("ctx", {}).get("error")
     if not isinstance(error, Exception):
         return str(detail["msg"])

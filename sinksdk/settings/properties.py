@@ -35,15 +35,9 @@ class Property:
 
 
 def read_properties(text: str, where: str) -> Iterator[Property]:
-    r"""Yield the properties of a file, in order.
+    r"""Yield the properties of a file, in order. Raises ConfigException for an invalid escape.
 
     Unlike Java it drops blanks at a value's end, which are invisible in the file; ``\ `` keeps one.
-
-    Args:
-        where: the file, for messages.
-
-    Raises:
-        ConfigException: an invalid escape.
     """
     for number, line in _logical_lines(text):
         key, separator, rest = _PROPERTY.fullmatch(line).groups()  # type: ignore[union-attr] # its last group takes any rest
@@ -55,7 +49,7 @@ def read_properties(text: str, where: str) -> Iterator[Property]:
 
 
 def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
-    """Yield lines joined with their continuations, and their numbers; without comments and empty lines."""
+    """Yield lines joined with their continuations, and their numbers."""
     lines = enumerate(_NEWLINE.split(text), 1)
     for number, line in lines:
         whole = line.lstrip(_BLANKS)

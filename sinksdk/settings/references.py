@@ -22,16 +22,11 @@ _REFERENCE: Final = re.compile(r"\$\{(?P<provider>env|file):(?P<what>[^}]*)\}")
 
 
 def resolve_references(text: str) -> str:
-    """Replace ``${env:NAME}``, and ``${file:/path:key}`` by a property of that file.
-
-    Raises:
-        ConfigException: the variable is not set, the file cannot be read, or the key is not in it.
-    """
+    """Replace references by their values. Raises ConfigException if one has none."""
     return _REFERENCE.sub(_look_up, text)
 
 
 def references(text: str) -> list[str]:
-    """Return the references in a text, as written."""
     return [match.group(0) for match in _REFERENCE.finditer(text)]
 
 
@@ -80,7 +75,6 @@ class ConfigProviders:
         return self._allows_file(what.rpartition(":")[0])
 
     def _allows_path(self, path: str) -> bool:
-        """Whether clients may open a path that may contain references."""
         if not all(map(self._allows, _REFERENCE.finditer(path))):
             return True  # reported as a reference
         try:

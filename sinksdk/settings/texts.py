@@ -20,7 +20,6 @@ Kind = Literal["list", "map"]
 
 
 def kind_of(value: object) -> Kind | None:
-    """Return the kind of a value from a program or JSON; None for a scalar."""
     if isinstance(value, Mapping):
         return "map"
     return "list" if isinstance(value, list | tuple | AbstractSet) else None
@@ -76,7 +75,7 @@ def _texts_in(value: object) -> object:
 
 
 def each_text(value: object, replaced: Callable[[str], object]) -> object:
-    """Return a value with its scalars as texts, each replaced; ``None`` and other objects stay."""
+    """Return a value with its scalars as texts, each replaced; other objects stay."""
     if isinstance(value, Mapping):
         return {str(key): each_text(item, replaced) for key, item in value.items()}
     if isinstance(value, list | tuple | AbstractSet):

@@ -43,20 +43,17 @@ class Predicate(Protocol):
 
 
 def check_methods(cls: type, *names: str) -> None:
-    """Raise HookError for an author's class whose methods are coroutines or generators."""
     for name in names:
         check_function(cls.__qualname__, name, getattr(cls, name, None))
 
 
 class Keys(BaseModel):
-    """Keys of one of Kafka's transforms or predicates. Unknown keys are refused."""
+    """Keys of one of Kafka's transforms or predicates."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
 
 class FieldKeys(Keys):
-    """Keys of transforms of fields."""
-
     replace_null_with_default: bool = Field(
         default=True,
         alias="replace.null.with.default",
@@ -86,11 +83,9 @@ class BuiltIn(ABC):
         self.part: Part = part
 
     @abstractmethod
-    def apply(self, records: SinkRecords) -> SinkRecords:
-        """Return the records, changed."""
+    def apply(self, records: SinkRecords) -> SinkRecords: ...
 
     def expect_dict(self, value: object) -> dict[str, Any]:
-        """Return the value if it has fields. Raises DataException, which does not quote it."""
         if isinstance(value, dict):
             return value
         raise DataException(
@@ -99,7 +94,6 @@ class BuiltIn(ABC):
         )
 
     def expect_struct(self, column: pa.Array, *, may_be_null: bool = False) -> pa.Array:
-        """Return the column if it contains structures without nulls. Raises DataException."""
         if pa.types.is_struct(column.type) and (may_be_null or not column.null_count):
             return column
         found = "null" if pa.types.is_struct(column.type) else f"of type {column.type}"
@@ -125,7 +119,6 @@ class OfOnePart(BuiltIn):
 
 
 def field_of(column: pa.Array, name: str) -> pa.Array:
-    """Return one field of structures. Raises DataException if they do not have it."""
     for found, content in fields_of(column):
         if found == name:
             return content
@@ -133,11 +126,7 @@ def field_of(column: pa.Array, name: str) -> pa.Array:
 
 
 def rebuilt(columns: Sequence[tuple[str, pa.Array]], like: pa.Array) -> pa.Array:
-    """Return structures with these fields, null where those of ``like`` are.
-
-    Raises:
-        DataException: two fields have the same name.
-    """
+    """Return structures with these fields, null where those of ``like`` are."""
     names = [name for name, _ in columns]
     if len(set(names)) < len(names):
         if like.null_count == len(like):

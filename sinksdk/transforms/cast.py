@@ -58,7 +58,6 @@ class CastKeys(FieldKeys):
 
 
 def casts_of(spec: tuple[str, ...]) -> dict[str, str]:
-    """Return the lower-case type of each field. Raises ValueError."""
     types = {}
     for item in spec:
         name, separator, kind = (part.strip() for part in item.partition(":"))

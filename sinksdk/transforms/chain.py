@@ -21,7 +21,6 @@ Offsets: TypeAlias = npt.NDArray[np.int64]
 _KEPT: Final[Mapping[str, pa.DataType]] = {
     name: kind for name, kind in RECORD_COLUMNS.items() if name not in ("key", "value")
 }
-"""Columns whose type is fixed."""
 
 
 class TransformFailed(Exception):
@@ -103,7 +102,6 @@ class Step:
 
     @contextmanager
     def _attributed(self, called: object, method: str) -> Iterator[None]:
-        """Name the transform in an error of its code."""
         of = "predicate of " if called is self.predicate else ""
         where = f"{of}transform '{self.name}', {type(called).__qualname__}.{method}"
         try:
@@ -137,7 +135,6 @@ class Step:
 
 
 def _problems(made: SinkRecords, given: SinkRecords) -> Iterator[str]:
-    """Yield the problems of records that an author's transform returned."""
     for field in made.arrow.schema:
         wanted = _KEPT.get(field.name)
         if wanted is not None and field.type != wanted:

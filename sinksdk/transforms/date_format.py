@@ -37,23 +37,18 @@ _TWO_DIGITS: Final = 2
 
 
 class _Piece(NamedTuple):
-    """A literal text, or a run of one letter."""
-
     text: str = ""
     letter: str = ""
     length: int = 0
 
     @property
     def is_number(self) -> bool:
-        """Whether it is written in digits."""
         is_name = self.letter == "M" and self.length >= _SHORT
         return self.letter in set("yMdDHkKhmsS") and not is_name
 
 
 @dataclass(frozen=True, slots=True)
 class DateFormat:
-    """A parsed pattern."""
-
     pieces: Sequence[_Piece]
 
     @classmethod
@@ -190,8 +185,7 @@ def _read_name(
     return None
 
 
-def _timestamp(fields: dict[str, int]) -> int:
-    """Return milliseconds since the epoch; fields may be out of range."""
+def _timestamp(fields: dict[str, int]) -> int:  # fields may be out of range
     year = fields.get("y", 1970)
     if "D" in fields and not fields.keys() & {"M", "d"}:
         days = days_of(year) + fields["D"] - 1

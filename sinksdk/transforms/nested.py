@@ -36,7 +36,6 @@ def path_of(text: str) -> list[str]:
 
 
 def _quoted(text: str, start: int) -> tuple[str, int]:
-    """Return a name in backticks and the position of the next one."""
     name, place = "", start + 1
     while True:
         end = text.find(_QUOTE, place)

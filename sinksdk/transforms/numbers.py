@@ -42,7 +42,6 @@ def to_whole(number: Number, bits: int) -> int:
 
 
 def to_single(number: Number) -> float:
-    """Return the nearest single-precision number."""
     with np.errstate(over="ignore"):
         return float(np.float32(float(number)))
 
@@ -66,7 +65,6 @@ def parsed_float(text: str) -> float | None:
 
 
 def parsed_decimal(text: str) -> Decimal | None:
-    """Parse a number of any size; None if the text is no number."""
     try:
         number = Decimal(text.strip())
     except InvalidOperation:

@@ -60,7 +60,6 @@ def _with_dicts(value: Any, kind: pa.DataType) -> Any:
 
 
 def with_content(records: SinkRecords, part: Part, content: Content) -> SinkRecords:
-    """Return the records with other keys, or values."""
     objects: Sequence[Any] | None = None
     if isinstance(content, pa.Array):
         records = _with_column(records, part, content)
@@ -90,7 +89,6 @@ def with_headers(records: SinkRecords, headers: Sequence[Sequence[Header]]) -> S
 
 
 def integers_of(records: SinkRecords, name: str) -> list[int | None]:
-    """Return a column of numbers or timestamps as integers; nulls if the column was not read."""
     index = records.arrow.schema.get_field_index(name)
     if index < 0:
         return [None] * len(records)

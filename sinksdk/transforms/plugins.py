@@ -68,7 +68,6 @@ class Plugin:
         return found
 
     def make(self, keys: Mapping[str, str]) -> Any:
-        """Return an instance. Raises pydantic's ValidationError."""
         parsed = self.keys_class.model_validate(dict(keys))
         return self.cls(parsed) if self.part is None else self.cls(parsed, self.part)
 
@@ -119,8 +118,6 @@ def owners(kind: str, names: Iterable[str]) -> Callable[[str], str | None]:
 
 
 class _Declared:
-    """The transforms or predicates of one configuration; creates them by name and collects problems."""
-
     def __init__(
         self, kind: Kind, names: Sequence[str], keys: Mapping[str, str], problems: list[str]
     ) -> None:
@@ -137,7 +134,6 @@ class _Declared:
             problems.append(f"'{kind}': Duplicate alias provided: {', '.join(twice)}")
 
     def own_keys(self, name: str) -> dict[str, str]:
-        """Return the keys of one of them, without prefix."""
         return dict(self._own.get(name, {}))
 
     def make(self, name: str, keys: dict[str, str]) -> Any:
@@ -207,7 +203,6 @@ def import_classes(config: Mapping[str, str]) -> None:
 
 
 def is_supported(kind: str) -> bool:
-    """Whether it is not one of Connect's transforms that are refused here."""
     return CONNECT_OPTIONS[f"{TRANSFORMS_KEY}.*.type"].of(kind).meaning is not Meaning.UNSUPPORTED
 
 

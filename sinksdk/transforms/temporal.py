@@ -32,7 +32,6 @@ def is_temporal(kind: pa.DataType) -> bool:
 
 
 def to_millis(value: Temporal) -> int:
-    """Return milliseconds since the epoch; a value without a time zone is in UTC."""
     if isinstance(value, dt.datetime):
         in_zone = value if value.tzinfo else value.replace(tzinfo=dt.UTC)
         return (in_zone - _EPOCH) // _MILLISECOND
@@ -65,7 +64,6 @@ def of_millis(millis: int, kind: str) -> Temporal:
 
 
 def from_column(column: pa.Array) -> list[Temporal | None]:
-    """Return the values of a temporal column as Python objects."""
     kind = column.type
     if pa.types.is_date(kind):
         numbers, name, unit = column.cast(pa.date32()).cast(pa.int32()), "Date", DAY

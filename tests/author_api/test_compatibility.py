@@ -1,4 +1,4 @@
-"""Verdicts on keys of other people's connectors, and what a configuration makes of them."""
+"""Verdicts on keys of other connectors, and their effect on a configuration."""
 
 from __future__ import annotations
 
@@ -20,8 +20,6 @@ FORMAT = Verdict.unsupported("only Avro is written").when(
 
 
 class StandIn(ConnectorConfig):
-    """A connector that stands in for another one."""
-
     compatibility: ClassVar = {
         "flush.size": Verdict.same("exactly"),
         "format.class": FORMAT,
@@ -49,22 +47,19 @@ MINIMAL = {"name": "a", "topics": "t"}
         ("org.example.OtherFormat", Meaning.UNSUPPORTED, "only Avro is written"),
     ],
 )
-def test_a_verdict_can_depend_on_the_value(value: str, meaning: Meaning, why: str) -> None:
-    """when: patterns fit the whole value or a class name without its package; the first that fits counts."""
+def test_verdict_depends_on_the_value(value: str, meaning: Meaning, why: str) -> None:
     verdict = FORMAT.of(value)
 
     assert (verdict.meaning, verdict.why) == (meaning, why)
 
 
 @pytest.mark.parametrize("value", ["", "  "])
-def test_an_empty_value_asks_for_nothing(value: str) -> None:
-    """of: what is unsupported is so with a value; without one it changes nothing."""
+def test_verdict_on_an_empty_value_is_never_unsupported(value: str) -> None:
     assert FORMAT.of(value).meaning is Meaning.IGNORED
     assert Verdict.differs("a bit").of(value).meaning is Meaning.DIFFERS
 
 
-def test_a_misspelt_key_is_never_taken_for_one_that_is_refused() -> None:
-    """judge: nobody is sent from one key to another that has to be taken out in its turn."""
+def test_suggestion_is_never_a_refused_key() -> None:
     rules = {"other.store.endpoint": Verdict.unsupported("use store.url"), "s3.bucket.name": Verdict.same()}
 
     found = judge({"store.endpoint": "x", "s3.bucket.nam": "y"}, [rules], ["store.url"])
@@ -72,8 +67,7 @@ def test_a_misspelt_key_is_never_taken_for_one_that_is_refused() -> None:
     assert [option.verdict.why for option in found] == ["", "did you mean 's3.bucket.name'?"]
 
 
-def test_a_keys_own_verdict_goes_before_patterns_and_longer_patterns_before_shorter() -> None:
-    """rule_for: the most particular one counts, and any of the connector's before those of all connectors."""
+def test_rule_for_prefers_the_key_then_the_longest_pattern() -> None:
     rules = {name: Verdict.same(name) for name in ("a.*", "a.b.*", "a.b.c")}
     common = {name: Verdict.same(f"common {name}") for name in ("a.b.d", "c.*")}
 
@@ -103,13 +97,11 @@ def test_a_keys_own_verdict_goes_before_patterns_and_longer_patterns_before_shor
         ),
     ],
 )
-def test_each_verdict_can_be_told_in_one_sentence(verdict: Verdict, sentence: str) -> None:
-    """Option.sentence: names the key and says what becomes of it."""
+def test_option_sentence_names_key_and_verdict(verdict: Verdict, sentence: str) -> None:
     assert Option("k", verdict).sentence == sentence
 
 
-def test_unknown_keys_have_the_nearest_known_one() -> None:
-    """judge: among the connector's keys and those that have a verdict; none if none is near."""
+def test_unknown_key_gets_the_nearest_known_key_as_suggestion() -> None:
     values = dict.fromkeys(("flush.sise", "old.deepth", "entirely.different.thing"), "1")
 
     found = judge(values, [{"old.depth": Verdict.ignored("x")}], ["flush.size"])
@@ -124,8 +116,7 @@ def test_unknown_keys_have_the_nearest_known_one() -> None:
 # -- configurations ----------------------------------------------------------------------------------
 
 
-def test_every_key_of_a_configuration_has_a_verdict_in_its_order() -> None:
-    """judge: the connector's own, Kafka Connect's, its own inventions, and what nobody knows."""
+def test_judge_returns_a_verdict_for_each_key_in_order() -> None:
     raw = {
         **MINIMAL,
         "flush.size": "1",
@@ -146,8 +137,7 @@ def test_every_key_of_a_configuration_has_a_verdict_in_its_order() -> None:
     }
 
 
-def test_what_is_unsupported_keeps_a_configuration_from_starting() -> None:
-    """check: it is a problem like any other, beside what is wrong with fields."""
+def test_unsupported_key_is_a_problem() -> None:
     _, problems = StandIn.check({**MINIMAL, "format.class": "x.JsonFormat", "flush.size": "many"})
 
     assert problems[0] == "'format.class' is unsupported: no JSON"
@@ -155,8 +145,7 @@ def test_what_is_unsupported_keeps_a_configuration_from_starting() -> None:
     assert len(problems) == 2
 
 
-def test_what_is_ignored_need_not_be_valid_nor_resolvable() -> None:
-    """check: a field of that name keeps its default, and a missing file of secrets keeps nothing from starting."""
+def test_ignored_key_may_have_an_invalid_value_or_reference() -> None:
     config, problems = StandIn.check(
         {
             **MINIMAL,
@@ -171,15 +160,13 @@ def test_what_is_ignored_need_not_be_valid_nor_resolvable() -> None:
     assert (config.depth, config.value_converter) == (1, "bytes")
 
 
-def test_a_reference_that_counts_must_be_resolvable() -> None:
-    """check: unlike one behind a key without effect."""
+def test_reference_of_an_applied_key_must_be_resolvable() -> None:
     _, problems = StandIn.check({**MINIMAL, "flush.size": "${file:/nowhere:size}"})
 
     assert problems[0] == "'flush.size': ${file:/nowhere:size}: No such file or directory"
 
 
-def test_a_verdict_can_depend_on_what_a_reference_stands_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    """judge: by the value, not by its name."""
+def test_verdict_depends_on_the_resolved_reference(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FORMAT", "AvroFormat")
 
     (option,) = StandIn.judge({"format.class": "${env:FORMAT}"})
@@ -187,16 +174,14 @@ def test_a_verdict_can_depend_on_what_a_reference_stands_for(monkeypatch: pytest
     assert option.verdict.meaning is Meaning.SAME
 
 
-def test_keys_without_effect_are_not_in_the_reference() -> None:
-    """reference: what can be set, and nothing that a connector ignores."""
+def test_reference_omits_ignored_keys() -> None:
     keys = {key.name for key in StandIn.reference()}
 
     assert {"flush.size", "colour", "key.converter"} <= keys
     assert keys & {"old.depth", "value.converter"} == set()
 
 
-def test_keys_of_kafka_connect_that_are_applied_are_there_to_be_applied() -> None:
-    """CONNECT_OPTIONS: who is told that a key means the same finds it among every connector's, or the client has it."""
+def test_connect_keys_with_an_applied_verdict_exist() -> None:
     applied = {
         key for key, verdict in CONNECT_OPTIONS.items() if verdict.meaning in (Meaning.SAME, Meaning.DIFFERS)
     }
@@ -211,8 +196,7 @@ def test_keys_of_kafka_connect_that_are_applied_are_there_to_be_applied() -> Non
     assert own - set(ConnectorConfig.keys()) == namespaced  # read as the name without the namespace
 
 
-def test_every_verdict_of_kafka_connects_keys_says_why() -> None:
-    """CONNECT_OPTIONS: what is ignored or refused is so for a reason."""
+def test_ignored_and_refused_connect_keys_have_a_reason() -> None:
     silent = [
         key
         for key, verdict in CONNECT_OPTIONS.items()
@@ -222,8 +206,7 @@ def test_every_verdict_of_kafka_connects_keys_says_why() -> None:
     assert silent == []
 
 
-def test_properties_of_the_reading_client_are_passed_on() -> None:
-    """overrides: what is said to mean the same for Kafka's client gets there, and where it begins is a key of its own."""
+def test_consumer_overrides_are_passed_on() -> None:
     raw = {
         **MINIMAL,
         "consumer.override.auto.offset.reset": "latest",
@@ -263,8 +246,8 @@ def numbered(key: str, value: str) -> dict[str, str]:
     ],
     ids=["unknown", "unsupported", "unsupported and wrong", "transforms", "predicates", "wrong predicates"],
 )  # fmt: skip
-def test_many_keys_are_judged_in_linear_time(keys: dict[str, str], problems: int) -> None:
-    """Whoever may validate a configuration could keep the server's interpreter busy for minutes."""
+def test_judge_takes_linear_time(keys: dict[str, str], problems: int) -> None:
+    # A validate request with many keys could keep the server's interpreter busy for minutes.
     config = {"value.converter": "json", **S3, **keys}
     began = time.process_time()
     found = check_config(config)
@@ -273,9 +256,7 @@ def test_many_keys_are_judged_in_linear_time(keys: dict[str, str], problems: int
     assert len(found.problems) == problems
 
 
-def test_entries_of_a_map_are_gathered_in_linear_time() -> None:
-    """Each entry may have a key of its own."""
-
+def test_map_entries_are_gathered_in_linear_time() -> None:
     class WithMap(ConnectorConfig):
         labels: dict[str, str] = Field(default={}, alias="labels", description="Labels.")
 
@@ -286,15 +267,13 @@ def test_entries_of_a_map_are_gathered_in_linear_time() -> None:
     assert config.labels == {"a": "b", **{str(number): "x" for number in range(MANY)}}
 
 
-def test_misspelt_keys_beyond_the_first_twenty_are_unknown_without_a_suggestion() -> None:
-    """A comparison with all keys is dear, and nobody misspells as many; the verdict stays."""
+def test_suggestions_are_limited_to_twenty_unknown_keys() -> None:
     options = judge({f"flush.siz{number}": "" for number in range(30)}, [], ["flush.size"])
     assert {option.verdict.meaning for option in options} == {Meaning.UNKNOWN}
     assert [option.verdict.why for option in options] == ["did you mean 'flush.size'?"] * 20 + [""] * 10
 
 
-def test_key_of_a_step_belongs_to_the_longest_name_that_it_begins_with() -> None:
-    """Names may have dots, and one may begin like another."""
+def test_transform_key_belongs_to_the_longest_matching_name() -> None:
     owner = owners("transforms", ["a", "a.b"])
     assert [owner(f"transforms.{key}") for key in ("a.type", "a.b.type", "a.c.d", "a", "b.type")] == [
         "a", "a.b", "a", None, None,

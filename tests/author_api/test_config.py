@@ -1,4 +1,4 @@
-"""Configurations: dotted names, references, every problem at once, and secrets that stay secret."""
+"""Configurations: dotted names, references, problems, and secrets."""
 
 from __future__ import annotations
 
@@ -34,8 +34,6 @@ MINIMAL = {"name": "archive", "topics": "flights"}
 
 
 class SinkConfig(ConnectorConfig):
-    """A connector's own configuration."""
-
     flush_size: int = Field(ge=1, alias="flush.size", description="Records per file.")
     folder: str = Field(default="topics", alias="topics.dir", description="Where files go.")
     password: SecretStr | None = Field(default=None, alias="db.password", description="Password.")
@@ -57,8 +55,7 @@ OWN = {**MINIMAL, "flush.size": "100"}
 # -- names and types ---------------------------------------------------------------------------------
 
 
-def test_text_becomes_typed() -> None:
-    """parse: dotted names and text, as Connect writes them, become fields with types."""
+def test_parse_converts_text_to_typed_fields() -> None:
     config = SinkConfig.parse(
         {
             "name": "archive",
@@ -75,14 +72,12 @@ def test_text_becomes_typed() -> None:
     assert (config.ratio, config.fields) == (0.25, ("a", "b"))
 
 
-def test_json_scalars_will_do() -> None:
-    """parse: numbers and booleans of a JSON file are as good as their text."""
+def test_parse_accepts_json_scalars() -> None:
     config = SinkConfig.parse({**MINIMAL, "flush.size": 5, "errors.log.enable": False, "tasks.max": 3})
     assert (config.flush_size, config.errors_log_enable, config.tasks_max) == (5, False, 3)
 
 
-def test_defaults() -> None:
-    """parse: what is not set has the default its description gives."""
+def test_parse_applies_defaults() -> None:
     config = ConnectorConfig.parse(MINIMAL)
     assert config.tasks_max == 1
     assert config.offset_flush_interval_ms == 60_000
@@ -92,14 +87,12 @@ def test_defaults() -> None:
     assert (config.key_converter, config.value_converter) == ("bytes", "bytes")
 
 
-def test_configurations_are_frozen() -> None:
-    """A configuration cannot be changed."""
+def test_configuration_is_frozen() -> None:
     with pytest.raises(ValidationError):
         ConnectorConfig.parse(MINIMAL).name = "other"
 
 
-def test_python_names_are_for_python_only() -> None:
-    """parse: a file's keys are the dotted names; Python's spelling is unknown there, and has no effect, as it says."""
+def test_python_field_names_are_unknown_keys() -> None:
     raw = {**MINIMAL, "tasks_max": "7"}
     assert ConnectorConfig.parse(raw).tasks_max == 1
     assert ConnectorConfig.judge(raw)[-1].sentence.endswith("no effect; did you mean 'tasks.max'?")
@@ -109,8 +102,7 @@ def test_python_names_are_for_python_only() -> None:
 # -- problems ----------------------------------------------------------------------------------------
 
 
-def test_every_problem_at_once() -> None:
-    """parse: every problem at once, each a sentence that names its dotted key; what is wrong is not echoed."""
+def test_parse_reports_all_problems_without_values() -> None:
     with pytest.raises(ConfigException) as caught:
         SinkConfig.parse(
             {
@@ -136,8 +128,7 @@ def test_every_problem_at_once() -> None:
     assert str(caught.value) == "\n".join(caught.value.problems)
 
 
-def test_a_required_key() -> None:
-    """parse: a required key that is missing is named."""
+def test_missing_required_key_is_named() -> None:
     with pytest.raises(ConfigException, match=r"'flush\.size' is required and not set"):
         SinkConfig.parse(MINIMAL)
 
@@ -145,28 +136,23 @@ def test_a_required_key() -> None:
 @pytest.mark.parametrize(
     "topics", [{}, {"topics": ""}, {"topics": " , "}, {"topics": "a", "topics.regex": "b"}]
 )
-def test_exactly_one_way_to_name_topics(topics: dict[str, str]) -> None:
-    """parse: exactly one of topics and topics.regex must be set."""
+def test_exactly_one_of_topics_and_topics_regex_is_required(topics: dict[str, str]) -> None:
     with pytest.raises(ConfigException, match=r"exactly one of 'topics' and 'topics\.regex' must be set"):
         ConnectorConfig.parse({"name": "c", **topics})
 
 
-def test_a_regular_expression_that_is_none() -> None:
-    """parse: topics.regex must be a regular expression."""
+def test_invalid_topics_regex_is_a_problem() -> None:
     with pytest.raises(ConfigException, match=r"'topics\.regex' is no regular expression"):
         ConnectorConfig.parse({"name": "c", "topics.regex": "flights-("})
     assert ConnectorConfig.parse({"name": "c", "topics.regex": "flights-.*"}).topics == ()
 
 
-def test_an_empty_name() -> None:
-    """parse: a connector has a name."""
+def test_empty_name_is_a_problem() -> None:
     with pytest.raises(ConfigException, match="'name'"):
         ConnectorConfig.parse({"name": "", "topics": "t"})
 
 
-def test_problems_between_fields_are_added() -> None:
-    """problems: a subclass adds its own to those of the base, and all are told."""
-
+def test_problems_of_a_subclass_are_added() -> None:
     class Picky(SinkConfig):
         def problems(self) -> list[str]:
             return [*super().problems(), "'flush.size' must be even"]
@@ -175,14 +161,12 @@ def test_problems_between_fields_are_added() -> None:
     assert problems == ["exactly one of 'topics' and 'topics.regex' must be set", "'flush.size' must be even"]
 
 
-def test_a_wrong_key_is_not_said_to_be_missing() -> None:
-    """parse: what a wrong key has to do with others is not judged: it is told once what is wrong with it."""
+def test_wrong_key_has_no_problems_with_other_keys() -> None:
     _, problems = ConnectorConfig.check({"name": "c", "topics": 7})
     assert problems == ["'topics': input should be a valid tuple"]
 
 
-def test_check_returns_what_parse_raises() -> None:
-    """check: the model and no problems, or None and all of them."""
+def test_check_returns_problems_that_parse_raises() -> None:
     config, problems = SinkConfig.check(OWN)
     assert (config.flush_size, problems) == (100, [])
     assert SinkConfig.check({**OWN, "tasks.max": "0"}) == (
@@ -194,16 +178,14 @@ def test_check_returns_what_parse_raises() -> None:
 # -- unknown keys ------------------------------------------------------------------------------------
 
 
-def test_unknown_keys_do_not_matter() -> None:
-    """parse: a key that nobody knows is left alone."""
+def test_unknown_keys_are_accepted() -> None:
     assert SinkConfig.parse({**OWN, "task.max": "2"}).tasks_max == 1
 
 
 # -- references --------------------------------------------------------------------------------------
 
 
-def test_references_to_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    """${env:NAME}: replaced where the model is made, also inside of a text, and several times."""
+def test_env_references_are_resolved(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TOPIC", "flights")
     monkeypatch.setenv("SIZE", "25")
     config = SinkConfig.parse(
@@ -213,8 +195,7 @@ def test_references_to_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     assert config.flush_size == 25
 
 
-def test_references_to_a_file(tmp_path: Path) -> None:
-    """${file:/path:key}: the value of a line key=value of that file; blanks around it do not count."""
+def test_file_references_are_resolved(tmp_path: Path) -> None:
     file = tmp_path / "a:b.properties"
     file.write_text("# secrets\nuser = me\npassword= p=ss #1 \n\nempty=\n")
     assert resolve_references(f"${{file:{file}:user}}:${{file:{file}:password}}") == "me:p=ss #1"
@@ -222,13 +203,11 @@ def test_references_to_a_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "plain", "$", "${", "${}", "${other:x}", "$env:HOME", "${env:HOME"])
-def test_what_is_no_reference_stays(text: str) -> None:
-    """References: anything else is plain text."""
+def test_text_without_references_stays(text: str) -> None:
     assert resolve_references(text) == text
 
 
-def test_what_a_reference_gives_is_not_looked_into(monkeypatch: pytest.MonkeyPatch) -> None:
-    """References: a value that looks like a reference is not resolved again."""
+def test_referenced_text_is_not_resolved_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ONE", "${env:TWO}")
     assert resolve_references("${env:ONE}") == "${env:TWO}"
 
@@ -247,8 +226,9 @@ def test_what_a_reference_gives_is_not_looked_into(monkeypatch: pytest.MonkeyPat
         ("${file:/no/key}", "must name a file and a key"),
     ],
 )
-def test_references_that_lead_nowhere(reference: str, said: str, tmp_path: Path) -> None:
-    """References: one that cannot be resolved is a ConfigException that names it, and shows nothing of the file."""
+def test_unresolvable_reference_is_named_without_file_content(
+    reference: str, said: str, tmp_path: Path
+) -> None:
     (tmp_path / "secrets").write_text("key=hunter2\n")
     (tmp_path / "bytes").write_bytes(b"key=hunter2\xff\n")
     reference = reference.replace("{folder}", str(tmp_path))
@@ -268,21 +248,18 @@ def test_references_that_lead_nowhere(reference: str, said: str, tmp_path: Path)
 
 @pytest.fixture
 def secret(monkeypatch: pytest.MonkeyPatch) -> SinkConfig:
-    """A configuration with a password in a secret field, and one that is a part of a plain field."""
     monkeypatch.setenv("PASSWORD", "hunter2")
     return SinkConfig.parse(
         {**OWN, "db.password": "${env:PASSWORD}", "topics.dir": "user:${env:PASSWORD}@host"}
     )
 
 
-def test_the_task_sees_the_secret(secret: SinkConfig) -> None:
-    """Secrets: the resolved value is there for who asks for it."""
+def test_secret_value_is_available(secret: SinkConfig) -> None:
     assert secret.password.get_secret_value() == "hunter2"
     assert secret.folder == "user:hunter2@host"
 
 
-def test_secrets_are_not_printed(secret: SinkConfig) -> None:
-    """Secrets: neither repr nor str shows them, nor what a reference in any other field has become."""
+def test_secrets_are_not_in_repr(secret: SinkConfig) -> None:
     for text in (repr(secret), str(secret), f"{secret}", repr([secret])):
         assert "hunter2" not in text
     assert "folder='user:${env:PASSWORD}@host'" in repr(secret)
@@ -291,8 +268,7 @@ def test_secrets_are_not_printed(secret: SinkConfig) -> None:
     assert "folder='https://me:********@host/a'" in repr(with_url)
 
 
-def test_secrets_are_not_pickled(secret: SinkConfig, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Secrets: a pickle holds the configuration as written; references are resolved again where it is opened."""
+def test_pickle_contains_references_not_secrets(secret: SinkConfig, monkeypatch: pytest.MonkeyPatch) -> None:
     pickled = pickle.dumps(secret)
     assert b"hunter2" not in pickled
     monkeypatch.setenv("PASSWORD", "on the executor")
@@ -303,21 +279,17 @@ def test_secrets_are_not_pickled(secret: SinkConfig, monkeypatch: pytest.MonkeyP
     assert b"hunter2" not in pickle.dumps(copy.deepcopy(secret))
 
 
-def test_a_configuration_made_in_python_is_not_pickled() -> None:
-    """Secrets: a model that was not parsed has no text to travel in its place, and says so."""
+def test_configuration_created_in_python_cannot_be_pickled() -> None:
     with pytest.raises(TypeError, match="cannot be pickled"):
         pickle.dumps(SinkConfig(name="c", topics=("t",), flush_size=1, password="hunter2"))
 
 
-def test_a_changed_copy_is_not_pickled(secret: SinkConfig) -> None:
-    """Secrets: a copy with changed fields is not what was written any more; a pickle would undo the change."""
+def test_changed_copy_cannot_be_pickled(secret: SinkConfig) -> None:
     with pytest.raises(TypeError, match="cannot be pickled"):
         pickle.dumps(secret.model_copy(update={"flush_size": 7}))
 
 
-def test_secrets_are_in_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Secrets: a wrong value is not echoed, wherever it came from."""
-
+def test_errors_quote_no_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
     class Strict(SinkConfig):
         password: SecretStr | None = Field(default=None, max_length=3, alias="db.password")
 
@@ -335,8 +307,7 @@ def test_secrets_are_in_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
         assert "hunter2" not in repr(caught.value)
 
 
-def test_equal_texts_make_equal_configurations() -> None:
-    """Two configurations of the same text are equal."""
+def test_configurations_of_equal_text_are_equal() -> None:
     assert SinkConfig.parse(OWN) == SinkConfig.parse(dict(OWN))
     assert SinkConfig.parse(OWN) != SinkConfig.parse({**OWN, "flush.size": "101"})
 
@@ -344,8 +315,7 @@ def test_equal_texts_make_equal_configurations() -> None:
 # -- the reference page ------------------------------------------------------------------------------
 
 
-def test_the_reference_has_every_key_once() -> None:
-    """reference: every key once, the connector's own before the common ones, each with its meaning."""
+def test_reference_lists_every_key_once_own_keys_first() -> None:
     keys = list(SinkConfig.reference())
     assert [key.name for key in keys][:5] == [
         "flush.size",
@@ -372,14 +342,12 @@ def test_the_reference_has_every_key_once() -> None:
         ("name", "text", "", True),
     ],
 )
-def test_the_reference_says_type_and_default(name: str, kind: str, default: str, required: bool) -> None:
-    """reference: type, default and whether it is required, as an operator would call them."""
+def test_reference_states_type_and_default(name: str, kind: str, default: str, required: bool) -> None:
     (key,) = [key for key in SinkConfig.reference() if key.name == name]
     assert (key.type, key.default, key.required) == (kind, default, required)
 
 
-def test_problems_between_fields_are_told_together_with_wrong_fields() -> None:
-    """A missing key hides no other problem: an operator corrects everything at once."""
+def test_missing_key_hides_no_other_problem() -> None:
     config, problems = ConnectorConfig.check({"tasks.max": "many"})
 
     assert config is None
@@ -389,8 +357,8 @@ def test_problems_between_fields_are_told_together_with_wrong_fields() -> None:
     assert any("'topics'" in problem for problem in problems)
 
 
-def test_properties_for_kafka_clients_are_known_by_their_prefix() -> None:
-    """KIP-458: consumer.override.* and its like are no unknown keys; references in them are resolved."""
+def test_client_overrides_are_known_by_prefix() -> None:
+    # KIP-458
     raw = {"name": "c", "topics": "t", "consumer.override.fetch.max.bytes": "5", "consumer.overide.x": "1"}
     config = ConnectorConfig.parse(raw)
 
@@ -408,13 +376,11 @@ def test_properties_for_kafka_clients_are_known_by_their_prefix() -> None:
         ({"auto.offset.reset": "none", "consumer.override.auto.offset.reset": "latest"}, "none"),
     ],
 )
-def test_where_to_begin_may_be_said_in_connects_way(keys: dict[str, str], reset: str) -> None:
-    """Connect has auto.offset.reset among the consumer's properties; our own key wins."""
+def test_auto_offset_reset_may_be_a_consumer_override(keys: dict[str, str], reset: str) -> None:
     assert ConnectorConfig.parse({"name": "c", "topics": "t", **keys}).auto_offset_reset == reset
 
 
-def test_a_wrong_place_to_begin_is_a_problem_of_its_key() -> None:
-    """As with any other choice."""
+def test_invalid_auto_offset_reset_override_is_a_problem_of_its_key() -> None:
     _, problems = ConnectorConfig.check(
         {"name": "c", "topics": "t", "consumer.override.auto.offset.reset": "middle"}
     )
@@ -423,8 +389,6 @@ def test_a_wrong_place_to_begin_is_a_problem_of_its_key() -> None:
 
 
 class Several(ConnectorConfig):
-    """Fields that hold several values."""
-
     columns: list[str] = Field(default=["id"], alias="table.columns", description="Columns.")
     sizes: set[int] | None = Field(default=None, alias="table.sizes", description="Sizes.")
     labels: dict[str, int] = Field(default_factory=dict, alias="table.labels", description="Labels.")
@@ -434,8 +398,7 @@ def several(**settings: object) -> Several:
     return Several.parse({"name": "c", "topics": "t", **settings})
 
 
-def test_lists_and_maps_are_set_by_text() -> None:
-    """Connect's configurations are flat text: lists are separated by commas, maps are pairs of key:value."""
+def test_lists_and_maps_are_parsed_from_text() -> None:
     config = several(**{"table.columns": "a, b,c", "table.sizes": "3,1", "table.labels": "x:1, y: 2"})
     assert (config.columns, config.sizes, config.labels) == (["a", "b", "c"], {1, 3}, {"x": 1, "y": 2})
     assert several(**{"table.columns": ["a"], "table.labels": {"x": 1}}).labels == {"x": 1}
@@ -443,8 +406,7 @@ def test_lists_and_maps_are_set_by_text() -> None:
     assert pickle.loads(pickle.dumps(config)) == config  # noqa: S301 - our own bytes
 
 
-def test_what_is_no_list_or_map_is_a_problem_that_names_its_key() -> None:
-    """Values are checked one by one, and a map must have a colon in each pair."""
+def test_invalid_list_or_map_is_a_problem_of_its_key() -> None:
     _, problems = Several.check(
         {"name": "c", "topics": "t", "table.sizes": "1,many", "table.labels": "x:1,y"}
     )
@@ -455,9 +417,7 @@ def test_what_is_no_list_or_map_is_a_problem_that_names_its_key() -> None:
     )
 
 
-def test_a_fields_own_way_to_read_text_goes_first() -> None:
-    """An author's validator that makes a list of text in its own way is not bypassed."""
-
+def test_validator_of_a_list_field_receives_the_text() -> None:
     class Own(ConnectorConfig):
         rows: list[str] = Field(default=[], alias="rows", description="Rows.")
 
@@ -469,8 +429,7 @@ def test_a_fields_own_way_to_read_text_goes_first() -> None:
     assert Own.parse({"name": "c", "topics": "t", "rows": "a,b;c"}).rows == ["a,b", "c"]
 
 
-def test_lists_and_maps_have_their_names_in_the_reference() -> None:
-    """The reference page says list and map, and shows defaults as they are written."""
+def test_reference_shows_lists_and_maps() -> None:
     rows = {key.name: (key.type, key.default) for key in Several.reference()}
     assert rows["table.columns"] == ("list", "id")
     assert rows["table.sizes"] == ("list", "")
@@ -478,14 +437,11 @@ def test_lists_and_maps_have_their_names_in_the_reference() -> None:
 
 
 class InOrder(ConnectorConfig):
-    """Checks two fields in pydantic's way."""
-
     least: int = Field(default=1, description="The smaller one.")
     most: int = Field(default=1, description="The larger one.")
 
     @model_validator(mode="after")
     def order(self) -> Self:
-        """Refuse them where they are not in order."""
         if self.most == 13:
             raise AssertionError("'most' must not be 13")
         if self.least > self.most:
@@ -500,17 +456,14 @@ class InOrder(ConnectorConfig):
         ({"most": "13"}, "'most' must not be 13"),
     ],
 )
-def test_what_a_model_validator_refuses_is_a_sentence(fields: dict[str, str], sentence: str) -> None:
-    """An error without a place, as pydantic's model_validator raises, is its own sentence."""
+def test_model_validator_error_is_a_sentence_of_its_own(fields: dict[str, str], sentence: str) -> None:
     assert InOrder.check({"name": "c", "topics": "t", **fields}) == (None, [sentence])
     with pytest.raises(ConfigException) as raised:
         InOrder.parse({"name": "c", "topics": "t", "tasks.max": "0", **fields})
     assert any("tasks.max" in problem for problem in raised.value.problems)
 
 
-def test_a_field_validators_sentence_stands_alone() -> None:
-    """A ValueError of a field's validator is shown as it is, after the key."""
-
+def test_field_validator_error_follows_the_key() -> None:
     class Positive(ConnectorConfig):
         size: int = Field(default=1, alias="flush.size", description="How much.")
 
@@ -526,13 +479,11 @@ def test_a_field_validators_sentence_stands_alone() -> None:
     ]
 
 
-def test_a_model_validator_that_returns_nothing_is_named() -> None:
-    """A validator that forgets to return self is the author's mistake, and named."""
-
+def test_model_validator_that_returns_none_is_named() -> None:
     class Forgets(ConnectorConfig):
         @model_validator(mode="after")
         def order(self) -> None:
-            """Return nothing."""
+            pass
 
     with pytest.raises(
         ConfigException, match="a model_validator of Forgets returned None: it must return self"
@@ -541,8 +492,7 @@ def test_a_model_validator_that_returns_nothing_is_named() -> None:
 
 
 @pytest.mark.parametrize("name", sorted(reserved_names(ConnectorConfig)))
-def test_a_field_with_a_name_of_sinksdks_is_refused(name: str) -> None:
-    """A field that would replace what sinksdk calls is refused with its class, with both names."""
+def test_field_that_clashes_with_sinksdk_is_refused(name: str) -> None:
     namespace = {"__annotations__": {name: int}, name: Field(default=1, alias="key.fields")}
     with pytest.raises(
         TypeError, match=rf"^Mine\.{name} would replace \w+\.{name}, .*give the field another"
@@ -551,8 +501,7 @@ def test_a_field_with_a_name_of_sinksdks_is_refused(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", sorted(reserved_names(SourceConnectorConfig).keys() - HOOKS))
-def test_a_method_with_a_name_of_sinksdks_is_refused(name: str) -> None:
-    """So is a method, also a mixin's; hooks are for overriding."""
+def test_method_that_clashes_with_sinksdk_is_refused(name: str) -> None:
     with pytest.raises(
         TypeError, match=rf"^Mine\.{name} would replace \w+\.{name}, .*the method another name"
     ):
@@ -563,9 +512,7 @@ def test_a_method_with_a_name_of_sinksdks_is_refused(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["problems", "warnings"])
-def test_a_hook_may_return_one_sentence(name: str) -> None:
-    """problems() and warnings(): a text is one sentence, not a list of its letters; None is a mistake."""
-
+def test_problems_may_return_one_text_but_not_none(name: str) -> None:
     def returning(result: object) -> type[ConnectorConfig]:
         return type("Mine", (ConnectorConfig,), {name: lambda self: result})
 
@@ -582,9 +529,7 @@ def test_a_hook_may_return_one_sentence(name: str) -> None:
         assert returning("too large").parse(raw).warnings() == "too large"
 
 
-def test_a_hook_of_a_model_that_is_a_generator_is_refused() -> None:
-    """problems() with a yield is refused with its class, as a task's hooks are."""
-
+def test_model_hook_that_is_a_generator_is_refused() -> None:
     def problems(self: object) -> Any:
         yield "too large"
 
@@ -593,7 +538,6 @@ def test_a_hook_of_a_model_that_is_a_generator_is_refused() -> None:
 
 
 def _declaring(name: str, kind: object, value: object, base: type = ConnectorConfig) -> type:
-    """A model with one annotated attribute."""
     return type("Mine", (base,), {"__annotations__": {name: kind}, name: value})
 
 
@@ -607,10 +551,10 @@ def _declaring(name: str, kind: object, value: object, base: type = ConnectorCon
         ("tasks_max", int, 3, ("'tasks_max'", "'tasks.max'")),
     ],
 )
-def test_a_field_of_sinksdks_cannot_be_declared_again_under_another_key(
+def test_field_declared_again_must_keep_its_key(
     name: str, kind: object, field: object, keys: tuple[str, str]
 ) -> None:
-    """config.name would be a table's name, and commits would be stored under it."""
+    # With `name` under the key of a table's name, commits would be stored under that.
     with pytest.raises(TypeError, match=rf"^Mine\.{name} ") as raised:
         _declaring(name, kind, field)
     assert all(key in str(raised.value) for key in keys)
@@ -619,8 +563,7 @@ def test_a_field_of_sinksdks_cannot_be_declared_again_under_another_key(
 
 
 @pytest.mark.parametrize(("name", "kind"), [("topics", str), ("tasks_max", str), ("errors_log_enable", int)])
-def test_a_field_of_sinksdks_keeps_its_type(name: str, kind: type) -> None:
-    """Declared again it may be narrower; a text where sinksdk reads a list would be read letter by letter."""
+def test_field_declared_again_must_keep_or_narrow_its_type(name: str, kind: type) -> None:
     alias = ConnectorConfig.model_fields[name].alias
     with pytest.raises(
         TypeError, match=rf"^Mine\.{name} is of type {kind.__name__}, .*give the field another"
@@ -628,9 +571,7 @@ def test_a_field_of_sinksdks_keeps_its_type(name: str, kind: type) -> None:
         _declaring(name, kind, Field(default=kind(), alias=alias))
 
 
-def test_a_field_of_sinksdks_may_have_another_default_and_a_narrower_type() -> None:
-    """With the same key, a connector says what its users need not write."""
-
+def test_field_declared_again_may_have_another_default() -> None:
     class Narrow(ConnectorConfig):
         tasks_max: int = Field(default=2, le=3, alias="tasks.max")
         errors_tolerance: Literal["all"] = Field(default="all", alias="errors.tolerance")
@@ -644,8 +585,8 @@ def test_a_field_of_sinksdks_may_have_another_default_and_a_narrower_type() -> N
     ]
 
 
-def test_a_bound_that_is_left_out_stays_when_its_field_is_declared_again() -> None:
-    """Pydantic drops it, and sinksdk's code relies on it; an author may state another bound of the same kind."""
+def test_field_declared_again_keeps_its_bounds() -> None:
+    # Pydantic drops them, but sinksdk's code relies on them.
 
     class Again(ConnectorConfig):
         tasks_max: int = Field(default=2, alias="tasks.max")
@@ -674,8 +615,7 @@ def test_a_bound_that_is_left_out_stays_when_its_field_is_declared_again() -> No
 
 
 @pytest.mark.parametrize("name", sorted(_MODELS - {"model_config"}))
-def test_a_field_with_a_name_of_pydantics_model_is_refused(name: str) -> None:
-    """Models are parsed, copied and checked by these names."""
+def test_field_that_clashes_with_pydantic_is_refused(name: str) -> None:
     namespace = {"__annotations__": {name: str}, name: Field(default="d", alias="its.key")}
     with pytest.raises(
         TypeError, match=rf"^Mine\.{name} would replace BaseModel\.{name}, which pydantic calls: .*the alias"
@@ -684,15 +624,13 @@ def test_a_field_with_a_name_of_pydantics_model_is_refused(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", sorted(_CALLED))
-def test_a_method_that_pydantic_or_sinksdk_calls_is_refused(name: str) -> None:
-    """Other methods of pydantic's may be overridden: ``model_post_init`` is a hook."""
+def test_method_that_pydantic_or_sinksdk_calls_is_refused(name: str) -> None:
     with pytest.raises(TypeError, match=rf"^Mine\.{name} would replace BaseModel\.{name}, .*another name"):
         type("Mine", (ConnectorConfig,), {name: lambda self: None})
 
 
 @pytest.mark.parametrize("name", ["schema", "json", "copy", "dict", "validate", "construct", "parse_raw"])
-def test_a_field_may_have_a_name_that_pydantic_deprecates(name: str) -> None:
-    """Sinksdk calls none of them; pydantic warns where the class is defined."""
+def test_field_may_have_a_deprecated_pydantic_name(name: str) -> None:
     namespace = {"__annotations__": {name: str}, name: Field(default="d", alias=name)}
     with pytest.warns(UserWarning, match=f'Field name "{name}" in "Mine" shadows'):
         model: type[ConnectorConfig] = type("Mine", (ConnectorConfig,), namespace)
@@ -707,8 +645,7 @@ def test_a_field_may_have_a_name_that_pydantic_deprecates(name: str) -> None:
 @pytest.mark.parametrize(
     "wrap", [lambda function: function, property, functools.cached_property, classmethod]
 )
-def test_a_method_over_a_field_of_sinksdks_is_refused(name: str, wrap: Callable[[Any], Any]) -> None:
-    """The function would be the field's default, or hide its value."""
+def test_method_over_a_sinksdk_field_is_refused(name: str, wrap: Callable[[Any], Any]) -> None:
     function = wrap(lambda self: None)
     with pytest.raises(TypeError, match=rf"^Mine\.{name} would replace \w+\.{name}, .*another name"):
         type("Mine", (ConnectorConfig,), {name: function})
@@ -717,29 +654,24 @@ def test_a_method_over_a_field_of_sinksdks_is_refused(name: str, wrap: Callable[
 
 
 @pytest.mark.parametrize("name", ["_resolve", "_written", "_rules", "_is_changed", "_validated"])
-def test_a_private_name_of_sinksdks_is_refused(name: str) -> None:
-    """A helper with the name of one of sinksdk's would be called in its place."""
+def test_private_name_of_sinksdk_is_refused(name: str) -> None:
     with pytest.raises(TypeError, match=rf"^Mine\.{name} would replace ConfigModel\.{name}, .*another name"):
         type("Mine", (ConnectorConfig,), {name: lambda self: None})
 
 
 @pytest.mark.parametrize("kind", [ClassVar, ClassVar[Mapping[str, Verdict]]])
-def test_a_verdict_may_be_annotated_as_a_class_variable(kind: object) -> None:
-    """A connector's compatibility is for overriding, also in a module whose annotations are no texts."""
+def test_compatibility_may_be_annotated_as_classvar(kind: object) -> None:
     made = _declaring("compatibility", kind, {"old.key": Verdict.ignored("it is old")})
     assert made.compatibility.keys() == {"old.key"}  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("alias", ["b.x", AliasChoices("b.x", "b.y"), AliasPath("b", 0)])
-def test_a_key_that_is_no_alias_is_refused(alias: Any) -> None:
-    """Keys are aliases: with another the key would be unknown and its value ignored."""
+def test_validation_alias_is_refused(alias: Any) -> None:
     with pytest.raises(TypeError, match=r"^Mine\.size has a validation_alias.*Field\(alias="):
         _declaring("size", int, Field(default=1, validation_alias=alias))
 
 
-def test_a_generated_alias_is_a_key() -> None:
-    """Pydantic's alias_generator may name the keys of a connector's own fields."""
-
+def test_alias_generator_names_keys() -> None:
     class Generated(ConnectorConfig):
         model_config = ConfigDict(alias_generator=lambda name: name.replace("_", "."))
         flush_size: int = 1
@@ -748,15 +680,12 @@ def test_a_generated_alias_is_a_key() -> None:
 
 
 class Silent(ConnectorConfig):
-    """Validators that give no reason."""
-
     size: int = Field(default=1, alias="flush.size", description="How much.")
     mode: str = ""
 
     @field_validator("size")
     @classmethod
     def at_least(cls, size: int) -> int:
-        """Refuse 2, 3 and 4."""
         if size == 2:
             raise AssertionError  # as an assert that pytest has not rewritten
         if size == 3:
@@ -765,17 +694,14 @@ class Silent(ConnectorConfig):
 
     @model_validator(mode="after")
     def fits(self) -> Self:
-        """Refuse a mode."""
         if self.mode:
             raise AssertionError
         return self
 
     def problems(self) -> list[str]:
-        """Fail at one size."""
         return [*super().problems(), *([str(statistics.mean([]))] if self.size == 5 else [])]
 
     def warnings(self) -> list[str]:
-        """Fail at another one."""
         return [*super().warnings(), *([{}["celsius"]] if self.size == 6 else [])]
 
 
@@ -787,8 +713,7 @@ class Silent(ConnectorConfig):
         ({"mode": "x"}, "the configuration is refused without a reason by Silent.fits"),
     ],
 )
-def test_a_validator_without_a_reason_is_named(fields: dict[str, str], sentence: str) -> None:
-    """An assert or a ValueError without a text says at least which validator refuses what."""
+def test_validator_without_a_message_is_named(fields: dict[str, str], sentence: str) -> None:
     [problem] = Silent.check({"name": "c", "topics": "t", **fields})[1]
     assert problem == f"{sentence}: let it raise ValueError with a sentence"
 
@@ -800,8 +725,9 @@ def test_a_validator_without_a_reason_is_named(fields: dict[str, str], sentence:
         ("5", "Silent.problems()", "problems", "StatisticsError: mean requires at least one data point"),
     ],
 )
-def test_an_error_in_an_authors_model_says_where(size: str, where: str, hook: str, error: str) -> None:
-    """Class, hook and line are the connector's, also where a library that it calls has raised the error."""
+def test_error_in_an_authors_model_names_class_hook_and_line(
+    size: str, where: str, hook: str, error: str
+) -> None:
     place = rf"{re.escape(where)} failed: {error} at Silent\.{hook} \(test_config\.py, line \d+\)"
     [problem] = Silent.check({"name": "c", "topics": "t", "flush.size": size})[1]
     assert re.fullmatch(place, problem)
@@ -809,9 +735,7 @@ def test_an_error_in_an_authors_model_says_where(size: str, where: str, hook: st
         Silent.parse({"name": "c", "topics": "t", "flush.size": size})
 
 
-def test_a_configuration_that_a_validator_refuses_itself_has_its_problems() -> None:
-    """ConfigException of a validator is not pydantic's, and its sentences are problems as any other's."""
-
+def test_config_exception_of_a_validator_adds_its_problems() -> None:
     class Refusing(ConnectorConfig):
         @model_validator(mode="after")
         def fits(self) -> Self:
@@ -847,8 +771,7 @@ def test_a_configuration_that_a_validator_refuses_itself_has_its_problems() -> N
         {"consumer.override.max.poll.records": "${env:NOT_SET}"},
     ],
 )
-def test_a_reference_that_cannot_be_resolved_is_the_only_problem(keys: dict[str, str]) -> None:
-    """What the reference's own text is not (a number, a converter, a URL) says nothing."""
+def test_unresolvable_reference_is_the_only_problem_of_its_key(keys: dict[str, str]) -> None:
     key = next(key for key, text in keys.items() if "${" in text)
     _, problems = ConnectorConfig.check({"name": "c", "topics": "t", **keys})
     assert len(problems) == 1, problems
@@ -857,9 +780,7 @@ def test_a_reference_that_cannot_be_resolved_is_the_only_problem(keys: dict[str,
     assert len(problems) == 2, problems
 
 
-def test_a_reference_in_a_map_that_cannot_be_resolved_is_the_only_problem() -> None:
-    """Nor is a map said to be missing whose entry is such a reference."""
-
+def test_unresolvable_reference_in_a_map_is_the_only_problem() -> None:
     class Mapped(ConnectorConfig):
         labels: dict[str, int] = Field(alias="table.labels", description="Labels.")
 

@@ -1,4 +1,4 @@
-"""The public names: what connector authors import, and what it costs them."""
+"""The public names: what connector authors import, and its cost."""
 
 from __future__ import annotations
 
@@ -120,8 +120,7 @@ TESTING_NAMES = [
 MODULES: list[ModuleType] = [sinksdk, sinksdk.source, sinksdk.testing]
 
 
-def test_these_are_the_public_names() -> None:
-    """sinksdk, sinksdk.source, sinksdk.testing: exactly these names. Taking one away breaks connectors; adding one is a promise."""
+def test_public_names_are_exactly_these() -> None:
     assert sinksdk.__all__ == NAMES
     assert sinksdk.source.__all__ == SOURCE_NAMES
     assert sinksdk.testing.__all__ == TESTING_NAMES
@@ -129,20 +128,17 @@ def test_these_are_the_public_names() -> None:
 
 @pytest.mark.parametrize("module", MODULES, ids=lambda module: module.__name__)
 def test_public_names_are_sorted_and_exist(module: ModuleType) -> None:
-    """__all__: sorted, and every name can be imported."""
     assert module.__all__ == sorted(module.__all__)
     assert all(getattr(module, name) is not None for name in module.__all__)
 
 
-def test_there_are_no_other_names() -> None:
-    """sinksdk: what else is importable from it without an underscore is a module."""
+def test_sinksdk_exports_no_other_names() -> None:
     others = {name for name in vars(sinksdk) if not name.startswith("_")} - set(NAMES)
     strangers = {name for name in others if not isinstance(getattr(sinksdk, name), ModuleType)}
     assert strangers <= {"TYPE_CHECKING", "Any", "annotations"}
 
 
-def test_a_name_that_is_none() -> None:
-    """sinksdk: a name that does not exist is an AttributeError that says so."""
+def test_unknown_name_raises_attribute_error() -> None:
     with pytest.raises(AttributeError, match="module 'sinksdk' has no attribute 'SinkTusk'"):
         _ = sinksdk.SinkTusk
 
@@ -154,16 +150,14 @@ HEAVY = ("pyspark", "boto3", "botocore", "sqlalchemy", "hypothesis", "pandas", "
 @pytest.mark.parametrize(
     "imported", ["sinksdk", "sinksdk.engine.task_run", "sinksdk.source", "sinksdk.engine.worker_source_task"]
 )
-def test_importing_is_light(imported: str) -> None:
-    """Importing sinksdk, and the engine: loads on every executor, so no Spark, no database, no S3, no Hypothesis."""
+def test_importing_sinksdk_loads_no_heavy_libraries(imported: str) -> None:
     code = f"import sys, {imported}; print(*sorted(set({HEAVY!r}) & set(sys.modules)))"
     loaded = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
     assert loaded.stdout.split() == []
 
 
 @pytest.mark.slow
-def test_importing_the_test_kit_is_light() -> None:
-    """Importing sinksdk.testing: needs no Spark and no Hypothesis."""
+def test_importing_the_test_kit_loads_no_heavy_libraries() -> None:
     code = "import sys, sinksdk.testing; print(*sorted({'pyspark', 'hypothesis', 'sqlalchemy'} & set(sys.modules)))"
     loaded = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
     assert loaded.stdout.split() == []
@@ -187,7 +181,6 @@ def members(module: ModuleType) -> list[tuple[str, object]]:
 
 @pytest.mark.parametrize("module", MODULES, ids=lambda module: module.__name__)
 def test_every_public_name_has_a_docstring(module: ModuleType) -> None:
-    """Public classes, functions, methods and properties all say what they are."""
     silent = [name for name, member in members(module) if not inspect.getdoc(member)]
     assert silent == []
 
@@ -196,7 +189,7 @@ def test_every_public_name_has_a_docstring(module: ModuleType) -> None:
 
 
 class OldContext(SinkTaskContext):
-    """A context of somebody's own, written before there was is_closing (a mock, an older runtime)."""
+    """An author's context, written before ``is_closing`` existed."""
 
     def assignment(self) -> frozenset[TopicPartition]:
         return frozenset()
@@ -224,8 +217,7 @@ class OldContext(SinkTaskContext):
         return None
 
 
-def test_a_context_without_is_closing_still_works() -> None:
-    """K13: contexts that do not know is_closing keep working: False, no reason, no deadline, nothing counted."""
+def test_context_without_is_closing_has_defaults() -> None:
     context = OldContext()
     assert context.is_closing() is False
     assert context.closing_reason() is None
@@ -234,14 +226,11 @@ def test_a_context_without_is_closing_still_works() -> None:
 
 
 class Least(SinkTask):
-    """The least a task can be."""
-
     def put(self, records: SinkRecords) -> None:
         self.last = records
 
 
-def test_only_put_must_be_written() -> None:
-    """SinkTask: every method but put has a default; pre_commit flushes and returns what it was given."""
+def test_only_put_is_abstract() -> None:
     task, partition = Least(), TopicPartition("t", 0)
     task.initialize(OldContext())
     task.start(None)
@@ -257,15 +246,13 @@ def test_only_put_must_be_written() -> None:
 
 
 @pytest.mark.parametrize("method", ["publish", "discard"])
-def test_a_task_that_prepares_must_finish(method: str) -> None:
-    """SinkTask: publish and discard with tokens but no implementation say whose tokens are left."""
+def test_tokens_require_publish_and_discard(method: str) -> None:
     with pytest.raises(
         NotImplementedError, match=rf"Least passed tokens .* does not implement {method}\(\): t-0 has a, b"
     ):
         getattr(Least(), method)(TopicPartition("t", 0), [Token("a"), Token("b")])
 
 
-def test_kafkas_errors_form_one_family() -> None:
-    """Errors: all are ConnectExceptions, so that one except catches them."""
+def test_all_errors_are_connect_exceptions() -> None:
     errors = [getattr(sinksdk, name) for name in NAMES if name.endswith("Exception")]
     assert all(issubclass(error, ConnectException) for error in errors)

@@ -46,8 +46,7 @@ def batch() -> SinkRecords:
 # -- coordinates -------------------------------------------------------------------------------------
 
 
-def test_a_topic_partition_reads_as_kafka_writes_it() -> None:
-    """TopicPartition: prints as topic-partition, compares as a pair, sorts by topic, then by number."""
+def test_topic_partition_prints_and_sorts_as_in_kafka() -> None:
     assert str(TP) == "flights-3"
     assert TP == ("flights", 3)
     assert sorted([TopicPartition("b", 0), TopicPartition("a", 10), TopicPartition("a", 2)]) == [
@@ -57,21 +56,18 @@ def test_a_topic_partition_reads_as_kafka_writes_it() -> None:
     ]
 
 
-def test_a_range_reads_half_open() -> None:
-    """OffsetRange: start is the first offset, end the one after the last."""
+def test_offset_range_is_half_open() -> None:
     assert str(OffsetRange(3, 10)) == "[3, 10)"
 
 
-def test_tokens_may_be_given_by_id() -> None:
-    """OffsetAndMetadata: publish takes tokens or their ids; tokens gives tokens."""
+def test_publish_accepts_token_ids() -> None:
     token = Token("a", {"size": 1})
     assert OffsetAndMetadata(1, publish=[token, "b"]).tokens == (token, Token("b"))
     assert as_token("b") == Token("b")
     assert as_token(token) is token
 
 
-def test_tokens_with_the_same_id_are_one_in_a_set_only_when_equal() -> None:
-    """Token: can be kept in sets, though its data cannot be hashed."""
+def test_tokens_are_hashable() -> None:
     assert len({Token("a", {"x": [1]}), Token("a", {"x": [1]}), Token("b")}) == 2
     assert str(Token("a", {"x": 1})) == "a"
 
@@ -79,14 +75,12 @@ def test_tokens_with_the_same_id_are_one_in_a_set_only_when_equal() -> None:
 # -- batches -----------------------------------------------------------------------------------------
 
 
-def test_a_batch_gives_back_its_records(batch: SinkRecords) -> None:
-    """SinkRecords: iterating gives each record as it was: nulls, empty bytes, duplicate headers, coordinates."""
+def test_iterating_returns_the_records(batch: SinkRecords) -> None:
     assert list(batch) == RECORDS
     assert [record.topic_partition for record in batch] == [TP] * 3
 
 
-def test_a_batch_is_a_sequence(batch: SinkRecords) -> None:
-    """SinkRecords: length, indexing from both ends, slicing, membership, reversal."""
+def test_batch_is_a_sequence(batch: SinkRecords) -> None:
     assert len(batch) == 3
     assert batch[0] == RECORDS[0]
     assert batch[-1] == RECORDS[2]
@@ -102,16 +96,14 @@ def test_a_batch_is_a_sequence(batch: SinkRecords) -> None:
         batch[::2]
 
 
-def test_slicing_copies_nothing(batch: SinkRecords) -> None:
-    """SinkRecords: a slice looks at the same memory."""
+def test_slice_shares_memory(batch: SinkRecords) -> None:
     whole, part = batch.arrow.column("offset"), batch[1:].arrow.column("offset")
     assert [buffer and buffer.address for buffer in whole.buffers()] == [
         buffer and buffer.address for buffer in part.buffers()
     ]
 
 
-def test_offsets_of_a_batch(batch: SinkRecords) -> None:
-    """SinkRecords: first_offset, and next_offset as Kafka commits it: the last record's + 1, gaps and all."""
+def test_first_and_next_offset(batch: SinkRecords) -> None:
     assert (batch.first_offset, batch.next_offset) == (5, 91)
     assert (batch[1:2].first_offset, batch[1:2].next_offset) == (6, 7)
     for name in ("first_offset", "next_offset"):
@@ -119,14 +111,12 @@ def test_offsets_of_a_batch(batch: SinkRecords) -> None:
             getattr(batch[:0], name)
 
 
-def test_columns_that_are_absent() -> None:
-    """SinkRecords: of columns the source does not have, records show None, no headers, and create time."""
+def test_absent_columns_have_defaults() -> None:
     arrow = pa.RecordBatch.from_arrays([pa.array([7], pa.int64())], names=["offset"])
     assert list(SinkRecords(TP, arrow)) == [SinkRecord(*TP, offset=7)]
 
 
-def test_columns_full_of_nulls() -> None:
-    """SinkRecords: nulls in any column but offset are None, no headers, and create time."""
+def test_null_columns_have_defaults() -> None:
     arrays = [
         pa.array([7], pa.int64()),
         *(pa.nulls(1, kind) for name, kind in RECORD_COLUMNS.items() if name != "offset"),
@@ -136,8 +126,7 @@ def test_columns_full_of_nulls() -> None:
     ]
 
 
-def test_no_timestamp_is_none() -> None:
-    """SinkRecord: Kafka's -1 is None; 0, negative ones and those beyond year 9999 are what they are."""
+def test_timestamp_minus_one_is_none() -> None:
     millis = [-1, 0, -2, 253_402_300_800_000, 2**62]
     arrow = pa.RecordBatch.from_arrays(
         [
@@ -149,8 +138,7 @@ def test_no_timestamp_is_none() -> None:
     assert [record.timestamp for record in SinkRecords(TP, arrow)] == [None, *millis[1:]]
 
 
-def test_converted_keys_and_values_are_shown() -> None:
-    """SinkRecords: what converters made of keys and values is shown, falsy values too; Arrow keeps the bytes."""
+def test_records_show_key_and_value_objects() -> None:
     batch = SinkRecords.of(TP, RECORDS)
     converted = SinkRecords(TP, batch.arrow, key_objects=[1, None, 0], value_objects=[{}, "", None])
     assert [(record.key, record.value) for record in converted] == [(1, {}), (None, ""), (0, None)]
@@ -158,8 +146,7 @@ def test_converted_keys_and_values_are_shown() -> None:
     assert converted.arrow is batch.arrow
 
 
-def test_batches_are_built_from_records_of_one_partition_in_order() -> None:
-    """SinkRecords.of: refuses records of another partition, and offsets that do not ascend."""
+def test_of_refuses_other_partitions_and_unordered_offsets() -> None:
     with pytest.raises(ValueError, match="a record of flights-4 in a batch of flights-3"):
         SinkRecords.of(TP, [SinkRecord("flights", 4, 0)])
     for offsets in ((1, 1), (2, 1)):
@@ -167,15 +154,13 @@ def test_batches_are_built_from_records_of_one_partition_in_order() -> None:
             SinkRecords.of(TP, [SinkRecord(*TP, offset=offset) for offset in offsets])
 
 
-def test_a_batch_has_the_promised_columns(batch: SinkRecords) -> None:
-    """SinkRecords.arrow: names and types as RECORD_COLUMNS says; empty batches too."""
+def test_arrow_has_the_record_columns(batch: SinkRecords) -> None:
     assert dict(zip(batch.arrow.schema.names, batch.arrow.schema.types, strict=True)) == dict(RECORD_COLUMNS)
     assert SinkRecords.of(TP, []).arrow.schema == batch.arrow.schema
     assert RECORD_COLUMNS["headers"] == HEADERS_TYPE
 
 
-def test_batches_are_read_only(batch: SinkRecords) -> None:
-    """SinkRecords, SinkRecord, Token, OffsetAndMetadata: cannot be changed."""
+def test_records_and_tokens_are_frozen(batch: SinkRecords) -> None:
     for value, name in (
         (batch, "arrow"),
         (batch[0], "value"),
@@ -194,13 +179,11 @@ def test_batches_are_read_only(batch: SinkRecords) -> None:
     [TP, OffsetRange(1, 2), Token("a", {"x": 1}), OffsetAndMetadata(1, "m", (Token("a"),)), RECORDS[1]],
     ids=str,
 )
-def test_values_travel(value: object) -> None:
-    """Coordinates, records and tokens survive pickling."""
+def test_records_and_tokens_can_be_pickled(value: object) -> None:
     assert pickle.loads(pickle.dumps(value)) == value  # noqa: S301 - our own
 
 
-def test_batches_travel(batch: SinkRecords) -> None:
-    """SinkRecords survives pickling, slices as slices."""
+def test_batches_can_be_pickled(batch: SinkRecords) -> None:
     assert list(pickle.loads(pickle.dumps(batch[1:]))) == RECORDS[1:]  # noqa: S301 - our own
 
 
@@ -218,23 +201,20 @@ def test_batches_travel(batch: SinkRecords) -> None:
     ],
     ids=repr,
 )
-def test_errors_travel(error: Exception, kept: dict[str, object]) -> None:
-    """Errors survive pickling with what they carry, from executor to driver."""
+def test_errors_can_be_pickled(error: Exception, kept: dict[str, object]) -> None:
     again = pickle.loads(pickle.dumps(error))  # noqa: S301 - our own
     assert type(again) is type(error)
     assert str(again) == str(error)
     assert {name: getattr(again, name) for name in kept} == kept
 
 
-def test_a_missing_topic_says_what_to_do() -> None:
-    """MissingSourceTopicException: names the topics, and what to do."""
+def test_missing_topic_message_says_what_to_do() -> None:
     assert str(MissingSourceTopicException(["b", "a"])) == (
         "the source has no topic 'a', 'b': create it, or take it out of the connector's 'topics'"
     )
 
 
-def test_batches_of_typed_records() -> None:
-    """SinkRecords.of with types: iterating gives the values back, slices and `take` keep them and what was read."""
+def test_typed_batches_keep_types_and_read_columns() -> None:
     kind = pa.struct([("n", pa.int64()), ("m", pa.map_(pa.string(), pa.int8()))])
     records = [SinkRecord(*TP, offset=n, key=n, value={"n": n, "m": {"k": n}}) for n in range(3)]
     batch = SinkRecords.of(TP, records, key_type=pa.int32(), value_type=kind)

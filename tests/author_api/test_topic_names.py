@@ -1,4 +1,4 @@
-"""Topic names: Kafka's rule is checked where topics are listed, where tasks open them and where sources write."""
+"""Kafka's rule for topic names, checked where topics are listed, opened and written."""
 
 from __future__ import annotations
 
@@ -20,14 +20,13 @@ BAD = ("", ".", "..", "../x", "../../escaped", "a/b", "a b", "a\\b", "ü", "a:b"
 
 
 @pytest.mark.parametrize("topic", GOOD)
-def test_names_that_kafka_allows(topic: str) -> None:
-    """Letters, digits, full stop, underscore and hyphen."""
+def test_valid_topic_names(topic: str) -> None:
     assert is_topic_name(topic)
 
 
 @pytest.mark.parametrize("topic", BAD)
-def test_names_that_kafka_refuses(topic: str) -> None:
-    """Sinks would make paths of them that lead out of their folder, or keys of other topics."""
+def test_invalid_topic_names(topic: str) -> None:
+    # Sinks build paths from names: these would leave their folder, or be another topic's keys.
     assert not is_topic_name(topic)
 
 
@@ -36,10 +35,9 @@ def records_of(partition: TopicPartition) -> SinkRecords:
 
 
 @pytest.mark.parametrize("topic", [name for name in BAD if name and len(name) < 100 and "\0" not in name])
-def test_a_topic_directory_lists_no_topic_of_another_name(
+def test_topic_directory_skips_and_logs_invalid_topic_names(
     topic: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Whatever the folder's name decodes to; a line in the log says so, once. Its neighbours are read."""
     write_records(tmp_path, TopicPartition("good", 0), records_of(TopicPartition("good", 0)))
     bad = TopicPartition(topic, 0)
     folder = "".join(f"%{byte:02X}" for byte in topic.encode())
@@ -58,8 +56,7 @@ def test_a_topic_directory_lists_no_topic_of_another_name(
 
 
 @pytest.mark.parametrize("topic", ["../../escaped", "..", "a/b"])
-def test_a_task_does_not_open_a_topic_of_another_name(topic: str) -> None:
-    """Wherever it comes from: the partition fails, and its records reach no sink; others are read."""
+def test_partition_with_an_invalid_topic_name_fails(topic: str) -> None:
     harness, _ = opened()
     bad = TopicPartition(topic, 0)
     harness.assign(bad)
@@ -74,8 +71,7 @@ def test_a_task_does_not_open_a_topic_of_another_name(topic: str) -> None:
 
 
 @pytest.mark.parametrize("topic", ["../../escaped", "..", "a/b", ""])
-def test_the_archiver_makes_no_key_of_another_name(topic: str) -> None:
-    """It would be that of another topic, or of an object outside of 'topics.dir'; its own check, too."""
+def test_archiver_refuses_invalid_topic_names(topic: str) -> None:
     layout = Layout()
     for key in (
         lambda: layout.file(FileName(TopicPartition(topic, 0), 0, "partition=0")),
@@ -85,8 +81,7 @@ def test_the_archiver_makes_no_key_of_another_name(topic: str) -> None:
             key()
 
 
-def test_a_source_does_not_write_a_topic_of_another_name(tmp_path: Path) -> None:
-    """Nobody would read it."""
+def test_source_refuses_to_write_invalid_topic_names(tmp_path: Path) -> None:
     writer = TopicDirectoryWriter(tmp_path, "id", "c")
     writer.init()
     writer.begin()

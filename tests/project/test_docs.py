@@ -1,4 +1,4 @@
-"""The words are true where that can be checked: code, commands' files, tests, links, generated parts."""
+"""Checks of the documentation: code, commands' files, tests, links, generated parts."""
 
 from __future__ import annotations
 
@@ -37,14 +37,12 @@ every_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.re
 
 
 class Fence(NamedTuple):
-    """A block of code on a page."""
-
     language: str
     code: str
 
 
 def fences(page: Path, *, generated: bool = True) -> list[Fence]:
-    """The blocks of a page, with or without those that come from the code."""
+    """The blocks of a page, with or without generated ones."""
     text = page.read_text()
     if not generated:
         text = re.sub(r"<!-- generated: .*?<!-- end -->", "", text, flags=re.DOTALL)
@@ -66,7 +64,6 @@ def generator() -> ModuleType:
 
 
 def slugs(page: Path) -> set[str]:
-    """Anchors of a page's headings."""
     headings = re.findall(r"^#+ (.*)$", without_fences(page), re.MULTILINE)
     plain = (re.sub(r"[^\w\s-]", "", heading).strip().lower() for heading in headings)
     return {re.sub(r"[\s-]+", "-", heading) for heading in plain}
@@ -80,16 +77,14 @@ def functions(path: Path) -> set[str]:
 # -- code ----------------------------------------------------------------------------------------------
 
 
-def test_the_readmes_connector_is_the_example() -> None:
-    """What the README shows is the file that is tested, to the letter."""
+def test_readme_shows_the_example_connector() -> None:
     example = (ROOT / "examples/folder_sink.py").read_text()
     excerpt, whole, *_ = (fence.code for fence in fences(README) if fence.language == "python")
     assert excerpt in example
     assert whole == example
 
 
-def test_the_program_that_runs_a_connector_is_the_example() -> None:
-    """What the page shows is the file that its commands run, to the letter."""
+def test_page_shows_the_example_program() -> None:
     shown = next(fence.code for fence in fences(DOCS / "run-from-python.md") if fence.language == "python")
     assert shown == (ROOT / "examples/run_folder_sink.py").read_text()
 
@@ -105,15 +100,13 @@ def test_the_program_that_runs_a_connector_is_the_example() -> None:
     ],
     ids=lambda item: item if isinstance(item, str) else item.name,
 )
-def test_configurations_are_the_examples(page: Path, file: str) -> None:
-    """What a page shows as JSON is the file that its commands name."""
+def test_pages_show_the_example_configurations(page: Path, file: str) -> None:
     shown = [json.loads(fence.code) for fence in fences(page) if fence.language == "json"]
     assert shown == [json.loads((ROOT / "examples" / file).read_text())]
 
 
 @every_page
 def test_python_compiles_and_json_parses(page: Path) -> None:
-    """Every block of code is whole."""
     for fence in fences(page):
         if fence.language == "python":
             compile(fence.code, str(page), "exec")
@@ -122,8 +115,7 @@ def test_python_compiles_and_json_parses(page: Path) -> None:
 
 
 @every_page
-def test_every_block_says_its_language(page: Path) -> None:
-    """Or that it is text: a block of an unknown kind is checked by nobody."""
+def test_every_code_block_names_its_language(page: Path) -> None:
     assert {fence.language for fence in fences(page)} <= {
         "bash",
         "json",
@@ -138,8 +130,7 @@ def test_every_block_says_its_language(page: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:unclosed file:ResourceWarning")  # a task that crashes closes nothing
 @pytest.mark.parametrize("page", EXECUTED, ids=lambda page: page.name)
-def test_examples_of_tests_pass(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The harness's examples are executed, block after block; what they assert is true."""
+def test_test_examples_pass(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     names: dict[str, object] = {}
     for fence in fences(page, generated=False):
@@ -153,24 +144,21 @@ def test_examples_of_tests_pass(page: Path, tmp_path: Path, monkeypatch: pytest.
 
 
 @every_page
-def test_tests_that_are_named_exist(page: Path) -> None:
-    """Each `tests/….py::name` is a test there is."""
+def test_named_tests_exist(page: Path) -> None:
     named = re.findall(r"((?:property_)?tests/[\w/]+\.py)::(\w+)", page.read_text())
     missing = [f"{path}::{name}" for path, name in named if name not in functions(ROOT / path)]
     assert missing == []
 
 
 @every_page
-def test_files_that_are_named_exist(page: Path) -> None:
-    """Each `examples/…`, `tests/…`, `sinksdk/…`, `connectors/…`, `docs/…` is there."""
+def test_named_files_exist(page: Path) -> None:
     roots = "examples|tests|property_tests|benchmarks|sinksdk|connectors/s3_archiver|docs"
     named = re.findall(rf"(?<![\w./-])((?:{roots})/[\w/.-]*\w)", page.read_text())
     assert [path for path in named if not (ROOT / path).exists()] == []
 
 
 @every_page
-def test_links_lead_somewhere(page: Path) -> None:
-    """Links to files of this project, and to headings in them."""
+def test_links_have_targets(page: Path) -> None:
     broken = []
     for target in re.findall(r"\]\(([^)\s]+)\)", without_fences(page)):
         if re.match(r"https?://", target):
@@ -182,22 +170,20 @@ def test_links_lead_somewhere(page: Path) -> None:
     assert broken == []
 
 
-def test_pages_link_to_pages_only() -> None:
-    """The site has the pages and nothing else: a link out of docs/ would be broken there."""
+def test_pages_link_only_to_pages() -> None:
+    # The site has no other files: a link out of docs/ would be broken there.
     for page in DOCS.rglob("*.md"):
         for target in re.findall(r"\]\(([^)#\s]+)[^)]*\)", without_fences(page)):
             assert target.startswith("https://") or (page.parent / target).resolve().is_relative_to(DOCS)
 
 
-def test_every_page_is_in_the_sites_navigation() -> None:
-    """A page that is in no menu is found by nobody."""
+def test_every_page_is_in_the_navigation() -> None:
     navigation = (ROOT / "mkdocs.yml").read_text()
     pages = [str(page.relative_to(DOCS)) for page in DOCS.rglob("*.md")]
     assert [page for page in pages if f" {page}\n" not in navigation] == []
 
 
 def test_every_decision_is_listed() -> None:
-    """The list of decisions has all of them, under their numbers."""
     listed = re.findall(r"\| \[(\d{4})\]\(((\d{4})-[\w-]+\.md)\)", (DOCS / "decisions/index.md").read_text())
     files = sorted(path.name for path in (DOCS / "decisions").glob("0*.md"))
     assert [name for _, name, _ in listed] == files
@@ -208,14 +194,12 @@ def test_every_decision_is_listed() -> None:
 
 
 def test_generated_parts_are_up_to_date() -> None:
-    """`make docs` would change nothing."""
     render = generator().render
     stale = [page.name for page in DOCS.rglob("*.md") if render(page.read_text()) != page.read_text()]
     assert stale == []
 
 
-def test_generating_twice_changes_nothing() -> None:
-    """What is generated does not confuse the generator."""
+def test_generating_docs_is_idempotent() -> None:
     render = generator().render
     for page in DOCS.rglob("*.md"):
         once = render(page.read_text())
@@ -229,8 +213,7 @@ def test_generating_twice_changes_nothing() -> None:
         ("check-source-options", testing.check_source, testing.SourceOptions),
     ],
 )
-def test_every_option_of_the_kits_is_on_their_page(part: str, check: Any, options: Any) -> None:
-    """With a default, what it means, and when to use it."""
+def test_test_kit_page_lists_all_options(part: str, check: Any, options: Any) -> None:
     rows = [line.strip("| ").split(" | ") for line in generator().PARTS[part]().splitlines()[2:]]
     names = {*inspect.signature(check).parameters} - {"options"} | {*options.__annotations__}
     assert {row[0].strip("`") for row in rows} == names
@@ -239,8 +222,7 @@ def test_every_option_of_the_kits_is_on_their_page(part: str, check: Any, option
     assert required == {row[0].strip("`") for row in rows if row[3] == "always"}
 
 
-def test_every_generated_part_is_somewhere() -> None:
-    """None is made for nobody, and none is asked for that is not made."""
+def test_every_generated_part_is_used() -> None:
     asked = {
         name
         for page in DOCS.rglob("*.md")
@@ -250,13 +232,11 @@ def test_every_generated_part_is_somewhere() -> None:
 
 
 def test_every_public_name_is_documented() -> None:
-    """Each name of sinksdk.__all__ and of sinksdk.source.__all__ is on the page of public names."""
     page = (DOCS / "api.md").read_text()
     assert [name for name in (*sinksdk.__all__, *sinksdk.source.__all__) if f"| `{name}` |" not in page] == []
 
 
 def test_every_make_target_is_in_the_readme() -> None:
-    """And the README names no target there is not."""
     targets = set(re.findall(r"^([\w-]+):.*##", (ROOT / "Makefile").read_text(), re.MULTILINE))
     named = set(re.findall(r"`make ([\w-]+)`", README.read_text()))
     assert named == targets

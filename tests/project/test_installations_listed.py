@@ -1,4 +1,4 @@
-"""No installation that the documentation names is left out of those that tests run."""
+"""Tests run every installation that the documentation names."""
 
 from __future__ import annotations
 
@@ -24,8 +24,7 @@ PAGES = [
 
 
 @pytest.mark.parametrize("page", ["README.md", *PAGES])
-def test_each_installation_of_a_page_is_run(page: str) -> None:
-    """Its extras, and the other packages of its `pip install`."""
+def test_each_documented_installation_is_tested(page: str) -> None:
     text = (ROOT / page).read_text()
     listed = [row for row in INSTALLATIONS if page in row.pages]
 
@@ -34,8 +33,7 @@ def test_each_installation_of_a_page_is_run(page: str) -> None:
     assert others_named(text) == {package for row in listed for package in row.others} | left_out
 
 
-def test_each_extra_is_installed_by_a_test() -> None:
-    """The extras of pyproject.toml; `all` includes others, and is not all that they are installed by."""
+def test_each_extra_is_tested() -> None:
     declared = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     by_name = {extra for row in INSTALLATIONS for extra in row.extras.split(",")}
     (everything,) = (extras_named(one) for one in declared["all"])
@@ -45,15 +43,13 @@ def test_each_extra_is_installed_by_a_test() -> None:
 
 
 def test_each_listed_test_exists() -> None:
-    """A test that was renamed is renamed in the table; each test of the module is in the table."""
     listed = [test for row in INSTALLATIONS for test in row.tests]
 
     assert sorted(listed) == sorted(name for name in functions(RUN_BY) if name.startswith("test_"))
     assert all(extras_named((ROOT / page).read_text()) for row in INSTALLATIONS for page in row.pages)
 
 
-def test_installations_are_found_in_prose_and_commands() -> None:
-    """Extras and packages as pages write them; options of pip are no packages."""
+def test_installations_are_parsed_from_prose_and_commands() -> None:
     text = """`pip install
 'sinksdk[spark]'`, `sinksdk[s3]`, pip install . 'sinksdk[kafka,cli]' pytest
 pip install --force-reinstall --no-binary confluent-kafka confluent-kafka, `pip install 'FILE.whl[cli]'`"""

@@ -1,4 +1,4 @@
-"""What is installed: one top-level package, with the connectors inside it, and nothing that only tests use."""
+"""The wheel: one top-level package, with the connectors inside it, and nothing that only tests use."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def built(target: str, project: Path, folder: Path) -> Path:
-    """What ``make dist`` builds, without an environment of its own."""
+    """Run ``make dist`` without an environment of its own."""
     command = [sys.executable, "-m", "hatchling", "build", "--target", target, "--directory", str(folder)]
     subprocess.run(command, cwd=project, capture_output=True, timeout=60, check=True)
     (made,) = folder.iterdir()
@@ -33,7 +33,7 @@ def source_distribution(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def wheel(source_distribution: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Built from the source distribution, as ``make dist`` and pip do."""
+    """Built from the source distribution, as by ``make dist`` and pip."""
     unpacked = tmp_path_factory.mktemp("unpacked")
     with tarfile.open(source_distribution) as opened:
         opened.extractall(unpacked, filter="data")
@@ -43,7 +43,6 @@ def wheel(source_distribution: Path, tmp_path_factory: pytest.TempPathFactory) -
 
 @pytest.fixture(scope="module")
 def site(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder that holds what is installed of the wheel."""
     folder = tmp_path_factory.mktemp("site")
     with zipfile.ZipFile(wheel) as opened:
         opened.extractall(folder)  # noqa: S202 - built a moment ago
@@ -51,7 +50,6 @@ def site(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def python(site: Path, folder: Path, *arguments: str) -> str:
-    """What Python prints in a working directory, with the wheel's sinksdk."""
     done = subprocess.run(
         [sys.executable, *arguments],
         cwd=folder,
@@ -65,8 +63,7 @@ def python(site: Path, folder: Path, *arguments: str) -> str:
     return done.stdout.strip()
 
 
-def test_a_wheel_has_two_top_level_names(wheel: Path) -> None:
-    """Wheel: sinksdk, what PySpark finds by its name, and what pip reads."""
+def test_wheel_has_two_top_level_names(wheel: Path) -> None:
     names = zipfile.ZipFile(wheel).namelist()
     assert {name.partition("/")[0] for name in names} == {
         "sinksdk",
@@ -75,8 +72,7 @@ def test_a_wheel_has_two_top_level_names(wheel: Path) -> None:
     }
 
 
-def test_a_wheel_holds_what_users_use(wheel: Path) -> None:
-    """Wheel: every file of sinksdk and of the archiver, but what is compiled and C sources; nothing of tests."""
+def test_wheel_contains_all_of_sinksdk_and_no_tests(wheel: Path) -> None:
     held = {name for name in zipfile.ZipFile(wheel).namelist() if name.startswith("sinksdk/")}
 
     files = [
@@ -96,10 +92,9 @@ def test_a_wheel_holds_what_users_use(wheel: Path) -> None:
 
 
 @pytest.mark.parametrize("is_package", [True, False])
-def test_a_folder_of_the_users_own_does_not_hide_the_archiver(
+def test_users_connectors_folder_does_not_hide_the_archiver(
     site: Path, tmp_path: Path, *, is_package: bool
 ) -> None:
-    """A project with connectors/s3_archiver.py of its own, a package or not, runs the bundled archiver all the same."""
     (tmp_path / "connectors").mkdir()
     (tmp_path / "connectors/s3_archiver.py").write_text("raise ImportError('the user\\'s own')")
     if is_package:
@@ -112,8 +107,7 @@ def test_a_folder_of_the_users_own_does_not_hide_the_archiver(
     assert python(site, tmp_path, "-c", code) == str(site / "sinksdk/connectors/s3_archiver/connector.py")
 
 
-def test_the_users_own_connector_of_that_module_is_found(site: Path, tmp_path: Path) -> None:
-    """connector.class: connectors.s3_archiver:Mine is the user's own, beside the bundled archiver."""
+def test_users_connectors_module_is_found(site: Path, tmp_path: Path) -> None:
     (tmp_path / "connectors").mkdir()
     (tmp_path / "connectors/s3_archiver.py").write_text(
         "from sinksdk import SinkConnector\nclass Mine(SinkConnector): ..."
@@ -126,21 +120,19 @@ def test_the_users_own_connector_of_that_module_is_found(site: Path, tmp_path: P
     assert python(site, tmp_path, "-c", code) == "Mine S3ArchiverConnector"
 
 
-def test_the_command_line_is_a_module(site: Path, tmp_path: Path) -> None:
-    """``python -m sinksdk`` is ``sinksdk``, where no script is installed."""
+def test_cli_runs_as_a_module(site: Path, tmp_path: Path) -> None:
     assert "s3-archiver" in python(site, tmp_path, "-m", "sinksdk", "plugins")
 
 
-def test_what_named_the_archiver_by_its_old_path_still_finds_it() -> None:
-    """Configurations in stores and files outlive a move."""
+def test_archiver_is_found_by_its_old_path() -> None:
+    # Stored configurations contain it.
     found = connector_class("s3-archiver")
 
     assert connector_class("connectors.s3_archiver:S3ArchiverConnector") is found
     assert connector_class("connectors.s3_archiver.S3ArchiverConnector") is found
 
 
-def test_a_source_distribution_holds_the_bundled_connectors(source_distribution: Path) -> None:
-    """Also those that are elsewhere in the repository; what is compiled is compiled where it is installed."""
+def test_source_distribution_contains_connectors_without_binaries(source_distribution: Path) -> None:
     with tarfile.open(source_distribution) as opened:
         held = {name.partition("/")[2] for name in opened.getnames()}
     needed = {"__init__.py", "task.py", "formats/_datums.c"}

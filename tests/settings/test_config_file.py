@@ -1,4 +1,4 @@
-"""The forms a configuration can be written in."""
+"""The forms of configuration files."""
 
 from __future__ import annotations
 
@@ -35,8 +35,7 @@ def read(tmp_path: Path) -> Read:
         '\ufeff{"name": "a", "tasks.max": 2, "gone": null}',
     ],
 )
-def test_all_of_connects_json_forms_mean_the_same(read: Read, text: str) -> None:
-    """The name stands outside or inside, values are texts or scalars, null means not set."""
+def test_json_forms_of_connect_are_equivalent(read: Read, text: str) -> None:
     file = read(text)
 
     assert file.config == {"name": "a", "tasks.max": "2"}
@@ -44,8 +43,7 @@ def test_all_of_connects_json_forms_mean_the_same(read: Read, text: str) -> None
     assert not file.warnings
 
 
-def test_strimzis_resource_is_read_as_json(read: Read) -> None:
-    """Name, class and tasks stand beside the configuration; what Strimzi alone heeds is named."""
+def test_strimzi_resource_is_read(read: Read) -> None:
     file = read(
         '{"apiVersion": "kafka.strimzi.io/v1beta2", "kind": "KafkaConnector", "metadata": {"name": "a"}, '
         '"spec": {"class": "x.Sink", "tasksMax": 2, "autoRestart": {"enabled": true}, "config": {"topics": "t"}}}'
@@ -56,22 +54,19 @@ def test_strimzis_resource_is_read_as_json(read: Read) -> None:
     assert file.warnings == ["'spec.autoRestart' has no effect"]
 
 
-def test_a_resource_without_a_configuration_is_a_problem(read: Read) -> None:
-    """It says what it lacks."""
+def test_strimzi_resource_without_config_is_a_problem(read: Read) -> None:
     file = read('{"kind": "KafkaConnector", "metadata": {"name": "a"}}')
 
     assert file.problems == ["a KafkaConnector needs 'metadata' and 'spec' with a 'config' in it"]
 
 
-def test_comments_may_be_repeated(read: Read) -> None:
-    """Connect's users write them as ``_comment``, one for each key; other keys must not be there twice."""
+def test_only_comment_keys_may_be_repeated(read: Read) -> None:
     file = read('{"name": "a", "_comment": "one", "_comment": "two", "tasks.max": 1, "tasks.max": 2}')
 
     assert file.problems == ["'tasks.max' is set more than once"]
 
 
-def test_properties_are_read_as_connects_standalone_mode_reads_them(read: Read) -> None:
-    """``=``, ``:`` and blanks separate; ``#`` and ``!`` begin comments; a backslash continues a line."""
+def test_properties_file_is_read_as_in_standalone_mode(read: Read) -> None:
     text = "# a sink\n! too\nname=a\n\n topics : x, \\\n   y\ntransforms\nempty=\npath=/a=b:c  \n"
 
     assert read(text, "a.properties").config == {
@@ -83,8 +78,7 @@ def test_properties_are_read_as_connects_standalone_mode_reads_them(read: Read) 
     }
 
 
-def test_numbers_and_booleans_keep_the_way_they_were_written(read: Read) -> None:
-    """``1e5`` is no integer for a model that wants one, and must not silently become one."""
+def test_json_numbers_keep_their_text(read: Read) -> None:
     assert read('{"a": 1e5, "b": 1.50, "c": true, "d": 12345678901234567890}').config == {
         "a": "1e5",
         "b": "1.50",
@@ -101,21 +95,18 @@ def test_numbers_and_booleans_keep_the_way_they_were_written(read: Read) -> None
         ('{"name": "a", "config": ["x"]}', "'config' must be an object of keys and values"),
     ],
 )
-def test_what_is_wrong_with_the_form_is_a_problem_like_any_other(read: Read, text: str, problem: str) -> None:
-    """It does not keep the rest from being checked."""
+def test_form_problems_do_not_stop_the_check(read: Read, text: str, problem: str) -> None:
     assert problem in " ".join(read(text).problems)
 
 
-def test_lists_and_objects_are_text_and_are_told_apart(read: Read) -> None:
-    """Whether the connector wants them its class knows, not the file."""
+def test_lists_and_objects_become_text_and_are_marked(read: Read) -> None:
     file = read('{"name": "a", "config": {"x": {"y": 1}, "z": ["1,2", true], "v": "w"}}')
 
     assert file.config == {"x": "y:1", "z": '["1,2", "true"]', "v": "w", "name": "a"}
     assert file.nested == {"x": "map", "z": "list"}
 
 
-def test_keys_beside_config_are_named(read: Read) -> None:
-    """``initial_state`` and the like are Connect's; here they do nothing, and that is said."""
+def test_keys_next_to_config_are_warnings(read: Read) -> None:
     file = read('{"name": "a", "config": {}, "initial_state": "PAUSED"}')
 
     assert file.warnings == ["'initial_state' next to 'config' has no effect"]
@@ -125,14 +116,12 @@ def test_keys_beside_config_are_named(read: Read) -> None:
     ("text", "message"),
     [("{", "is no JSON document: "), ("[]", "must be a JSON object"), ("", "is no JSON document: ")],
 )
-def test_a_file_that_is_no_configuration_raises(read: Read, text: str, message: str) -> None:
-    """One sentence that names the file."""
+def test_file_that_is_no_configuration_raises(read: Read, text: str, message: str) -> None:
     with pytest.raises(ConfigException, match=message):
         read(text)
 
 
-def test_a_file_that_cannot_be_read_raises(tmp_path: Path) -> None:
-    """Missing, a folder, or no text: each is said as it is."""
+def test_unreadable_file_raises(tmp_path: Path) -> None:
     (tmp_path / "binary").write_bytes(b"\xff\xfe\xff")
 
     for name, message in [("absent", "No such file"), ("", "Is a directory"), ("binary", "is no UTF-8 text")]:
@@ -140,8 +129,7 @@ def test_a_file_that_cannot_be_read_raises(tmp_path: Path) -> None:
             read_config_file(tmp_path / name)
 
 
-def test_a_line_may_go_on_in_the_next_one(read: Read) -> None:
-    """As in the JAAS settings of Kafka's documentation."""
+def test_properties_line_may_be_continued(read: Read) -> None:
     text = "sasl.jaas.config=Plain \\\n   username=x \\\n   password=y;\n! no \\\na:b\\:c\n"
 
     assert read(text, "a.properties").config == {
@@ -150,24 +138,19 @@ def test_a_line_may_go_on_in_the_next_one(read: Read) -> None:
     }
 
 
-def test_a_value_without_a_key_is_a_problem(read: Read) -> None:
-    """Regression: such a line of a properties file was left out without a word."""
+def test_properties_value_without_key_is_a_problem(read: Read) -> None:
     file = read("name=a\n=b\n", "a.properties")
 
     assert (file.config, file.problems) == ({"name": "a"}, ["line 2 has no key in front of '='"])
 
 
-def test_a_path_may_be_a_text(tmp_path: Path) -> None:
-    """read_config_file takes what open takes."""
+def test_path_may_be_a_string(tmp_path: Path) -> None:
     path = tmp_path / "connector.json"
     path.write_text('{"name": "c", "topics": "t"}')
     assert read_config_file(str(path)) == read_config_file(path)
 
 
-def test_references_in_lists_and_objects_are_items_whatever_they_stand_for(
-    read: Read, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A value with a comma stays one item: the text is divided before the reference is looked up."""
+def test_reference_in_a_json_list_stays_one_item(read: Read, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WITH_A_COMMA", "open,X-Evil:sesame")
 
     class Several(ConnectorConfig):

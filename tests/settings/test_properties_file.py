@@ -12,16 +12,14 @@ def pairs(text: str) -> dict[str, str]:
     return {found.key: found.value for found in read_properties(text, "x.properties")}
 
 
-def test_a_comment_is_never_continued() -> None:
-    """Regression: the setting below a comment that ended in a backslash was swallowed."""
+def test_comment_is_not_continued_by_a_backslash() -> None:
     assert pairs("# where: C:\\\nsecurity.protocol=SSL\n  ! too \\\nb=1") == {
         "security.protocol": "SSL",
         "b": "1",
     }
 
 
-def test_a_line_is_continued_by_an_odd_number_of_backslashes() -> None:
-    """Regression: a value that ended in a backslash swallowed the next setting."""
+def test_odd_number_of_backslashes_continues_a_line() -> None:
     assert pairs("a=C:\\\\\nb=x\\\\\\\n  # y\nc=1 \\\r\n\t 2\\\n\nd=end\\") == {
         "a": "C:\\",
         "b": "x\\# y",
@@ -30,8 +28,7 @@ def test_a_line_is_continued_by_an_odd_number_of_backslashes() -> None:
     }
 
 
-def test_escapes_are_undone() -> None:
-    """Of keys and of values; a backslash before any other character is dropped."""
+def test_escapes_are_decoded() -> None:
     text = r"""
 a=h\:9092
 b=a\\b
@@ -59,17 +56,14 @@ d\=e\ f\:=g
         ("a=\u2028b\x0bc\x85", Property(1, "a", "\u2028b\x0bc\x85", "=")),
     ],
 )
-def test_a_key_ends_at_the_first_separator(line: str, found: Property) -> None:
-    """``=``, ``:`` or a blank; without one all of it is the key."""
+def test_key_ends_at_the_first_separator(line: str, found: Property) -> None:
     assert list(read_properties(line, "x.properties")) == [found]
 
 
-def test_lines_are_numbered_as_an_editor_numbers_them() -> None:
-    """Where a property begins, comments and continued lines counted."""
+def test_properties_have_line_numbers() -> None:
     assert [found.line for found in read_properties("# c\n\na=1\\\n2\r\nb=2\rc=3", "x")] == [3, 5, 6]
 
 
-def test_an_escape_that_is_none_is_said_with_its_line() -> None:
-    r"""As Java's "Malformed \uxxxx encoding", which does not say where."""
+def test_invalid_escape_is_reported_with_its_line() -> None:
     with pytest.raises(ConfigException, match=r"^x\.properties: line 2: '\\u' must be followed by four"):
         pairs("a=1\nb=C:\\users")

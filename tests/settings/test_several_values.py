@@ -1,4 +1,4 @@
-"""Lists and maps in a connector's configuration: written as text, as JSON or key by key, and what is said of them."""
+"""Lists and maps in a connector's configuration: as text, as JSON, and key by key."""
 
 from __future__ import annotations
 
@@ -24,8 +24,6 @@ from tests.helpers.memory_store import MemoryStore
 
 
 class Several(ConnectorConfig):
-    """Fields that hold several values."""
-
     columns: list[str] = Field(default=[], description="Names.")
     ports: Sequence[int] | None = Field(default=None, alias="the.ports", description="Numbers.")
     headers: Mapping[str, str] = Field(default={}, alias="http.headers", description="Texts by name.")
@@ -59,19 +57,16 @@ def problems(**settings: object) -> list[str]:
 
 
 @pytest.mark.parametrize("written", ["a, b", '["a", "b"]', ["a", "b"], ("a", "b")])
-def test_a_list_is_text_or_json(written: object) -> None:
-    """Connect's text; JSON, in a file or as text; a program's own list."""
+def test_list_may_be_text_or_json(written: object) -> None:
     assert parsed(columns=written).columns == ["a", "b"]
 
 
 @pytest.mark.parametrize("written", ["a:1, b:2", '{"a": 1, "b": "2"}', {"a": 1, "b": 2}])
-def test_a_map_is_text_or_json(written: object) -> None:
-    """Pairs; JSON, in a file or as text; a program's own mapping."""
+def test_map_may_be_text_or_json(written: object) -> None:
     assert parsed(limits=written).limits == {"a": 1, "b": 2}
 
 
-def test_a_map_may_be_written_key_by_key() -> None:
-    """`map.entry`, alone or with the rest in the map itself; a key of the connector's own is no entry."""
+def test_map_may_have_a_key_per_entry() -> None:
     config = parsed(
         **{
             "http.headers.X-Id": "a,b",
@@ -85,15 +80,15 @@ def test_a_map_may_be_written_key_by_key() -> None:
     assert pickle.loads(pickle.dumps(config)) == config  # noqa: S301 - our own bytes
 
 
-def test_what_holds_a_separator_is_written_as_json() -> None:
-    """Brackets alone are no JSON: an item may be a regular expression."""
+def test_item_with_a_separator_is_written_as_json() -> None:
+    # Brackets alone are no JSON: an item may be a regular expression.
     assert parsed(columns='["a,b"]').columns == ["a,b"]
     assert parsed(columns="[a-z]+,b").columns == ["[a-z]+", "b"]
     assert parsed(**{"http.headers": "Location:http://x:80"}).headers == {"Location": "http://x:80"}
 
 
-def test_references_are_resolved_in_items(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Before text is split, as in Connect; after JSON is read, which a value with quotes would break."""
+def test_references_in_lists_are_resolved_like_in_connect(monkeypatch: pytest.MonkeyPatch) -> None:
+    # In text before it is split, as in Connect; in JSON after it is read, because quotes would break it.
     monkeypatch.setenv("SEVERAL", 'a,"b')
     assert parsed(columns="${env:SEVERAL},c").columns == ["a", '"b', "c"]
     assert parsed(columns='["${env:SEVERAL}", "c"]').columns == ['a,"b', "c"]
@@ -108,8 +103,7 @@ texts = st.text(max_size=5) | st.sampled_from(["a", "b,c", "d:e", "[1]", "{}", "
 
 
 @given(st.lists(texts, max_size=4) | st.dictionaries(texts, texts, max_size=4))
-def test_what_a_program_gives_survives_the_text(value: list[str] | dict[str, str]) -> None:
-    """The store, the server and executors have the text only."""
+def test_python_lists_and_maps_survive_as_text(value: list[str] | dict[str, str]) -> None:
     assert read(as_text(value), "map" if isinstance(value, dict) else "list") == value
 
 
@@ -130,8 +124,7 @@ def test_what_a_program_gives_survives_the_text(value: list[str] | dict[str, str
         ({"limits": ["a"]}, "'limits': must be pairs of key:value"),
     ],
 )
-def test_what_is_wrong_names_its_key(settings: dict[str, object], problem: str) -> None:
-    """And the item or entry; values are not quoted."""
+def test_problem_names_key_and_item_without_value(settings: dict[str, object], problem: str) -> None:
     found = problems(**settings)
     if "1,x" in settings.values():
         problem = problem.replace(": input", ": item 2: input")
@@ -139,15 +132,13 @@ def test_what_is_wrong_names_its_key(settings: dict[str, object], problem: str) 
     assert problem in found[0]
 
 
-def test_entries_of_a_map_are_known_and_others_are_not() -> None:
-    """A misspelt key is reported; what follows the map's name is not."""
+def test_map_entries_are_known_keys() -> None:
     raw = {**RAW, "http.headers.Anything": "1", "http.header.X": "1", "http.headers.": "1", "columns.x": "1"}
     unknown = [option.key for option in Several.judge(raw) if option.verdict.meaning is Meaning.UNKNOWN]
     assert unknown == ["http.header.X", "http.headers.", "columns.x"]
 
 
-def test_a_list_where_none_is_wanted_is_a_problem() -> None:
-    """In a program's mapping and in a file; the connector's class knows its fields."""
+def test_unexpected_list_is_a_problem() -> None:
     good = check_file({**RAW, "columns": ["a,b"], "limits": {"a": 1}, "http.headers": {}})
     assert (good.problems, good.raw["columns"], good.raw["limits"]) == ([], '["a,b"]', "a:1")
     bad = check_file({**RAW, "tasks.max": [2], "columns": {"a": 1}, "limits": [1], "columns.x": []})
@@ -160,14 +151,12 @@ def test_a_list_where_none_is_wanted_is_a_problem() -> None:
     assert bad.config is None
 
 
-def test_of_a_class_that_is_not_there_nobody_knows_which_keys_are_lists() -> None:
-    """The class is the problem, and nothing is said of lists and objects, which may be right."""
+def test_unknown_connector_class_is_the_only_problem_of_lists() -> None:
     found = check_file({**RAW, "connector.class": "no.such:Sink", "columns": ["a"], "limits": {"a": 1}})
     assert [problem.split(":")[0] for problem in found.problems] == ["'connector.class'"]
 
 
-def test_secrets_in_them_are_hidden() -> None:
-    """By the field's type, and by the names of entries; references stay, and no message quotes an item."""
+def test_secrets_in_lists_and_maps_are_hidden() -> None:
     raw = {
         **RAW,
         "pins": "first-secret,second-secret",
@@ -203,16 +192,15 @@ def client() -> TestClient:
     return TestClient(create_app(MemoryStore()))
 
 
-def test_their_definitions_are_lists_and_texts(client: TestClient) -> None:
-    """KIP-769: Connect has a type for lists, none for maps."""
+def test_definitions_of_lists_and_maps(client: TestClient) -> None:
+    # KIP-769: Connect has a type for lists, but none for maps.
     found = client.get(f"/connector-plugins/{RAW['connector.class']}/config").json()
     types = {row["name"]: row["type"] for row in found}
     assert (types["columns"], types["the.ports"], types["topics"]) == ("LIST", "LIST", "LIST")
     assert (types["limits"], types["http.headers"]) == ("STRING", "STRING")
 
 
-def test_they_come_back_from_the_store_as_text(client: TestClient) -> None:
-    """JSON lists and objects are taken, kept as text, and mean the same to the connector."""
+def test_server_stores_json_lists_as_text(client: TestClient) -> None:
     config = {**RAW, "columns": ["a", "b,c"], "limits": {"a": 1}, "http.headers.X": "1", "topics": ["t", "u"]}
     answer = client.post("/connectors", json={"name": "c", "config": config})
     assert answer.status_code == 201, answer.text
@@ -226,15 +214,13 @@ def test_they_come_back_from_the_store_as_text(client: TestClient) -> None:
     assert (changed["config"]["limits"], "http.headers.X" in changed["config"]) == ("b:2", False)
 
 
-def test_a_list_where_none_is_wanted_is_refused(client: TestClient) -> None:
-    """400, with the key; nothing is created."""
+def test_server_refuses_an_unexpected_list(client: TestClient) -> None:
     answer = client.post("/connectors", json={"name": "c", "config": {**RAW, "tasks.max": [2]}})
     assert (answer.status_code, client.get("/connectors").json()) == (400, [])
     assert "'tasks.max' must be a text, a number or a boolean" in answer.json()["message"]
 
 
-def test_they_are_validated(client: TestClient) -> None:
-    """What is wrong with an entry is told at its map; known entries have no warning, misspelt ones do."""
+def test_server_validates_lists_and_maps(client: TestClient) -> None:
     path = f"/connector-plugins/{RAW['connector.class']}/config/validate"
     given = {**RAW, "limits.a": "x", "http.headers.X": "1", "http.header.X": "1", "columns": ["a"]}
     found = client.put(path, json=given).json()
@@ -245,8 +231,7 @@ def test_they_are_validated(client: TestClient) -> None:
     assert rows["http.header.X"]["warnings"]
 
 
-def test_what_a_program_stores_is_text() -> None:
-    """A driver brings its configuration into the store."""
+def test_driver_stores_lists_as_text() -> None:
     record = Herder(MemoryStore()).create(
         "c", {**RAW, "columns": ["a", "b"], "limits": {"x,y": 1}}, "STOPPED"
     )

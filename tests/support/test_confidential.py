@@ -123,8 +123,7 @@ def printed(program: str) -> str:
     return subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
 
 
-def test_secrets_are_hidden_in_log_lines_of_a_program_that_configures_logging_itself() -> None:
-    """A connector's own lines and stack traces, under logging.basicConfig; sinksdk's formatter has no part in it."""
+def test_secrets_are_hidden_without_sinksdks_log_formatter() -> None:
     lines = printed(EMBEDDED)
     assert "hunter2" not in lines
     assert "my_sink login with ********" in lines
@@ -134,8 +133,7 @@ def test_secrets_are_hidden_in_log_lines_of_a_program_that_configures_logging_it
     assert "my_sink as before: 1" in lines
 
 
-def test_secrets_are_hidden_from_formatters_that_format_exceptions_themselves() -> None:
-    """They get an exception of the same name, trace, notes and causes, with another text."""
+def test_secrets_are_hidden_in_exceptions_of_log_records() -> None:
     first, *others, last = map(json.loads, printed(OWN_FORMATTER).splitlines())
     assert "hunter2" not in f"{first} {others}"
     assert [each["kind"] for each in others] == ["UnicodeDecodeError", "ValueError", "Unprintable", "Quiet"]
@@ -154,7 +152,6 @@ def test_secrets_are_hidden_from_formatters_that_format_exceptions_themselves() 
 
 
 def test_secrets_are_hidden_in_extra_fields_of_log_records() -> None:
-    """Whatever ``extra`` holds: texts, containers of them, objects that are formatted as texts."""
     first, second, third = printed(EXTRA).splitlines()
     address = "db://u:********@h"
     assert first == f"x url={address} more={{'urls': ['{address}', 7]}} where={address}"
@@ -176,8 +173,7 @@ log.info("x", extra={{"more": more}})
 """
 
 
-def test_secrets_are_hidden_however_deep_they_lie() -> None:
-    """In containers of containers, also in one that holds itself."""
+def test_secrets_are_hidden_in_nested_containers() -> None:
     deep, harmless, cyclic = printed(DEEP).splitlines()
     assert "hunter2" not in f"{deep} {cyclic}"
     assert "********" in deep
@@ -201,8 +197,7 @@ def test_secrets_are_hidden_however_deep_they_lie() -> None:
         ("transforms.token.type", False),
     ],
 )
-def test_key_is_a_secrets_by_what_is_behind_its_provider(key: str, *, is_secret: bool) -> None:
-    """A provider's name is shown, its password is not."""
+def test_key_after_a_provider_may_be_secret(key: str, *, is_secret: bool) -> None:
     assert sounds_secret(key) is is_secret
 
 
@@ -214,15 +209,13 @@ def test_key_is_a_secrets_by_what_is_behind_its_provider(key: str, *, is_secret:
         "a%2Fsecret%20with%20%26",
     ],
 )
-def test_secrets_are_hidden_as_urls_and_forms_write_them(text: str) -> None:
-    """A slash may stand for itself, and a plus for a blank."""
+def test_secrets_are_hidden_in_url_encoding(text: str) -> None:
     secrets = Secrets()
     secrets.add({"a/secret with &": HIDDEN})
     assert secrets.hide(f"token={text}!") == f"token={HIDDEN}!"
 
 
-def test_secrets_are_hidden_in_json_of_other_letters() -> None:
-    """JSON may have letters beyond ASCII as they are, or escaped."""
+def test_secrets_are_hidden_in_json_encoding() -> None:
     secrets = Secrets()
     secrets.add({'grün "quoted"': HIDDEN})
     for ascii_only in (True, False):
@@ -240,14 +233,12 @@ def test_secrets_are_hidden_in_json_of_other_letters() -> None:
         ("amqp://u:hunter2hunter2@host,u:another@other/", "hunter2hunter2"),
     ],
 )
-def test_passwords_in_a_login_or_a_url_are_found(text: str, password: str) -> None:
-    """Clients allow an @ in a password of a URL, and blanks or no quotation marks in a JAAS option."""
+def test_passwords_in_jaas_and_urls_are_found(text: str, password: str) -> None:
     assert password in passwords_in(text)
     assert "hunter2" not in without_passwords_in_urls(text) or "://" not in text
 
 
-def test_secrets_are_hidden_in_arguments_that_no_message_has() -> None:
-    """Some formatters write the arguments as fields; Python prints those that do not fit their message."""
+def test_secrets_are_hidden_in_unused_log_arguments() -> None:
     assert printed(ARGUMENTS).splitlines() == [
         "login {'password': '********'}",
         "too many ('********',)",
@@ -255,6 +246,5 @@ def test_secrets_are_hidden_in_arguments_that_no_message_has() -> None:
     ]
 
 
-def test_secrets_are_hidden_when_a_program_sets_a_factory_of_records_later() -> None:
-    """``logging.setLogRecordFactory`` without a call of the factory before it."""
+def test_secrets_are_hidden_with_a_later_log_record_factory() -> None:
     assert printed(OWN_FACTORY) == "login with ******** own\n"

@@ -1,4 +1,4 @@
-"""``topics.regex`` and ``TopicNameMatches`` are Java's regular expressions, which match a topic's whole name."""
+"""Java's regular expressions of ``topics.regex`` and ``TopicNameMatches``."""
 
 from __future__ import annotations
 
@@ -40,8 +40,7 @@ def answer(pattern: str) -> str:
     return "".join("1" if translated.fullmatch(topic) else "0" for topic in TOPICS)
 
 
-def test_java_patterns_match_the_topics_that_java_matches() -> None:
-    """None matches other topics than in Java; of those made by chance, odd ones may be refused."""
+def test_patterns_match_the_same_topics_as_java() -> None:
     found = {pattern: answer(pattern) for pattern in ORIGINAL}
 
     assert [(pattern, one) for pattern, one in found.items() if one not in (ORIGINAL[pattern], REFUSED)] == []
@@ -51,8 +50,7 @@ def test_java_patterns_match_the_topics_that_java_matches() -> None:
 
 @pytest.mark.extended
 @pytest.mark.slow
-def test_the_kept_answers_to_patterns_are_javas() -> None:
-    """Asked anew, they are the same."""
+def test_stored_answers_are_javas() -> None:
     try:
         answers = ask(PATTERNS)
     except MavenError as error:
@@ -67,25 +65,23 @@ def test_the_kept_answers_to_patterns_are_javas() -> None:
         (r"a(b", r"'\(' is not closed"),
         (r"a)b", r"'\)' without '\('"),
         (r"*.orders", r"the quantifier '\*' has nothing before it \(at character 1\)"),
-        (r"\y", r"'\\y' is no escape of Java's"),
+        (r"\y", r"'\\y' is not an escape of Java"),
         (r"\p{Nothing}", r"the property '\\p\{Nothing\}' is unknown"),
-        (r"(?P<name>a)", r"'\(\?P' begins no group of Java's"),
+        (r"(?P<name>a)", r"'\(\?P' does not begin a group in Java"),
         (r"(?<=a+)b", r"'\(\?<=…\)' looks behind for texts of different lengths"),
         (r"\b{g}a", r"'\\b\{g\}' has no translation"),
         (r"(a)\2", r"'\\2' refers to a group that does not come before it"),
-        (r"[a-z&&]", r"'&&' has nothing behind it"),
+        (r"[a-z&&]", r"'&&' has nothing after it"),
     ],
 )
-def test_a_pattern_that_is_refused_names_the_construct(pattern: str, said: str) -> None:
-    """For ``topics.regex``, before anything starts."""
+def test_refused_pattern_names_the_construct(pattern: str, said: str) -> None:
     with pytest.raises(ConfigException, match=f"'topics.regex'.*{said}"):
         Subscription(regex=pattern)
     with pytest.raises(ConfigException, match=f"'topics.regex'.*{said}"):
         ConnectorConfig.parse({"name": "a", "topics.regex": pattern})
 
 
-def test_topics_regex_is_a_java_regular_expression() -> None:
-    """Of the topics that exist, those that Kafka Connect would subscribe to."""
+def test_topics_regex_is_a_java_pattern() -> None:
     subscription = Subscription(regex="[a-z&&[^b]]+")
 
     assert subscription.select(["acd", "abc", "xz", "b"]) == {"acd", "xz"}
@@ -93,8 +89,7 @@ def test_topics_regex_is_a_java_regular_expression() -> None:
     assert not subscription.covers("abc")
 
 
-def test_a_dead_letter_topic_that_topics_regex_matches_is_refused() -> None:
-    """The same expression decides."""
+def test_topics_regex_must_not_match_the_dead_letter_topic() -> None:
     keys = {"name": "a", "topics.regex": r"\p{Lower}+", "errors.deadletterqueue.topic.name": "dead"}
 
     with pytest.raises(ConfigException, match="the connector reads 'dead' itself"):

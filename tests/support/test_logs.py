@@ -1,4 +1,4 @@
-"""What is logged, and how often."""
+"""Log lines, and how often an outage is logged."""
 
 from __future__ import annotations
 
@@ -21,10 +21,7 @@ def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
 
 
-def test_an_outage_is_told_when_it_begins_and_when_it_is_over(
-    caplog: pytest.LogCaptureFixture, clock: ManualClock
-) -> None:
-    """What fails each second fills no log; once it has worked, the next failure is news again."""
+def test_outage_is_logged_at_begin_and_end(caplog: pytest.LogCaptureFixture, clock: ManualClock) -> None:
     outage = Outage(logging.getLogger("sinksdk.test"), "the disk", clock=clock.now)
     for attempt in (1, 2, 3):
         outage.failed("no answer, attempt %d", attempt)
@@ -40,10 +37,9 @@ def test_an_outage_is_told_when_it_begins_and_when_it_is_over(
     ]
 
 
-def test_an_outage_of_hours_is_told_of_now_and_then(
+def test_outage_is_logged_again_every_ten_minutes(
     caplog: pytest.LogCaptureFixture, clock: ManualClock
 ) -> None:
-    """Every ten minutes: who looks at the end of a log sees that it lasts."""
     outage = Outage(logging.getLogger("sinksdk.test"), "the disk", clock=clock.now)
     for _ in range(3600):
         outage.failed("no answer")
@@ -52,8 +48,7 @@ def test_an_outage_of_hours_is_told_of_now_and_then(
     assert len(warnings(caplog)) == 6
 
 
-def test_an_outage_that_is_told_later_has_its_errors_trace(caplog: pytest.LogCaptureFixture) -> None:
-    """Who waits for something in another thread tells of its error, and raises none; not "NoneType: None"."""
+def test_outage_of_another_thread_is_logged_with_its_error(caplog: pytest.LogCaptureFixture) -> None:
     outage = Outage(logging.getLogger("sinksdk.test"), "the disk")
     error = ConnectException("no answer")
     outage.failed("the disk is away: %s", error)
@@ -62,10 +57,9 @@ def test_an_outage_that_is_told_later_has_its_errors_trace(caplog: pytest.LogCap
     assert [record.exc_info and record.exc_info[1] for record in caplog.records] == [error, None]
 
 
-def test_what_fails_once_in_a_while_is_no_outage(
+def test_outage_shorter_than_after_is_not_logged(
     caplog: pytest.LogCaptureFixture, clock: ManualClock
 ) -> None:
-    """One that is to be told after a second: neither that it failed nor that it works again."""
     outage = Outage(logging.getLogger("sinksdk.test"), "the store", after=1.0, clock=clock.now)
     for _ in range(5):
         outage.failed("no answer")
@@ -75,8 +69,7 @@ def test_what_fails_once_in_a_while_is_no_outage(
     assert warnings(caplog) == []
 
 
-def test_an_outage_of_the_store_is_told_by_the_store_alone(caplog: pytest.LogCaptureFixture) -> None:
-    """Of everything that needs it, and of every connector, a line would be the same line."""
+def test_outage_logged_by_the_store_is_not_logged_again(caplog: pytest.LogCaptureFixture) -> None:
     outage = Outage(logging.getLogger("sinksdk.test"), "the status")
     outage.failed("the status cannot be written: %s", StoreUnavailable("no answer"))
     outage.worked()
@@ -85,7 +78,6 @@ def test_an_outage_of_the_store_is_told_by_the_store_alone(caplog: pytest.LogCap
 
 
 def logged(code: str) -> str:
-    """What a process that runs this code writes to stderr."""
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     return done.stderr
 
@@ -110,8 +102,7 @@ with logging_about(connector="archive"):
 
 
 @pytest.mark.parametrize("verbose", [True, False])
-def test_warnings_are_seen_without_asking_for_them(*, verbose: bool) -> None:
-    """Each is something an operator must know; details and stack traces come with --verbose."""
+def test_warnings_are_logged_by_default(*, verbose: bool) -> None:
     settings = "LogSettings('DEBUG', traces=True)" if verbose else "LogSettings()"
     lines = logged(SCENE.format(settings=settings))
 
@@ -121,11 +112,8 @@ def test_warnings_are_seen_without_asking_for_them(*, verbose: bool) -> None:
     assert ("[archive] sinksdk.x: started" in lines) == verbose
 
 
-def test_what_others_do_wrong_is_a_line_like_any_other() -> None:
-    """A thread of an author's that fails, arguments that do not fit: Python writes those past the log's form.
-
-    And past what keeps secrets out of it.
-    """
+def test_failed_threads_and_bad_log_arguments_are_log_lines() -> None:
+    # Python itself prints them in another form, and with secrets.
     code = """
 import logging, threading
 from sinksdk.support.confidential import SECRETS
@@ -141,14 +129,13 @@ logging.getLogger("his").warning("%d records for %s", "many", "hunter2hunter2")
 """
     failed, odd = map(json.loads, logged(code).splitlines())
 
-    assert failed["message"] == "thread his has ended: ValueError: refused: ********"
+    assert failed["message"] == "thread his failed: ValueError: refused: ********"
     assert failed["level"] == "ERROR"
     assert "in fails" in failed["trace"]
     assert odd["message"] == "%d records for %s ('many', '********')"
 
 
-def test_lines_for_programs_are_one_object_each() -> None:
-    """Time, level, logger, message with its cause; connector, task, generation and trace where there are any."""
+def test_json_log_lines_are_one_object_each() -> None:
     lines = [
         json.loads(line)
         for line in logged(SCENE.format(settings="LogSettings('INFO', is_json=True)")).splitlines()
@@ -171,11 +158,8 @@ def test_lines_for_programs_are_one_object_each() -> None:
 
 
 @pytest.mark.parametrize("client", ["archiver", "store"])
-def test_a_full_connection_pool_is_no_warning(client: str) -> None:
-    """Regression: 30 connectors that started together wrote 63 of them; other warnings of urllib3 stay.
-
-    Also in a program that configures logging itself, before it starts a connector.
-    """
+def test_full_connection_pool_is_not_logged(client: str) -> None:
+    # Regression: 30 connectors that started together wrote 63 of these lines.
     created = {
         "archiver": """
 from sinksdk.connectors.s3_archiver.s3.boto_client import connect

@@ -1,4 +1,4 @@
-"""What a notebook's cell shows of an error: IPython asks it by ``_render_traceback_``."""
+"""Errors in a notebook's cell, which IPython formats by ``_render_traceback_``."""
 
 from __future__ import annotations
 
@@ -21,8 +21,7 @@ def authors_code() -> None:
     json.loads("{")
 
 
-def test_a_cell_shows_the_line_that_was_called_and_the_message() -> None:
-    """No frame of sinksdk's own, of pydantic or of the standard library is among them."""
+def test_short_trace_shows_the_users_line_and_the_message() -> None:
     error = raised(lambda: ConnectorConfig.parse({"name": "c", "tasks.max": "many"}))
     shown = error._render_traceback_()
 
@@ -34,9 +33,7 @@ def test_a_cell_shows_the_line_that_was_called_and_the_message() -> None:
     assert len(shown) < 10
 
 
-def test_a_cause_is_shown_where_it_is_in_an_authors_code() -> None:
-    """With the author's line; the standard library's below it are left out."""
-
+def test_short_trace_shows_causes_in_an_authors_code() -> None:
     def fails() -> None:
         try:
             authors_code()
@@ -51,9 +48,7 @@ def test_a_cause_is_shown_where_it_is_in_an_authors_code() -> None:
     assert shown.endswith("sinksdk.errors.ConnectException: it failed\n")
 
 
-def test_a_cause_without_a_line_of_the_users_is_left_out() -> None:
-    """As pydantic's error is, whose message the exception has."""
-
+def test_short_trace_omits_causes_without_an_authors_line() -> None:
     def fails() -> None:
         try:
             json.loads("{")
@@ -67,8 +62,7 @@ def test_a_cause_without_a_line_of_the_users_is_left_out() -> None:
 @pytest.mark.parametrize(
     ("file", "is_shown"), [("/home/me/sink.py", True), ("/x/site-packages/pyspark/a.py", False)]
 )
-def test_a_tasks_trace_is_shown_where_it_is_in_an_authors_code(file: str, is_shown: bool) -> None:
-    """A note with the trace of a task, of which an author's lines are shown, but no others."""
+def test_short_trace_shows_an_authors_lines_of_a_task(file: str, is_shown: bool) -> None:
     error = ConnectException("connector c has FAILED: no such table")
     error.add_note(
         "Traceback (most recent call last):\n"

@@ -1,4 +1,4 @@
-"""Time zones are those of Joda-Time, and a schedule restarts at each local midnight."""
+"""Joda-Time's time zones, and the schedule that restarts at each local midnight."""
 
 from __future__ import annotations
 
@@ -40,8 +40,7 @@ def offset(zone: dt.tzinfo, seconds: float) -> int:
 
 
 @pytest.mark.parametrize("name", ORIGINAL, ids=repr)
-def test_time_zones_are_those_of_joda_time(name: str) -> None:
-    """Names, fixed offsets, and what neither of the two takes."""
+def test_time_zones_equal_joda_times(name: str) -> None:
     try:
         zone = time_zone(name)
     except ValueError:
@@ -57,8 +56,7 @@ def test_time_zones_are_those_of_joda_time(name: str) -> None:
 
 @pytest.mark.extended
 @pytest.mark.slow
-def test_the_kept_time_zones_are_joda_times() -> None:
-    """Asked anew, they are the same."""
+def test_stored_time_zones_are_joda_times() -> None:
     try:
         answers = ask()
     except MavenError as error:
@@ -98,10 +96,7 @@ def test_the_kept_time_zones_are_joda_times() -> None:
         ("Pacific/Apia", "2011-12-29T23:30-10:00", 24, "2011-12-31T00:00+14:00"),
     ],
 )
-def test_a_schedule_is_due_at_the_next_multiple_or_the_next_midnight(
-    zone: str, seen: str, hours: int, due: str
-) -> None:
-    """``rotate.schedule.interval.ms``, with the day's true length."""
+def test_schedule_is_due_at_the_next_multiple_or_midnight(zone: str, seen: str, hours: int, due: str) -> None:
     policy = BatchPolicy(max_wait=hours * 3_600, align_to=zone)
 
     found = policy.due_at(dt.datetime.fromisoformat(seen).timestamp())
@@ -126,8 +121,7 @@ ZONES = st.sampled_from(
 @settings(max_examples=300, deadline=None)
 @given(st.integers(631_152_000, 1_893_456_000), st.integers(1, 200_000), ZONES)
 @example(1_289_097_060, 86_400, "America/St_Johns")
-def test_a_scheduled_file_holds_one_day(moment: int, period: int, name: str) -> None:
-    """It ends later than it begins, after a period at most, and never after a midnight that it has not begun with."""
+def test_scheduled_file_never_spans_midnight(moment: int, period: int, name: str) -> None:
     zone = ZoneInfo(name)
     due = next_multiple(moment, period, zone)
 
@@ -138,7 +132,6 @@ def test_a_scheduled_file_holds_one_day(moment: int, period: int, name: str) -> 
     assert last.date() <= local.date()
 
 
-def test_a_policy_of_an_unknown_time_zone_is_refused() -> None:
-    """Before it is asked anything."""
+def test_batch_policy_refuses_unknown_time_zones() -> None:
     with pytest.raises(ValueError, match="no time zone is called 'Mars/Phobos'"):
         BatchPolicy(max_wait=60, align_to="Mars/Phobos")

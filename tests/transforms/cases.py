@@ -1,6 +1,6 @@
-"""What Kafka's own transforms and predicates are asked: each case is a class, its configuration, and records.
+"""Cases for Kafka's own transforms and predicates: a class, its configuration, and records.
 
-``java/Answers.java`` answers them, and ``answers.json`` keeps cases and answers.
+``java/Answers.java`` answers them, and ``answers.json`` stores cases and answers.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ Case = dict[str, Any]
 
 
 def _fields(*fields: tuple[str, Any]) -> dict[str, Any]:
-    """A structure as the schema of Connect's JSON; every field is optional."""
+    """A structure in the schema of Connect's JSON; every field is optional."""
     return {
         "type": "struct",
         "optional": True,

@@ -1,4 +1,4 @@
-"""Asks a real Connect worker: ``python -m tests.transforms.connect`` writes ``connect_answers.json`` anew."""
+"""Answers of a real Connect worker: ``python -m tests.transforms.connect`` writes ``connect_answers.json``."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ _CONTEXT: Final = "__connect.errors."
 
 
 def ask() -> str:
-    """What sinks are given, and what becomes dead letters, by chain and topic, as JSON.
+    """Return the records that sinks receive, and dead letters, by chain and topic, as JSON.
 
     Raises:
-        MavenError: Connect's jars cannot be had.
+        MavenError: Connect's jars cannot be downloaded.
     """
     worker_jars()
     with tempfile.TemporaryDirectory(prefix="sinksdk-connect-") as name, serving(_BROKER) as broker:
@@ -61,13 +61,12 @@ def _lines(answer: dict[str, Any]) -> str:
 
 
 def kept() -> dict[str, dict[str, Any]]:
-    """The answers that are kept in the repository."""
     answers: dict[str, dict[str, Any]] = json.loads(ANSWERS.read_text())
     return answers
 
 
 def compile_sink(classes: Path) -> None:
-    """The sink that writes down what it is given, as a plugin."""
+    """Compile the sink that records its input, as a plugin."""
     services = classes / "META-INF" / "services"
     services.mkdir(parents=True)
     (services / "org.apache.kafka.connect.sink.SinkConnector").write_text("RecordingSink\n")

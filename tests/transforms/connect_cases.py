@@ -1,4 +1,4 @@
-"""What a real Connect worker is asked: whole configurations of ``transforms``, and the records of two topics."""
+"""Whole configurations of ``transforms`` for a real Connect worker, and the records of two topics."""
 
 from __future__ import annotations
 
@@ -133,8 +133,6 @@ CONVERTERS: Final = {
 
 
 class Sent(NamedTuple):
-    """A record as it is produced."""
-
     key: bytes | None
     value: bytes | None
     timestamp: int
@@ -142,7 +140,7 @@ class Sent(NamedTuple):
 
 
 def config_of(name: str, topic: str) -> dict[str, str]:
-    """A connector's configuration, but for its class and name."""
+    """A connector's configuration, without its class and name."""
     return {
         "topics": topic,
         "errors.deadletterqueue.topic.name": f"letters-{name}-{topic}",
@@ -183,7 +181,7 @@ def _person(number: int) -> dict[str, Any]:
 
 
 def sent(topic: str, partition: int) -> list[Sent]:
-    """The records of a partition: people, tombstones, a null, a text, and bytes that are no JSON."""
+    """The records of a partition: people, tombstones, a null, a text, and invalid JSON."""
     values: list[Any] = [_person(partition * 100 + number) for number in range(8)]
     values[3:3] = [None]
     values[6:6] = ["a text"]

@@ -1,4 +1,4 @@
-"""Asks a real Connect worker to validate chains: ``python -m tests.transforms.connect_validate`` writes its answers anew."""
+"""A Connect worker's validations of chains; ``python -m tests.transforms.connect_validate`` writes them."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ CHAINS: Final[Mapping[str, Mapping[str, str]]] = {
 
 
 def of_chain(infos: Mapping[str, Any]) -> dict[str, Any]:
-    """Of an answer what is about the chain: keys in their order, with type, group and errors; how many errors."""
+    """Return a validation's keys of the chain, with type, group and errors, and its number of errors."""
     keys = {}
     for info in infos["configs"]:
         name = info["value"]["name"]
@@ -103,7 +103,11 @@ def of_chain(infos: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def ask() -> str:
-    """What a worker says of each chain, as JSON. Raises MavenError: Connect's jars cannot be had."""
+    """Return a worker's validation of each chain, as JSON.
+
+    Raises:
+        MavenError: Connect's jars cannot be downloaded.
+    """
     worker_jars()
     with tempfile.TemporaryDirectory(prefix="sinksdk-connect-") as name, serving() as broker:
         folder = Path(name)
@@ -124,7 +128,6 @@ def _answer(worker: Worker, config: Mapping[str, str]) -> dict[str, Any]:
 
 
 def kept() -> dict[str, dict[str, Any]]:
-    """The answers that are kept in the repository."""
     answers: dict[str, dict[str, Any]] = json.loads(ANSWERS.read_text())
     return answers
 

@@ -1,4 +1,4 @@
-"""Asks Kafka's own transforms: ``python -m tests.transforms.kafka_answers`` writes ``answers.json`` anew."""
+"""Answers of Kafka's own transforms: ``python -m tests.transforms.kafka_answers`` writes ``answers.json``."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ _PATIENCE: Final = 120.0  # seconds
 
 
 def ask(cases: Sequence[Case]) -> str:
-    """What Kafka's classes make of cases, as JSON with a line for each.
+    """Return the results of Kafka's classes for the cases, as JSON with a line for each.
 
     Raises:
-        MavenError: its jars cannot be had.
+        MavenError: its jars cannot be downloaded.
     """
     jars = copy_jars(_HERE / "pom.xml", f"kafka-connect-transforms-{KAFKA}")
     java = Path(os.environ["JAVA_HOME"], "bin", "java") if os.environ.get("JAVA_HOME") else "java"
@@ -45,7 +45,6 @@ def ask(cases: Sequence[Case]) -> str:
 
 @functools.cache
 def kept() -> dict[str, Any]:
-    """The answers that are kept in the repository."""
     answers: dict[str, Any] = json.loads(ANSWERS.read_text())
     return answers
 

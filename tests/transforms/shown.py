@@ -1,4 +1,4 @@
-"""Records as ``java/Answers.java`` shows them."""
+"""Records in the format of ``java/Answers.java``."""
 
 from __future__ import annotations
 
@@ -32,7 +32,6 @@ TYPES: Final[dict[str, pa.DataType]] = {
 
 
 def type_shown(kind: pa.DataType) -> Any:
-    """As the answers show types."""
     if pa.types.is_struct(kind):
         return [[field.name, type_shown(field.type)] for field in kind]
     if pa.types.is_list(kind):
@@ -46,7 +45,6 @@ def type_shown(kind: pa.DataType) -> Any:
 
 
 def plain(value: Any) -> Any:
-    """As the answers show values."""
     if isinstance(value, dict):
         return {name: plain(item) for name, item in value.items()}
     if isinstance(value, list):
@@ -61,7 +59,7 @@ def plain(value: Any) -> Any:
 
 
 def rows_shown(records: SinkRecords) -> Iterator[dict[str, Any]]:
-    """Each record: key, value, their types where they have one, and headers where it has some."""
+    """Return key, value and their types, and headers of each record, without those that it does not have."""
     contents = {part: content_of(records, part) for part in PARTS}
     for row, headers in enumerate(headers_of(records)):
         shown: dict[str, Any] = {}

@@ -1,4 +1,4 @@
-"""Transforms and predicates do what Kafka's own do: compared with their answers, case by case."""
+"""Transforms and predicates, compared with Kafka's own, case by case."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.transforms.shown import TYPES, rows_shown
 
 
 def _arrow_type(schema: Any) -> pa.DataType:
-    """Of a schema of Connect's JSON."""
+    """Return the type of a schema in Connect's JSON."""
     if schema["type"] == "struct":
         return pa.struct([(field["field"], _arrow_type(field)) for field in schema["fields"]])
     if schema["type"] == "array":
@@ -32,7 +32,7 @@ def _arrow_type(schema: Any) -> pa.DataType:
 
 
 def _given(content: Any, schema: dict[str, Any]) -> Any:
-    """What Connect's JSON says of a value, as Python has it: bytes and decimals are texts in base64 there."""
+    """Return a value of Connect's JSON as a Python object: its bytes and decimals are base64."""
     if content is None:
         return None
     kind = schema["type"]
@@ -49,7 +49,6 @@ def _given(content: Any, schema: dict[str, Any]) -> Any:
 
 
 def _records(record: dict[str, Any]) -> SinkRecords:
-    """One record, as converters and typed sources give it."""
     columns: dict[str, pa.Array] = {
         "offset": pa.array([7], pa.int64()),
         "timestamp": pa.array([record.get("timestamp", -1)], pa.int64()).cast(RECORD_COLUMNS["timestamp"]),
@@ -69,7 +68,6 @@ def _records(record: dict[str, Any]) -> SinkRecords:
 
 
 def _shown(records: SinkRecords, asked: dict[str, Any]) -> Any:
-    """What became of one record, as the answers show it."""
     if not len(records):
         return "DROPPED"
     (shown,) = rows_shown(records)
@@ -120,8 +118,7 @@ def _compare(case: Case, record: dict[str, Any], theirs: Any, ours: Any) -> None
 
 
 @pytest.mark.parametrize("place", range(len(CASES)), ids=lambda place: f"{place}-{CASES[place]['class']}")
-def test_kafkas_own_do_the_same(place: int) -> None:
-    """The same records, the same ones dropped, the same ones refused, the same configurations refused."""
+def test_transforms_equal_kafkas(place: int) -> None:
     case, theirs = CASES[place], kept()["answers"][place]
     ours = _our_answer(case)
     assert ("refused" in ours) == ("refused" in theirs), ours
@@ -131,8 +128,7 @@ def test_kafkas_own_do_the_same(place: int) -> None:
         _compare(case, record, their_output, our_output)
 
 
-def test_keys_are_kafkas_own() -> None:
-    """Each has the keys that Kafka's has, and no others."""
+def test_transforms_have_the_same_keys_as_kafkas() -> None:
     for name, keys in kept()["keys"].items():
         known = KNOWN["predicates" if name.startswith("predicates.") else "transforms"]
         plugin = known[f"org.apache.kafka.connect.transforms.{name}"]

@@ -1,4 +1,4 @@
-"""Chains over batches: batches may be divided anywhere, and keep what they are made of."""
+"""Chains over batches, which may be divided anywhere."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def chain(*kinds: str, predicate: bool = False, **keys: str) -> Chain:
 
 
 def plain(values: Sequence[Any], marked: Sequence[int] = ()) -> SinkRecords:
-    """Values as converters give them; records of these rows have the header ``h``."""
+    """Values as converters return them; records of these rows have the header ``h``."""
     rows = [
         SinkRecord(*P0, offset=row * 2, value=b"", headers=(Header("h", None),) if row in marked else ())
         for row in range(len(values))
@@ -50,7 +50,6 @@ def plain(values: Sequence[Any], marked: Sequence[int] = ()) -> SinkRecords:
 
 
 def typed(values: Sequence[Any], kind: pa.DataType, marked: Sequence[int] = ()) -> SinkRecords:
-    """The same as an Arrow column."""
     return with_content(plain(values, marked), "value", pa.array(values, kind))
 
 
@@ -61,8 +60,7 @@ def values_of(records: SinkRecords) -> list[Any]:
 PERSON = pa.struct([("name", pa.string()), ("age", pa.int32())])
 
 
-def test_a_predicate_chooses_rows_and_keeps_their_order() -> None:
-    """Records that are not chosen stay as they are, between those that are."""
+def test_predicate_keeps_the_order_of_records() -> None:
     mask = chain("MaskField$Value", predicate=True, fields="a")
     made = mask(plain([{"a": 1}, {"a": 2}, {"a": 3}, {"a": 4}], marked=[1, 2]))
     assert values_of(made) == [{"a": 1}, {"a": 0}, {"a": 0}, {"a": 4}]
@@ -78,10 +76,7 @@ def test_a_predicate_chooses_rows_and_keeps_their_order() -> None:
         ("HoistField$Value", {"field": "person"}),
     ],
 )
-def test_a_batch_is_divided_where_a_predicate_gives_some_records_another_type(
-    kind: str, keys: dict[str, str]
-) -> None:
-    """The chain names the offsets at which the types alternate; a batch of one kind is transformed whole."""
+def test_types_differ_names_the_offsets_to_divide_at(kind: str, keys: dict[str, str]) -> None:
     step = chain(kind, predicate=True, **keys)
     people = typed([{"name": name, "age": 1} for name in "ABCDE"] + [None], PERSON, marked=[1, 2, 4])
     with pytest.raises(TypesDiffer) as differ:
@@ -91,8 +86,7 @@ def test_a_batch_is_divided_where_a_predicate_gives_some_records_another_type(
     assert content_of(step(people[3:4]), "value").type == PERSON
 
 
-def test_nulls_have_the_type_of_the_others() -> None:
-    """Tombstones that a predicate leaves out are in the way of no type: the most frequent use of one."""
+def test_tombstones_get_the_type_of_other_values() -> None:
     cast, problems = read_chain(
         ["c"],
         ["old"],
@@ -110,8 +104,7 @@ def test_nulls_have_the_type_of_the_others() -> None:
     assert values_of(made) == [None, {"name": "A", "age": "1"}, None]
 
 
-def test_what_was_read_stays_with_the_records() -> None:
-    """Dead letters: columns that transforms change are kept as they were, through drops and slices, too."""
+def test_transformed_records_keep_the_read_columns() -> None:
     records = SinkRecords.of(
         P0, [SinkRecord(*P0, offset=o, value=b"%d" % o, headers=(Header("h", b"1"),)) for o in range(4)]
     )
@@ -122,16 +115,14 @@ def test_what_was_read_stays_with_the_records() -> None:
     assert record.as_read() == list(records)[3]
 
 
-def test_batches_without_headers_get_some() -> None:
-    """A source that has none: the column is made, and joined with those that have none."""
+def test_headers_are_added_to_batches_without() -> None:
     records = plain([{"a": 1}, {"a": 2}])
     bare = SinkRecords(P0, records.arrow.drop_columns(["headers"]), None, records.value_objects)
     made = chain("InsertHeader", header="n", value__literal="x")(bare)
     assert [record.headers for record in joined([made[:1], bare[1:]])] == [(Header("n", b"x"),), ()]
 
 
-def test_moments_of_converters_are_understood() -> None:
-    """Avro's logical types are Python's: they are cast and converted as Connect's are."""
+def test_python_times_are_cast_and_converted() -> None:
     at = dt.datetime(2023, 11, 14, 22, 13, 20, 5000, tzinfo=dt.UTC)
     record = {"at": at, "day": at.date(), "clock": at.time()}
     text = chain("Cast$Value", spec="at:string,day:string,clock:string")
@@ -147,8 +138,7 @@ def test_moments_of_converters_are_understood() -> None:
 
 
 @pytest.mark.parametrize("unit", ["s", "ms", "us", "ns"])
-def test_timestamps_of_any_unit_are_understood(unit: str) -> None:
-    """Typed values: a column's unit and time zone do not matter."""
+def test_timestamp_columns_of_any_unit_are_converted(unit: str) -> None:
     for kind in (pa.timestamp(unit), pa.timestamp(unit, tz="Europe/Berlin")):
         column = pa.array([1_700_000_000, None], pa.timestamp("s")).cast(kind)
         records = with_content(plain([None, None]), "value", column)
@@ -156,8 +146,7 @@ def test_timestamps_of_any_unit_are_understood(unit: str) -> None:
         assert values_of(made) == ["2023-11-14 22:13:20", None]
 
 
-def test_years_of_two_digits_are_near_today() -> None:
-    """As Java: from 80 years ago to 20 years from now."""
+def test_two_digit_years_are_near_today() -> None:
     this_year = dt.datetime.now(dt.UTC).year
     form = DateFormat.of("yy")
     for year in (this_year, this_year - 79, this_year + 19):
@@ -178,8 +167,7 @@ def test_years_of_two_digits_are_near_today() -> None:
         (chain("Flatten$Value"), "secret"),
     ],
 )
-def test_no_error_quotes_what_is_in_a_record(step: Chain, value: Any) -> None:
-    """They end up in logs. Connect's quote values."""
+def test_errors_do_not_quote_records(step: Chain, value: Any) -> None:
     with pytest.raises(TransformFailed) as caught:
         step(plain([value]))
     assert "secret" not in str(caught.value)
@@ -187,10 +175,7 @@ def test_no_error_quotes_what_is_in_a_record(step: Chain, value: Any) -> None:
 
 
 class Emptying:
-    """An author's that puts nothing in place of what was read."""
-
     def apply(self, records: SinkRecords) -> SinkRecords:
-        """Makes columns of its own, and drops the first record."""
         rest = records.arrow.slice(1)
         nothing = pa.nulls(rest.num_rows, pa.binary())
         return SinkRecords(
@@ -198,8 +183,7 @@ class Emptying:
         )
 
 
-def test_what_an_author_does_to_columns_is_not_what_was_read() -> None:
-    """Dead letters: rows are found again by their offsets, also where the author did not keep them."""
+def test_dead_letters_of_an_authors_transform_have_the_read_columns() -> None:
     step, problems = read_chain(["e"], [], {"transforms.e.type": f"{__name__}:Emptying"})
     assert step is not None, problems
     given_records = SinkRecords.of(P0, [SinkRecord(*P0, offset=o, value=b"%d" % o) for o in (3, 5)])
@@ -209,26 +193,17 @@ def test_what_an_author_does_to_columns_is_not_what_was_read() -> None:
 
 
 class Odd:
-    """A predicate of an author's own."""
-
     def test(self, records: SinkRecords) -> list[bool]:
-        """Chooses odd numbers."""
         return [value % 2 == 1 for value in records.value_objects or ()]
 
 
 class Vague:
-    """A predicate that says neither true nor false."""
-
     def test(self, records: SinkRecords) -> list[Any]:
-        """Text is true in Python, and so is ``"false"``."""
         return ["false"] * len(records)
 
 
 class Short:
-    """A predicate that says too little."""
-
     def test(self, _records: SinkRecords) -> list[bool]:
-        """Of one record only."""
         return [True]
 
 
@@ -240,23 +215,19 @@ def with_own(predicate: str) -> Chain:
 
 
 class Elsewhere:
-    """Asks a service."""
-
     def test(self, records: SinkRecords) -> list[bool]:
         message = "the service is away"
         raise RetriableException(message, retry_after=7)
 
 
-def test_a_passing_failure_names_its_transform_and_keeps_its_delay() -> None:
-    """RetriableException of an author's predicate: its sentence names the transform, retry_after stays."""
+def test_retriable_exception_names_its_transform_and_keeps_retry_after() -> None:
     with pytest.raises(RetriableException) as caught:
         with_own(f"{__name__}:Elsewhere")(plain([1]))
     assert str(caught.value) == "predicate of transform 'a', Elsewhere.test: the service is away"
     assert caught.value.retry_after == 7
 
 
-def test_an_authors_predicate_chooses() -> None:
-    """It says true or false for each record; what it raises makes bad records."""
+def test_authors_predicate_chooses_records() -> None:
     assert values_of(with_own(f"{__name__}:Odd")(plain([1, 2, 3, 4]))) == [2, 4]
     with pytest.raises(TransformFailed):
         with_own(f"{__name__}:Odd")(plain(["x"]))
@@ -267,12 +238,9 @@ def test_an_authors_predicate_chooses() -> None:
 
 
 class Returning:
-    """An author's that returns what it was told to."""
-
     made: Callable[[SinkRecords], Any]
 
     def apply(self, records: SinkRecords) -> Any:
-        """Something else."""
         return Returning.made(records)
 
 
@@ -304,8 +272,9 @@ def _with_offsets(
         (lambda r: replace(r, arrow=r.arrow.drop_columns(["offset"])), "without offsets"),
     ],
 )
-def test_what_an_author_returns_is_looked_at(made: Callable[[SinkRecords], Any], said: str) -> None:
-    """It may drop records and change them: anything else ends the partition with a sentence, and is no bad record."""
+def test_invalid_result_of_an_authors_transform_is_fatal(
+    made: Callable[[SinkRecords], Any], said: str
+) -> None:
     step, problems = read_chain(["x"], [], {"transforms.x.type": f"{__name__}:Returning"})
     assert step is not None, problems
     Returning.made = staticmethod(made)
@@ -315,13 +284,12 @@ def test_what_an_author_returns_is_looked_at(made: Callable[[SinkRecords], Any],
 
 
 def _of_one_offset(values: Sequence[Any]) -> SinkRecords:
-    """Rows that ``records.sql`` has made of one record each two; every second one has the header ``h``."""
+    """Rows that ``records.sql`` made of one record each two; every second one has the header ``h``."""
     whole = plain(values, marked=range(0, len(values), 2))
     return _with_offsets(whole, [row // 2 for row in range(len(values))])
 
 
-def test_rows_of_one_offset_keep_their_order() -> None:
-    """records.sql may have made them of one record: a predicate that chooses some moves none."""
+def test_rows_that_share_an_offset_keep_their_order() -> None:
     given_records = _of_one_offset([{"a": 1}, {"a": 2}, {"a": 3}, {"a": 4}])
     made = chain("InsertField$Value", predicate=True, static__field="b", static__value="x")(given_records)
     assert values_of(made) == [{"a": 1, "b": "x"}, {"a": 2}, {"a": 3, "b": "x"}, {"a": 4}]
@@ -329,8 +297,7 @@ def test_rows_of_one_offset_keep_their_order() -> None:
     assert values_of(chain("Filter", predicate=True)(given_records)) == [{"a": 2}, {"a": 4}]
 
 
-def test_an_author_may_drop_rows_of_one_offset() -> None:
-    """Rows are counted, not only offsets: one more of an offset than was given is refused."""
+def test_author_may_drop_but_not_add_rows_of_an_offset() -> None:
     step, problems = read_chain(["x"], [], {"transforms.x.type": f"{__name__}:Returning"})
     assert step is not None, problems
     Returning.made = staticmethod(lambda records: records.take([1, 2]))
@@ -368,7 +335,7 @@ VALUES = st.lists(
 
 
 def one_by_one(step: Chain, records: SinkRecords) -> list[SinkRecord] | None:
-    """What becomes of each record alone; None if one of them is refused."""
+    """Transform each record alone; None if one of them is refused."""
     made = []
     try:
         for row in range(len(records)):
@@ -383,8 +350,9 @@ def bare(records: Sequence[SinkRecord]) -> list[tuple[Any, ...]]:
 
 
 @given(VALUES, st.sets(st.integers(0, 5)), st.sampled_from(STEPS))
-def test_a_batch_is_its_records(values: list[Any], marked: set[int], step: Chain) -> None:
-    """Each record is judged by itself: a batch gives what its records give alone, or is refused if one of them is."""
+def test_batch_is_transformed_like_its_single_records(
+    values: list[Any], marked: set[int], step: Chain
+) -> None:
     records = plain(values, sorted(marked))
     alone = one_by_one(step, records)
     if alone is None:
@@ -395,14 +363,14 @@ def test_a_batch_is_its_records(values: list[Any], marked: set[int], step: Chain
 
 
 def without_nulls(value: Any) -> Any:
-    """Structures say null where objects say nothing."""
+    """Structures contain null for fields that objects do not have."""
     if isinstance(value, dict):
         return {name: without_nulls(item) for name, item in value.items() if item is not None}
     return value
 
 
 def parts_of(step: Chain, records: SinkRecords) -> list[SinkRecords]:
-    """The parts of a batch in which the chain gives values of one type."""
+    """Parts of a batch whose values have one type after the chain."""
     try:
         step(records)
     except TypesDiffer as differ:
@@ -412,10 +380,7 @@ def parts_of(step: Chain, records: SinkRecords) -> list[SinkRecords]:
 
 
 @given(VALUES, st.sets(st.integers(0, 5)), st.sampled_from(STEPS))
-def test_typed_values_are_transformed_as_objects_are(
-    values: list[Any], marked: set[int], step: Chain
-) -> None:
-    """Structures and objects with the same fields give the same, where neither refuses a record."""
+def test_typed_values_are_transformed_like_objects(values: list[Any], marked: set[int], step: Chain) -> None:
     objects, columns = plain(values, sorted(marked)), typed(values, KIND, sorted(marked))
     try:
         made = step(objects)
@@ -431,8 +396,7 @@ def test_typed_values_are_transformed_as_objects_are(
         assert shown[0] == shown[1]
 
 
-def test_every_one_of_kafkas_has_a_case() -> None:
-    """KNOWN: what is offered is compared with Kafka's own; TombstoneHandler is Confluent's."""
+def test_every_kafka_transform_has_a_case() -> None:
     asked = {case["class"].removeprefix("predicates.") for case in CASES}
     offered = {name for known in KNOWN.values() for name in known if "." not in name}
     assert {name.partition("$")[0] for name in offered - {"TombstoneHandler"}} == {

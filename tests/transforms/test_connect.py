@@ -1,4 +1,4 @@
-"""Whole configurations mean what they mean in Connect: a real worker's answers, and what a task here is given."""
+"""Whole configurations, compared with a real Connect worker."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def _lines(records: SinkRecords) -> Iterator[dict[str, Any]]:
 
 
 def _ours(chain: str, topic: str) -> dict[str, Any]:
-    """What a task is given here, and what becomes dead letters."""
+    """The records that a task receives here, and the dead letters."""
     config, problems = ConnectorConfig.check({"name": "c", **config_of(chain, topic)})
     if config is None:
         return {"refused": problems}
@@ -62,7 +62,7 @@ def _ours(chain: str, topic: str) -> dict[str, Any]:
 
 
 def _numbers(shown: Any) -> Any:
-    """Connect's timestamps as numbers, which they are where a value has no type."""
+    """Connect's timestamps as numbers, as in values without a type."""
     if isinstance(shown, dict):
         return shown["$date"] if shown.keys() == {"$date"} else {n: _numbers(v) for n, v in shown.items()}
     return shown
@@ -71,10 +71,10 @@ def _numbers(shown: Any) -> Any:
 def _compared(
     theirs: dict[str, Any], ours: dict[str, Any], *, was_tombstone: bool
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Both, with types only where ours has some.
+    """Return both, with types only where ours have one.
 
-    A tombstone has no schema in Connect, so what HoistField makes of it has none, and its timestamp is a number.
-    Here it stands in a column among values with a schema, and has their type.
+    A tombstone has no schema in Connect, so HoistField's result has none, and its timestamp is a number.
+    Here it is in a column among values with a schema, and has their type.
     """
     for part in ("key", "value"):
         kind = f"{part}Type"
@@ -87,8 +87,7 @@ def _compared(
 
 @pytest.mark.parametrize("topic", TOPICS)
 @pytest.mark.parametrize("chain", CHAINS)
-def test_a_configuration_means_the_same_as_in_connect(chain: str, topic: str) -> None:
-    """Topic, partition, offset, timestamp, key, value and headers of what is put; place and stage of dead letters."""
+def test_configuration_gives_the_same_records_as_in_connect(chain: str, topic: str) -> None:
     theirs, ours = kept()[chain][topic], _ours(chain, topic)
     assert ("refused" in ours) == ("refused" in theirs), (ours, theirs)
     if "refused" in ours:
@@ -102,8 +101,7 @@ def test_a_configuration_means_the_same_as_in_connect(chain: str, topic: str) ->
 
 @pytest.mark.slow
 @pytest.mark.nightly
-def test_answers_are_those_of_a_worker() -> None:
-    """Asked anew, a real worker answers the same."""
+def test_stored_answers_are_a_connect_workers() -> None:
     try:
         asked = ask()
     except MavenError as error:

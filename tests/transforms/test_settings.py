@@ -1,4 +1,4 @@
-"""A configuration's chain: what is refused before anything runs, in which words, and what each key means."""
+"""A configuration's chain: what is refused before the start, and what each key means."""
 
 from __future__ import annotations
 
@@ -18,48 +18,37 @@ KAFKA = "org.apache.kafka.connect.transforms."
 
 
 def problems(**more: str) -> list[str]:
-    """Those of a sink with further keys; ``__`` stands for a dot."""
+    """Problems of a sink with further keys; ``__`` stands for a dot."""
     config = {**BASE, **{key.replace("__", "."): value for key, value in more.items()}}
     return ConnectorConfig.check(config)[1]
 
 
 class Leaving:
-    """An author's that ends the process."""
-
     def __init__(self) -> None:
         sys.exit(2)
 
     def apply(self, given: object) -> object:
-        """Nothing."""
         return given
 
 
 def one(kind: str, **keys: str) -> list[str]:
-    """Those of a sink with one transform."""
     return problems(
         transforms="a", transforms__a__type=kind, **{f"transforms__a__{k}": v for k, v in keys.items()}
     )
 
 
 class Own:
-    """An author's."""
-
     def configure(self, config: Mapping[str, str]) -> None:
-        """Wants a number."""
         if not config["limit"].isdecimal():
             message = "'limit' must be a number"
             raise ConfigException(message)
 
     def apply(self, records: SinkRecords) -> SinkRecords:
-        """Changes nothing."""
         return records
 
 
 class Bare:
-    """An author's without keys."""
-
     def apply(self, records: SinkRecords) -> SinkRecords:
-        """Changes nothing."""
         return records
 
 
@@ -144,7 +133,7 @@ class Bare:
         ),
         (
             problems(predicates="p", predicates__p__type="TopicNameMatches", predicates__p__pattern="[a&&]"),
-            "'predicates.p.pattern': Invalid regex: '&&' has nothing behind it",
+            "'predicates.p.pattern': Invalid regex: '&&' has nothing after it",
         ),
         (
             one("nowhere.at:All"),
@@ -173,14 +162,12 @@ class Bare:
         ),
     ],
 )
-def test_what_cannot_work_is_said_before_anything_runs(found: list[str], expected: str) -> None:
-    """One sentence, with the key, and what to do."""
+def test_invalid_chain_is_a_problem_of_its_key(found: list[str], expected: str) -> None:
     assert len(found) == 1
     assert found[0].startswith(expected), found
 
 
-def test_every_problem_is_said_at_once() -> None:
-    """Also those of several transforms, and of other keys."""
+def test_chain_reports_all_problems() -> None:
     found = problems(transforms="a,b", transforms__a__type="Filter2", flush="x", tasks__max="none")
     assert [problem.split("'")[1] for problem in found] == [
         "tasks.max",
@@ -189,8 +176,7 @@ def test_every_problem_is_said_at_once() -> None:
     ]
 
 
-def test_a_chain_is_read_in_its_order() -> None:
-    """Names may hold what they like; each step has its own keys, references are resolved."""
+def test_chain_is_parsed_in_order() -> None:
     config = ConnectorConfig.parse(
         {
             **BASE,
@@ -209,8 +195,7 @@ def test_a_chain_is_read_in_its_order() -> None:
     assert [step.predicate is None for step in chain.steps] == [False, True]
 
 
-def test_without_transforms_there_is_no_chain() -> None:
-    """Nothing stands between converters and task."""
+def test_chain_is_none_without_transforms() -> None:
     assert ConnectorConfig.parse({**BASE, "transforms": ""}).chain() is None
 
 
@@ -236,10 +221,9 @@ def test_without_transforms_there_is_no_chain() -> None:
         ("bytes", {"o": (f"{__name__}:Bare", {}), "a": ("MaskField$Value", {"fields": "x"})}, ""),
     ],
 )
-def test_fields_need_a_converter(
+def test_transform_of_fields_requires_a_converter_with_fields(
     converter: str, steps: dict[str, tuple[str, dict[str, str]]], complaint: str
 ) -> None:
-    """A transform that looks for fields in bytes would refuse every record: it is said before the first."""
     keys = {"transforms": ",".join(steps)}
     for name, (kind, own) in steps.items():
         keys |= {f"transforms.{name}.type": kind, **{f"transforms.{name}.{k}": v for k, v in own.items()}}
@@ -250,12 +234,10 @@ def test_fields_need_a_converter(
 
 
 def verdicts(model: type[ConnectorConfig], config: dict[str, str]) -> dict[str, Meaning]:
-    """By key."""
     return {option.key: option.verdict.meaning for option in model.judge(config)}
 
 
-def test_keys_of_steps_that_are_not_in_the_chain_have_no_effect() -> None:
-    """As in Connect, where taking a name out of 'transforms' is enough."""
+def test_keys_of_unused_transforms_are_ignored() -> None:
     found = verdicts(
         ConnectorConfig,
         {
@@ -268,8 +250,7 @@ def test_keys_of_steps_that_are_not_in_the_chain_have_no_effect() -> None:
     assert list(found.values()) == [Meaning.SAME, Meaning.SAME, Meaning.IGNORED, Meaning.IGNORED]
 
 
-def test_the_archivers_converters_count_where_there_is_a_chain() -> None:
-    """Without one it archives bytes as they are, and nothing is converted; with one, they tell what the bytes are."""
+def test_archivers_converters_are_applied_with_a_chain() -> None:
     keys = {"value.converter": "json", "errors.tolerance": "all", "errors.deadletterqueue.topic.name": "d"}
     chain = {"transforms": "a", "transforms.a.type": "Filter"}
     assert set(verdicts(S3ArchiverConfig, keys).values()) == {Meaning.IGNORED}
@@ -333,8 +314,7 @@ _REAL: dict[str, tuple[dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize("name", _REAL)
-def test_real_chains_are_accepted(name: str) -> None:
-    """Those of Kafka's own and Confluent's TombstoneHandler run on the archiver; a third party's is named."""
+def test_common_chains_are_accepted(name: str) -> None:
     chain, complaint = _REAL[name]
     archive = {
         "name": "a",
@@ -352,8 +332,7 @@ def test_real_chains_are_accepted(name: str) -> None:
         assert config.chain() is not None
 
 
-def test_what_a_transform_is_called_makes_no_secret() -> None:
-    """Only its own keys' names do: a class that is hidden could not be read in a status or an error."""
+def test_name_of_a_transform_makes_no_key_secret() -> None:
     config = {
         "transforms.maskToken.type": f"{KAFKA}MaskField$Value",
         "transforms.maskToken.predicate": "hasPassword",

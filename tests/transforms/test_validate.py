@@ -1,4 +1,4 @@
-"""``PUT …/config/validate`` of chains, compared with what a Connect worker answers."""
+"""``PUT …/config/validate`` of chains, compared with a Connect worker."""
 
 from __future__ import annotations
 
@@ -84,8 +84,7 @@ def with_errors(answer: Mapping[str, Any]) -> dict[str, list[str]]:
 
 
 @pytest.mark.parametrize("name", CHAINS)
-def test_keys_and_groups_are_connects(client: TestClient, name: str) -> None:
-    """Names, types, groups and values; in Connect's form, if not in its order, which is that of the alphabet."""
+def test_keys_and_groups_equal_connects(client: TestClient, name: str) -> None:
     theirs, ours = kept()[name], of_chain(validated(client, CHAINS[name]))
     assert ours["groups"] == theirs["groups"]
     listed = {key: said for key, said in ours["keys"].items() if said["type"] is not None}
@@ -100,11 +99,9 @@ def test_keys_and_groups_are_connects(client: TestClient, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", CHAINS)
-def test_what_connect_refuses_is_refused_with_the_same_keys(client: TestClient, name: str) -> None:
-    """The same keys have errors, which say the same; more of them where Connect would fail only later, or never.
-
-    Each mistake counts once; Connect says twice that a required option is not there.
-    """
+def test_refusals_have_the_same_keys_as_in_connect(client: TestClient, name: str) -> None:
+    # More keys have errors here where Connect fails only later, or never. Each mistake counts once; Connect
+    # reports a missing required option twice.
     theirs, infos = kept()[name], validated(client, CHAINS[name])
     ours = of_chain(infos)
     moved, more = ELSEWHERE.get(name, {}), MORE_ERRORS.get(name, {})
@@ -120,17 +117,13 @@ def test_what_connect_refuses_is_refused_with_the_same_keys(client: TestClient, 
             assert any(GIST[name] in said for errors in with_errors(answer).values() for said in errors)
 
 
-def test_every_refusal_of_connects_is_compared_in_words() -> None:
-    """But two, whose words are those of the library that reads the value, or of several cases above."""
+def test_messages_of_refusals_equal_connects() -> None:
     refused = {name for name, answer in kept().items() if answer["error_count"]}
     assert refused - GIST.keys() == {"an option of a wrong type", "several"}
 
 
-def test_a_plugins_version_is_accepted_and_has_no_effect(client: TestClient) -> None:
-    """KIP-891; a warning says so.
-
-    Regression: it was refused as a key that the transform does not have.
-    """
+def test_plugin_version_is_accepted_and_ignored(client: TestClient) -> None:
+    # KIP-891. Regression: it was refused as an unknown key of the transform.
     good = CHAINS["good"]
     versions = {f"transforms.a{PLUGIN_VERSION}": "4.1.0", f"predicates.p{PLUGIN_VERSION}": "4.1.0"}
     infos = validated(client, {**good, **versions})
@@ -142,8 +135,7 @@ def test_a_plugins_version_is_accepted_and_has_no_effect(client: TestClient) -> 
 
 @pytest.mark.slow
 @pytest.mark.nightly
-def test_answers_are_those_of_a_worker() -> None:
-    """Asked anew, a real worker answers the same."""
+def test_stored_validations_are_a_connect_workers() -> None:
     try:
         asked = ask()
     except MavenError as error:
