@@ -136,76 +136,58 @@ _SCHEMA_IDS = "io.confluent.kafka.serializers.schema.id."
 SchemaIdDeserializer = Literal["DualSchemaIdDeserializer", "PrefixSchemaIdDeserializer"]
 
 
+def _field(key: str, default: Any, description: str, **options: Any) -> Any:
+    return Field(default=default, alias=key, description=description, **options)
+
+
 class ConverterSettings(BaseModel):
     """Converters of keys and values under Connect's names."""
 
     # A flat model: each key of Connect's is a field, so that pydantic names the key in its errors.
-    key_converter: str = Field(
-        default="bytes", alias="key.converter", description=f"Converter of keys: {_HOW}."
+    key_converter: str = _field("key.converter", "bytes", f"Converter of keys: {_HOW}.")
+    key_converter_schemas_enable: bool | None = _field("key.converter.schemas.enable", None, _ENVELOPE)
+    key_converter_schema: str = _field("key.converter.schema", "", _SCHEMA)
+    key_converter_schema_content: str = _field("key.converter.schema.content", "", _CONTENT)
+    key_converter_replace_null_with_default: bool = _field(
+        "key.converter.replace.null.with.default", True, _REPLACE_NULL
     )
-    key_converter_schemas_enable: bool | None = Field(
-        default=None, alias="key.converter.schemas.enable", description=_ENVELOPE
+    key_converter_ignore_default_for_nullables: bool = _field(
+        "key.converter.ignore.default.for.nullables", False, _IGNORE_DEFAULT
     )
-    key_converter_schema: str = Field(default="", alias="key.converter.schema", description=_SCHEMA)
-    key_converter_schema_content: str = Field(
-        default="", alias="key.converter.schema.content", description=_CONTENT
+    key_converter_schema_registry_url: str = _field(
+        "key.converter.schema.registry.url", "", _URLS, repr=False
     )
-    key_converter_replace_null_with_default: bool = Field(
-        default=True, alias="key.converter.replace.null.with.default", description=_REPLACE_NULL
+    key_converter_schema_id_deserializer: SchemaIdDeserializer = _field(
+        "key.converter.schema.id.deserializer", "DualSchemaIdDeserializer", _DESERIALIZER
     )
-    key_converter_ignore_default_for_nullables: bool = Field(
-        default=False, alias="key.converter.ignore.default.for.nullables", description=_IGNORE_DEFAULT
+    key_converter_credentials_source: CredentialsSource = _field(
+        "key.converter.basic.auth.credentials.source", "URL", _SOURCE
     )
-    key_converter_schema_registry_url: str = Field(
-        default="", repr=False, alias="key.converter.schema.registry.url", description=_URLS
+    key_converter_user_info: SecretStr | None = _field("key.converter.basic.auth.user.info", None, _USER_INFO)
+    key_converter_encoding: str = _field("key.converter.converter.encoding", "UTF-8", _ENCODING)
+    value_converter: str = _field("value.converter", "bytes", f"Converter of values: {_HOW}.")
+    value_converter_schemas_enable: bool | None = _field("value.converter.schemas.enable", None, _ENVELOPE)
+    value_converter_schema: str = _field("value.converter.schema", "", _SCHEMA)
+    value_converter_schema_content: str = _field("value.converter.schema.content", "", _CONTENT)
+    value_converter_replace_null_with_default: bool = _field(
+        "value.converter.replace.null.with.default", True, _REPLACE_NULL
     )
-    key_converter_schema_id_deserializer: SchemaIdDeserializer = Field(
-        default="DualSchemaIdDeserializer",
-        alias="key.converter.schema.id.deserializer",
-        description=_DESERIALIZER,
+    value_converter_ignore_default_for_nullables: bool = _field(
+        "value.converter.ignore.default.for.nullables", False, _IGNORE_DEFAULT
     )
-    key_converter_credentials_source: CredentialsSource = Field(
-        default="URL", alias="key.converter.basic.auth.credentials.source", description=_SOURCE
+    value_converter_schema_registry_url: str = _field(
+        "value.converter.schema.registry.url", "", _URLS, repr=False
     )
-    key_converter_user_info: SecretStr | None = Field(
-        default=None, alias="key.converter.basic.auth.user.info", description=_USER_INFO
+    value_converter_schema_id_deserializer: SchemaIdDeserializer = _field(
+        "value.converter.schema.id.deserializer", "DualSchemaIdDeserializer", _DESERIALIZER
     )
-    key_converter_encoding: str = Field(
-        default="UTF-8", alias="key.converter.converter.encoding", description=_ENCODING
+    value_converter_credentials_source: CredentialsSource = _field(
+        "value.converter.basic.auth.credentials.source", "URL", _SOURCE
     )
-    value_converter: str = Field(
-        default="bytes", alias="value.converter", description=f"Converter of values: {_HOW}."
+    value_converter_user_info: SecretStr | None = _field(
+        "value.converter.basic.auth.user.info", None, _USER_INFO
     )
-    value_converter_schemas_enable: bool | None = Field(
-        default=None, alias="value.converter.schemas.enable", description=_ENVELOPE
-    )
-    value_converter_schema: str = Field(default="", alias="value.converter.schema", description=_SCHEMA)
-    value_converter_schema_content: str = Field(
-        default="", alias="value.converter.schema.content", description=_CONTENT
-    )
-    value_converter_replace_null_with_default: bool = Field(
-        default=True, alias="value.converter.replace.null.with.default", description=_REPLACE_NULL
-    )
-    value_converter_ignore_default_for_nullables: bool = Field(
-        default=False, alias="value.converter.ignore.default.for.nullables", description=_IGNORE_DEFAULT
-    )
-    value_converter_schema_registry_url: str = Field(
-        default="", repr=False, alias="value.converter.schema.registry.url", description=_URLS
-    )
-    value_converter_schema_id_deserializer: SchemaIdDeserializer = Field(
-        default="DualSchemaIdDeserializer",
-        alias="value.converter.schema.id.deserializer",
-        description=_DESERIALIZER,
-    )
-    value_converter_credentials_source: CredentialsSource = Field(
-        default="URL", alias="value.converter.basic.auth.credentials.source", description=_SOURCE
-    )
-    value_converter_user_info: SecretStr | None = Field(
-        default=None, alias="value.converter.basic.auth.user.info", description=_USER_INFO
-    )
-    value_converter_encoding: str = Field(
-        default="UTF-8", alias="value.converter.converter.encoding", description=_ENCODING
-    )
+    value_converter_encoding: str = _field("value.converter.converter.encoding", "UTF-8", _ENCODING)
 
     def converter_spec(self, *, is_key: bool) -> ConverterSpec:
         """Return the converter that the engine applies to keys, or to values.

@@ -92,7 +92,11 @@ def walk_framed(column: pa.Array, schemas: Mapping[int, AvroSchema], *, fills_it
         schemas: by id. A row with another id is ``Fit.UNKNOWN``.
         fills_items: see :func:`repaired`.
     """
-    return WALK_ROWS(column, _programs(schemas, fills_items), True)
+    programs = tuple(
+        (number, program_of(schema, is_framed=True, fills_items=fills_items))
+        for number, schema in sorted(schemas.items())
+    )
+    return WALK_ROWS(column, programs, True)
 
 
 def walk_block(data: bytes, rows: int, schema: AvroSchema) -> tuple[npt.NDArray[np.int64], Fit]:
@@ -197,22 +201,13 @@ _SIMPLE: Final = {
 
 def program_of(schema: AvroSchema, *, is_framed: bool = False, fills_items: bool = False) -> bytes:
     """Return the program for ``_avro.c``: the position of the first value, then value after value."""
-    return np.array(_program(schema, is_framed, fills_items).code, np.int32).tobytes()
+    return _program(schema, is_framed, fills_items).data
 
 
 @functools.lru_cache(maxsize=1024)
 def _program(schema: AvroSchema, is_framed: bool, fills_items: bool) -> _Program:  # noqa: FBT001 - keys of the cache
     is_raw = is_framed and _Program.kind_of(schema.resolved) == "bytes"
     return _Program(schema.resolved, is_raw=is_raw, fills_items=fills_items)
-
-
-def _programs(schemas: Mapping[int, AvroSchema], fills_items: bool) -> tuple[tuple[int, bytes], ...]:  # noqa: FBT001
-    return tuple((number, _framed_program(schemas[number], fills_items)) for number in sorted(schemas))
-
-
-@functools.lru_cache(maxsize=1024)
-def _framed_program(schema: AvroSchema, fills_items: bool) -> bytes:  # noqa: FBT001 - a key of the cache
-    return program_of(schema, is_framed=True, fills_items=fills_items)
 
 
 class _Program:
@@ -232,6 +227,7 @@ class _Program:
         """Encoded unions, by the numbers of Op.ABSENT."""
         self.code: Code = [0]
         self.code[0] = self._put((Op.RAW,)) if is_raw else self._place(resolved)
+        self.data = np.array(self.code, np.int32).tobytes()
 
     @staticmethod
     def kind_of(schema: Any) -> str:
