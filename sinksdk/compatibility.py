@@ -122,7 +122,7 @@ class Verdict:
 _NEAR: Final = 0.88
 """Least similarity of a misspelt value, by difflib; lower, classes of one's own resemble those of Connect."""
 
-_SAID: Final[Mapping[Meaning, str]] = {
+_EFFECTS: Final[Mapping[Meaning, str]] = {
     Meaning.UNSUPPORTED: "is unsupported",
     Meaning.DIFFERS: "is applied with a difference",
     Meaning.IGNORED: "has no effect here",
@@ -146,11 +146,11 @@ class Option(NamedTuple):
     @property
     def sentence(self) -> str:
         """The verdict in one line, for an operator."""
-        said, why = _SAID[self.verdict.meaning], self.verdict.why
+        effect, why = _EFFECTS[self.verdict.meaning], self.verdict.why
         if not why:
-            return f"'{self.key}' {said}"
+            return f"'{self.key}' {effect}"
         separator = ";" if self.verdict.meaning is Meaning.UNKNOWN else ":"
-        return f"'{self.key}' {said}{separator} {why}"
+        return f"'{self.key}' {effect}{separator} {why}"
 
 
 @dataclass

@@ -197,7 +197,7 @@ class FencedException(ConnectException):
     """
 
 
-def said(error: BaseException) -> str:
+def describe(error: BaseException) -> str:
     """Return an error's message, preceded by its class unless it is one of sinksdk's."""
     # A KeyError's message alone, as in 'celsius', would not say what failed.
     message, kind = str(error), type(error)
@@ -225,7 +225,7 @@ def authors_frames(error: BaseException) -> list[tuple[str, str, int]]:
 _NOT_AUTHORS: Final = {"sinksdk", "pydantic", *sys.stdlib_module_names} - {"__main__"}
 
 
-def place_of(error: BaseException) -> str:
+def raised_at(error: BaseException) -> str:
     """Return where the author's code raised an error, to append to a message; else an empty text."""
     frames = authors_frames(error)
     return f" at {frames[-1][0]} ({frames[-1][1]}, line {frames[-1][2]})" if frames else ""

@@ -14,7 +14,7 @@ import pyarrow as pa
 from sinksdk.offsets import TopicPartition
 from sinksdk.values.json_text import is_json
 from sinksdk.values.plain import plain
-from sinksdk.values.rows import is_same, rows_to_take
+from sinksdk.values.rows import column_of, is_same, rows_to_take
 
 NO_TIMESTAMP: Final = -1
 """Kafka's marker for a record without a timestamp; :attr:`SinkRecord.timestamp` is None for it."""
@@ -172,8 +172,8 @@ class SinkRecords(Sequence[SinkRecord]):
     def _read_taken(self, read: pa.RecordBatch, taken: pa.RecordBatch, places: pa.Array) -> pa.RecordBatch:
         columns = []  # those that ``arrow`` shares are not taken twice
         for name, column in zip(read.schema.names, read.columns, strict=True):
-            index = self.arrow.schema.get_field_index(name)
-            found = None if index < 0 else _view_taken(self.arrow.column(index), taken.column(index), column)
+            own = column_of(self.arrow, name)
+            found = None if own is None else _view_taken(own, taken.column(name), column)
             columns.append(column.take(places) if found is None else found)
         return pa.RecordBatch.from_arrays(columns, schema=read.schema)
 
@@ -230,10 +230,9 @@ class SinkRecords(Sequence[SinkRecord]):
             )
 
     def _column(self, name: str) -> list[Any] | None:
-        index = self.arrow.schema.get_field_index(name)
-        if index < 0:
+        column = column_of(self.arrow, name)
+        if column is None:
             return None
-        column = self.arrow.column(index)
         return column.to_pylist() if column.type in (pa.binary(), HEADERS_TYPE) else plain(column)
 
     def _is_typed(self) -> bool:
@@ -241,14 +240,9 @@ class SinkRecords(Sequence[SinkRecord]):
         return not kinds <= {pa.binary()}
 
     def _integers(self, name: str) -> list[int | None] | None:
-        index = self.arrow.schema.get_field_index(name)
-        if index < 0:
-            return None
         # Timestamps must not become datetimes, which end in the year 9999.
-        column = self.arrow.column(index)
-        integers: list[int | None] = column.cast(
-            pa.int32() if pa.types.is_int32(column.type) else pa.int64()
-        ).to_pylist()
+        column = column_of(self.arrow, name)
+        integers: list[int | None] | None = None if column is None else column.cast(pa.int64()).to_pylist()
         return integers
 
     @classmethod

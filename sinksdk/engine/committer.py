@@ -12,7 +12,7 @@ from sinksdk.context import ClosingReason
 from sinksdk.engine.commits import TopicIdCheck
 from sinksdk.engine.context import Ending, TaskScope, WorkerSinkTaskContext, token_flaw
 from sinksdk.engine.retry import Attempts
-from sinksdk.errors import ConnectException, RetriableException, UnpublishableException, said
+from sinksdk.errors import ConnectException, RetriableException, UnpublishableException, describe
 from sinksdk.model.measures import WITHDRAWN, Phase
 from sinksdk.offsets import OffsetAndMetadata, Token, TopicPartition
 
@@ -197,7 +197,7 @@ class Committer:
                     letter.result()
         except Exception as error:
             lost = ConnectException(
-                f"{self._label}: a dead letter of {partition} was not written: {said(error)}"
+                f"{self._label}: a dead letter of {partition} was not written: {describe(error)}"
             )
             lost.__cause__ = error
             self._scope.note(partition, lost)

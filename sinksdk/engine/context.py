@@ -18,7 +18,7 @@ from sinksdk.engine.measures import Measures
 from sinksdk.engine.options import EngineOptions
 from sinksdk.engine.partition import AcceptedRecords, InDoubt, OrderViolation, PartitionState
 from sinksdk.engine.retry import Attempts
-from sinksdk.errors import ConnectException, FencedException, RetriableException, said, seconds_of
+from sinksdk.errors import ConnectException, FencedException, RetriableException, describe, seconds_of
 from sinksdk.model.outcome import Failure, Retry
 from sinksdk.model.plan import RangePlan
 from sinksdk.offsets import OffsetAndMetadata, Token, TopicPartition, as_token
@@ -199,7 +199,7 @@ class TaskScope:
                 self.label,
                 partition,
                 state.position,
-                said(error),
+                describe(error),
                 exc_info=error,
             )
         else:

@@ -17,7 +17,7 @@ from sinksdk.engine.commits import DeadLetters
 from sinksdk.engine.context import TaskScope
 from sinksdk.engine.options import ErrorLimit, TaskName
 from sinksdk.engine.partition import InDoubt
-from sinksdk.errors import ConfigException, ConnectException, DataException, said
+from sinksdk.errors import ConfigException, ConnectException, DataException, describe
 from sinksdk.offsets import TopicPartition
 from sinksdk.records import Header, SinkRecord, SinkRecords
 from sinksdk.support.confidential import SECRETS
@@ -174,14 +174,15 @@ class WorkerErrantRecordReporter(ErrantRecordReporter):
         if isinstance(error, DataException) and error.is_expected:
             return None
         counter = self._counters.get(record.topic_partition)
-        excess = counter.failed(record.offset, f"{stage}: {said(error)}") if counter else None
+        excess = counter.failed(record.offset, f"{stage}: {describe(error)}") if counter else None
         if excess is not None:
             excess.__cause__ = error
         return excess
 
     def _intolerable(self, stage: str, record: SinkRecord, error: BaseException) -> ConnectException:
         refusal = ConnectException(
-            f"{self._name}: {_where(record)} failed in {stage} and errors.tolerance is none: {said(error)}"
+            f"{self._name}: {_where(record)} failed in {stage} and errors.tolerance is none: "
+            f"{describe(error)}"
         )
         refusal.__cause__ = error
         return refusal
@@ -201,7 +202,7 @@ class WorkerErrantRecordReporter(ErrantRecordReporter):
             _where(record),
             content,
             stage,
-            said(error),
+            describe(error),
             exc_info=error,
         )
 

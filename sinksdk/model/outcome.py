@@ -10,7 +10,7 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import BeforeValidator, PlainSerializer
 
-from sinksdk.errors import ConnectException, said
+from sinksdk.errors import ConnectException, describe
 from sinksdk.offsets import TopicPartition
 from sinksdk.support.confidential import SECRETS
 
@@ -78,7 +78,7 @@ class Failure:
         """Describe an exception, without secrets that it quotes."""
         return cls(
             type(error).__name__,
-            SECRETS.hide(said(error)),
+            SECRETS.hide(describe(error)),
             SECRETS.hide("".join(traceback.format_exception(error))),
             at_once,
             shared,

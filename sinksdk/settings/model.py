@@ -30,7 +30,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
 from sinksdk.compatibility import Converted, Meaning, Option, Rules, Verdict, judge, rule_for
-from sinksdk.errors import ConfigException, authors_frames, place_of, said
+from sinksdk.errors import ConfigException, authors_frames, describe, raised_at
 from sinksdk.settings.client_overrides import OVERRIDE_RULES
 from sinksdk.settings.connect_options import CONNECT_OPTIONS
 from sinksdk.settings.references import references, resolve_references
@@ -626,7 +626,7 @@ def call_author(where: str, function: Callable[..., T], *arguments: object) -> T
     except (ConfigException, ValidationError):
         raise
     except (Exception, SystemExit) as error:
-        raise ConfigException(f"{where} failed: {said(error)}{place_of(error)}") from error
+        raise ConfigException(f"{where} failed: {describe(error)}{raised_at(error)}") from error
 
 
 def sentences_of(where: str, hook: Callable[..., object], *arguments: object) -> list[str]:

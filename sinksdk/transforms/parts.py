@@ -14,6 +14,7 @@ from typing import Any, Final, Literal, TypeAlias
 import pyarrow as pa
 
 from sinksdk.records import HEADERS_TYPE, Header, SinkRecords
+from sinksdk.values.rows import column_of
 
 Part = Literal["key", "value"]
 PARTS: Final[tuple[Part, Part]] = ("key", "value")
@@ -26,10 +27,9 @@ def content_of(records: SinkRecords, part: Part) -> Content:
     objects = records.key_objects if part == "key" else records.value_objects
     if objects is not None:
         return list(objects)
-    index = records.arrow.schema.get_field_index(part)
-    if index < 0:
+    column = column_of(records.arrow, part)
+    if column is None:
         return [None] * len(records)
-    column = records.arrow.column(index)
     return column.to_pylist() if pa.types.is_null(column.type) else column
 
 
@@ -76,10 +76,8 @@ def _with_column(records: SinkRecords, name: str, column: pa.Array) -> SinkRecor
 
 
 def headers_of(records: SinkRecords) -> list[list[Header]]:
-    index = records.arrow.schema.get_field_index("headers")
-    if index < 0:
-        return [[] for _ in range(len(records))]
-    rows = records.arrow.column(index).to_pylist()
+    column = column_of(records.arrow, "headers")
+    rows = [None] * len(records) if column is None else column.to_pylist()
     return [[Header(item["key"], item["value"]) for item in row or ()] for row in rows]
 
 
@@ -89,10 +87,10 @@ def with_headers(records: SinkRecords, headers: Sequence[Sequence[Header]]) -> S
 
 
 def integers_of(records: SinkRecords, name: str) -> list[int | None]:
-    index = records.arrow.schema.get_field_index(name)
-    if index < 0:
+    column = column_of(records.arrow, name)
+    if column is None:
         return [None] * len(records)
-    numbers: list[int | None] = records.arrow.column(index).cast(pa.int64()).to_pylist()
+    numbers: list[int | None] = column.cast(pa.int64()).to_pylist()
     return numbers
 
 

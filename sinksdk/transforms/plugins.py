@@ -16,7 +16,7 @@ from typing import Any, Final, Literal
 from pydantic import ValidationError
 
 from sinksdk.compatibility import Meaning
-from sinksdk.errors import ConfigException, place_of, said
+from sinksdk.errors import ConfigException, describe, raised_at
 from sinksdk.settings.connect_options import CONNECT_OPTIONS
 from sinksdk.transforms.base import BuiltIn, Keys, check_methods
 from sinksdk.transforms.cast import Cast
@@ -174,7 +174,7 @@ class _Declared:
         except ConfigException:
             raise
         except (Exception, SystemExit) as error:
-            raise ConfigException(f"{kind} cannot be created: {said(error)}{place_of(error)}") from error
+            raise ConfigException(f"{kind} cannot be created: {describe(error)}{raised_at(error)}") from error
         if configure is None and keys:
             raise ConfigException(f"{kind} has no method 'configure', so it has no keys {', '.join(keys)}")
         return made

@@ -27,7 +27,7 @@ _SCALARS: Final[Mapping[str, pa.DataType]] = {
     "bytes": pa.binary(),
     "string": pa.string(),
 }
-_MOMENTS: Final[Mapping[tuple[str, str], pa.DataType]] = {
+_TIMES: Final[Mapping[tuple[str, str], pa.DataType]] = {
     ("int", "date"): pa.date32(),
     ("int", "time-millis"): pa.time32("ms"),
     ("long", "time-micros"): pa.time64("us"),
@@ -191,26 +191,23 @@ class _Reading:
     def _branch_name(self, branch: Any) -> str:
         """Return the field's name of Connect's AvroData: a named type's without namespace, else the type."""
         kind = _kind(branch)
-        if kind in _NAMED:
-            branch = branch if isinstance(branch, str) else branch["name"]
-            return str(branch).rpartition(".")[2]
-        return str(branch).rpartition(".")[2] if isinstance(branch, str) else kind
+        name = branch if isinstance(branch, str) else branch["name"] if kind in _NAMED else kind
+        return str(name).rpartition(".")[2]
 
     def _scalar(self, kind: str, schema: Mapping[str, Any]) -> tuple[pa.DataType, Any]:
         logical = schema.get("logicalType")
+        plain: Any = kind
+        if kind == "fixed":
+            plain = {"type": kind, "name": self._name(), "size": schema["size"]}
         if kind in ("bytes", "fixed") and logical in ("decimal", CONNECT_DECIMAL):
-            found = decimal_type(schema["scale"], schema["precision"])
-            return found, {"type": kind, **self._fixed(kind, schema)} if kind == "fixed" else kind
+            return decimal_type(schema["scale"], schema["precision"]), plain
+        if kind == "fixed":
+            return pa.binary(schema["size"]), plain
         if kind == "enum":
             return pa.string(), {"type": "enum", "name": self._name(), "symbols": schema["symbols"]}
-        if kind == "fixed":
-            return pa.binary(schema["size"]), {"type": "fixed", **self._fixed(kind, schema)}
         if kind not in _SCALARS:
             return self.type_of(self._find(kind))
-        return _MOMENTS.get((kind, str(logical)), _SCALARS[kind]), kind
-
-    def _fixed(self, kind: str, schema: Mapping[str, Any]) -> dict[str, Any]:
-        return {"name": self._name(), "size": schema["size"]} if kind == "fixed" else {}
+        return _TIMES.get((kind, str(logical)), _SCALARS[kind]), kind
 
 
 def _kind(schema: Any) -> str:
@@ -366,7 +363,7 @@ def _decimal_of(schema: Mapping[str, Any]) -> pa.DataType | None:
 def _logical(schema: Mapping[str, Any]) -> pa.DataType | None:
     if schema.get("logicalType") == "decimal" and schema["type"] in ("bytes", "fixed"):
         return _decimal_of(schema)
-    return _MOMENTS.get((schema["type"], str(schema.get("logicalType"))))
+    return _TIMES.get((schema["type"], str(schema.get("logicalType"))))
 
 
 def _full_name(name: str, namespace: str) -> str:

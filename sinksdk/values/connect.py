@@ -23,7 +23,7 @@ _SCALARS: Final[Mapping[str, pa.DataType]] = {
     "string": pa.string(),
     "bytes": pa.binary(),
 }
-_MOMENTS: Final[Mapping[tuple[str, str], pa.DataType]] = {
+_TIMES: Final[Mapping[tuple[str, str], pa.DataType]] = {
     (f"{_LOGICAL}Date", "int32"): pa.date32(),
     (f"{_LOGICAL}Time", "int32"): pa.time32("ms"),
     (f"{_LOGICAL}Timestamp", "int64"): pa.timestamp("ms", tz="UTC"),
@@ -68,6 +68,6 @@ def _shape(schema: Any, depth: int) -> Shape:
             message = "the envelope's schema has a decimal whose scale is no integer of 32 bits"
             raise DataException(message)
         return Shape(decimal_type(scale), packs_decimals=True, **more)
-    if (name, kind) in _MOMENTS:
-        return Shape(_MOMENTS[name, kind], times_may_be_numbers=True, **more)
+    if (name, kind) in _TIMES:
+        return Shape(_TIMES[name, kind], times_may_be_numbers=True, **more)
     return Shape(_SCALARS[kind], **more)

@@ -13,6 +13,12 @@ Longs = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
 
 
+def column_of(batch: pa.RecordBatch, name: str) -> pa.Array | None:
+    """Return a column, None if the batch does not have it."""
+    index = batch.schema.get_field_index(name)
+    return None if index < 0 else batch.column(index)
+
+
 def valid_flags(column: pa.Array) -> Flags:
     validity = column.buffers()[0] if column.null_count else None
     if validity is None:
