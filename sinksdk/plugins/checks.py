@@ -109,20 +109,20 @@ def check_file(config: Mapping[str, Any] | str | os.PathLike[str]) -> Checked:
     found = check_config(file.config)
     return replace(
         found,
-        config=None if file.problems or misplaced(file.nested, file.config) else found.config,
-        problems=[*file.problems, *misplaced(file.nested, file.config), *found.problems],
+        config=None if file.problems or nested_problems(file.nested, file.config) else found.config,
+        problems=[*file.problems, *nested_problems(file.nested, file.config), *found.problems],
         warnings=[*file.warnings, *found.warnings],
     )
 
 
-def misplaced(nested: Mapping[str, Kind], config: Mapping[str, str]) -> list[str]:
-    """Problems of keys that were given a list or an object, where the connector wants something else."""
+def nested_problems(nested: Mapping[str, Kind], config: Mapping[str, str]) -> list[str]:
+    """Return problems of keys whose value is a list or an object, unlike their field."""
     if not nested:
         return []
     try:
         several = _loaded_model(config.get("connector.class", "")).multi_valued()
     except ConfigException:
-        return []  # that is the problem: which keys are lists, only the class knows
+        return []  # reported already; only the class knows which keys are lists
     wanted = {"list": "a list, or a text", "map": "an object, or a text"}
     return [
         f"'{key}' must be {wanted.get(several.get(key, ''), 'a text, a number or a boolean')}"

@@ -13,7 +13,7 @@ from sinksdk.control.source_offsets import Changes
 from sinksdk.errors import ConfigException
 from sinksdk.model.status import Waiting
 from sinksdk.offsets import TopicPartition
-from sinksdk.plugins.checks import misplaced, redacted
+from sinksdk.plugins.checks import nested_problems, redacted
 from sinksdk.plugins.classes import ConnectorType
 from sinksdk.settings.texts import kind_of
 from sinksdk.source.positions import SourcePosition
@@ -34,7 +34,7 @@ def as_written(config: RawConfig, connector_class: str = "") -> dict[str, str]:
     """
     written = texts(config)
     nested = {key: kind for key, value in config.items() if (kind := kind_of(value)) is not None}
-    if problems := misplaced(nested, {"connector.class": connector_class, **written}):
+    if problems := nested_problems(nested, {"connector.class": connector_class, **written}):
         raise ConfigException(problems)
     return written
 

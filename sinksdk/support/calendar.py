@@ -10,7 +10,8 @@ from typing import Final, NamedTuple
 # Plain integers, because this is called for each record: numpy's datetime64 takes 15 times as long for one
 # date, and wraps around silently beyond 64 bits.
 
-DAY: Final = 86_400_000  # milliseconds
+DAY: Final = 86_400_000
+"""Milliseconds."""
 CYCLE: Final = 146_097
 """Days of 400 years, after which the calendar repeats itself with its weekdays."""
 _MARCH_OF_YEAR_0: Final = -719_468  # days from 1970-01-01
@@ -22,16 +23,8 @@ def days_of(year: int, month: int = 1, day: int = 1) -> int:
     # every 5 months, which have 153 days.
     cycle, months = divmod(year * 12 + month - 3, 4_800)
     year, month = divmod(months, 12)
-    return (
-        _MARCH_OF_YEAR_0
-        + cycle * CYCLE
-        + 365 * year
-        + year // 4
-        - year // 100
-        + (153 * month + 2) // 5
-        + day
-        - 1
-    )
+    leap_days = year // 4 - year // 100
+    return _MARCH_OF_YEAR_0 + cycle * CYCLE + 365 * year + leap_days + (153 * month + 2) // 5 + day - 1
 
 
 class Date(NamedTuple):

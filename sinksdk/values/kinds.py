@@ -14,7 +14,8 @@ from sinksdk.values.decimals import items_of
 
 _SHORT: Final = 32  # bits
 _DAYS: Final = (-719_162, 2_932_896)  # of 0001-01-01 and 9999-12-31 since 1970-01-01
-_PER_DAY: Final = {"s": 86_400, "ms": 86_400_000, "us": 86_400_000_000, "ns": 86_400_000_000_000}
+PER_SECOND: Final = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
+"""Ticks of Arrow's units."""
 
 
 def is_list(kind: pa.DataType) -> bool:
@@ -61,5 +62,5 @@ def _children(column: pa.Array) -> Iterable[pa.Array]:
 def _bounds(kind: pa.DataType) -> tuple[int, int]:
     if pa.types.is_date32(kind):
         return _DAYS[0], _DAYS[1] + 1
-    per_day = _PER_DAY["ms" if pa.types.is_date64(kind) else kind.unit]
+    per_day = 86_400 * PER_SECOND["ms" if pa.types.is_date64(kind) else kind.unit]
     return (0, per_day) if pa.types.is_time(kind) else (_DAYS[0] * per_day, (_DAYS[1] + 1) * per_day)

@@ -11,11 +11,10 @@ import pyarrow as pa
 from sinksdk.errors import DataException
 from sinksdk.values.decimals import items_of
 from sinksdk.values.json_text import is_json, json_objects
-from sinksdk.values.kinds import is_list
+from sinksdk.values.kinds import PER_SECOND, is_list
 
 _EPOCH: Final = dt.datetime(1970, 1, 1)  # noqa: DTZ001 - a column's zone is added
 _FIRST_DAY: Final = _EPOCH.toordinal()
-_PER_SECOND: Final = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
 _MICROSECONDS: Final = 1_000_000
 
 
@@ -93,7 +92,7 @@ def _times(column: pa.Array) -> list[Any]:
     if pa.types.is_date(kind):
         days = column.cast(pa.date32()).cast(pa.int32()).to_pylist()
         return [None if day is None else dt.date.fromordinal(_FIRST_DAY + day) for day in days]
-    per_second = _PER_SECOND[kind.unit]
+    per_second = PER_SECOND[kind.unit]
     whole = column.cast(pa.int32() if pa.types.is_time32(kind) else pa.int64())
     numbers = [_microseconds(number, per_second) for number in whole.to_pylist()]
     if pa.types.is_duration(kind):

@@ -16,13 +16,12 @@ import pyarrow as pa
 
 from sinksdk.errors import DataException
 from sinksdk.values.decimals import decimal_column, is_decimal, levels, number_of, unscaled
-from sinksdk.values.kinds import check_times
+from sinksdk.values.kinds import PER_SECOND, check_times
 
 NO_DEFAULT: Final = object()
 _EPOCH: Final = dt.datetime(1970, 1, 1)  # noqa: DTZ001 - timestamps are compared in UTC
 _TICK: Final = dt.timedelta(microseconds=1)
 _NOT_FINITE: Final = {"NaN": np.nan, "Infinity": np.inf, "-Infinity": -np.inf}
-_PER_SECOND: Final = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
 
 
 @dataclass(frozen=True, slots=True)
@@ -287,7 +286,7 @@ def _timestamp(text: str, kind: pa.DataType) -> int:
 
 
 def _ticks(since: dt.timedelta, unit: str) -> int:
-    return since // _TICK * _PER_SECOND[unit] // 1_000_000
+    return since // _TICK * PER_SECOND[unit] // 1_000_000
 
 
 _TIMES: Final[Mapping[Callable[[pa.DataType], bool], Callable[[str, pa.DataType], int]]] = {

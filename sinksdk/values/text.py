@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sinksdk.errors import ConfigException
+from sinksdk.support.calendar import DAY
 from sinksdk.values.decimals import bytes_of, is_decimal, is_wide, items_of, unscaled
 from sinksdk.values.json_text import is_json
 from sinksdk.values.kinds import is_list
@@ -62,7 +63,6 @@ class NoJsonException(ConfigException):
         self.kind = kind
 
 
-_MILLISECONDS_PER_DAY: Final = 86_400_000
 _MUST_BE_ESCAPED: Final = r'["\\\x00-\x1f]'
 
 
@@ -215,7 +215,7 @@ def _date(column: pa.Array, style: JsonStyle) -> pa.Array:
     if style.times_as_numbers:
         numbers = days.cast(pa.int32())
         if not style.dates_in_days:
-            numbers = pc.multiply(numbers.cast(pa.int64()), _MILLISECONDS_PER_DAY)
+            numbers = pc.multiply(numbers.cast(pa.int64()), DAY)
         return numbers.cast(pa.string())
     return _iso(days, days.cast(pa.int32()).cast(pa.int64()), "D")
 
