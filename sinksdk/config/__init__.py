@@ -186,7 +186,7 @@ class ConnectorConfig(
             try:
                 java_pattern(self.topics_regex)
             except JavaRegexError as error:
-                found.append(f"'topics.regex' is no regular expression of Java's: {error}")
+                found.append(f"'topics.regex' is not a regular expression of Java: {error}")
         found += self.transform_problems()
         converter_problems = list(self.converter_problems())
         found += converter_problems or self._read()[1]

@@ -56,8 +56,8 @@ def _without_fields(chain: Chain | None, converters: Mapping[str, str]) -> Itera
         if made.part in bare and made.needs_fields:
             part = made.part
             yield (
-                f"'{TRANSFORMS_KEY}.{step.name}.type' looks for fields, and '{part}.converter' is "
-                f"{bare[part]}, which gives none: name the converter that the {part}s need, json or avro"
+                f"'{TRANSFORMS_KEY}.{step.name}.type' needs fields, and '{part}.converter' is "
+                f"{bare[part]}, which has none: set the converter of the {part}s, json or avro"
             )
             del bare[part]
         if isinstance(made, ValueToKey | OfOnePart):

@@ -39,7 +39,7 @@ def local_path(text: str) -> str:
     try:
         url = urlsplit(text)
     except ValueError as error:
-        raise ValueError(f"is no URL ({error})") from None
+        raise ValueError(f"is not a URL ({error})") from None
     if url.netloc not in {"", "localhost"}:
         raise ValueError(f"must be on this host, not on {url.netloc!r}")
     return unquote(url.path)
@@ -53,16 +53,16 @@ def _problem(address: str) -> str:
         host = url.hostname or ""
         is_host = _is_host(host, in_brackets="[" in url.netloc.rpartition("@")[2])
     except ValueError:
-        return "is no URL"
+        return "is not a URL"
     if url.scheme not in _SCHEMES:
         return "does not begin with http:// or https://"
     if not is_host:
-        return "names no host" if not host else f"has {host!r} where a host name belongs"
+        return "names no host" if not host else f"has the invalid host name {host!r}"
     try:
         has_port = url.port != 0
     except ValueError:
         has_port = False
-    return "" if has_port else "has a port that is no number from 1 to 65535"
+    return "" if has_port else "has a port that is not a number from 1 to 65535"
 
 
 def _is_host(host: str, *, in_brackets: bool) -> bool:

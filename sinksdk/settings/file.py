@@ -56,7 +56,7 @@ def read_config_file(path: str | os.PathLike[str]) -> ConfigFile:
         message = f"the configuration {path} cannot be read: {error.strerror}"
         raise ConfigException(message) from error
     except UnicodeDecodeError as error:
-        message = f"the configuration {path} is no UTF-8 text: {error.reason} at byte {error.start}"
+        message = f"the configuration {path} is not UTF-8: {error.reason} at byte {error.start}"
         raise ConfigException(message) from error
     if path.suffix == ".properties":
         return _from_properties(path, text)
@@ -92,7 +92,7 @@ def _from_json(what: str, text: str) -> ConfigFile:
         # Numbers stay as written: the configuration's model judges 1e5 or 1.0.
         document = json.loads(text, object_pairs_hook=as_dict, parse_int=str, parse_float=str)
     except ValueError as error:
-        message = f"{what} is no JSON document: {error}"
+        message = f"{what} is not a JSON document: {error}"
         raise ConfigException(message) from error
     if not isinstance(document, dict):
         raise ConfigException(

@@ -122,7 +122,7 @@ def _text_of(reference: str, path: str) -> str:
     except OSError as error:
         problem = str(error.strerror)
     except UnicodeDecodeError:
-        problem = "the file is no UTF-8 text"
+        problem = "the file is not UTF-8"
     except ValueError:
         problem = "the path does not exist"
     # Raised outside the handlers, because a decoding error contains the file's bytes.

@@ -132,5 +132,5 @@ def rebuilt(columns: Sequence[tuple[str, pa.Array]], like: pa.Array) -> pa.Array
         if like.null_count == len(like):
             return like  # no structure, so no duplicate field
         twice = sorted({name for name in names if names.count(name) > 1})
-        raise DataException(f"there would be two fields of the name {', '.join(twice)}")
+        raise DataException(f"two fields would have the name {', '.join(twice)}")
     return structure([column for _, column in columns], names, like)

@@ -164,7 +164,7 @@ class _Declared:
         cls = _load(kind, self._kind)
         method, word = _METHODS[self._kind], _WORDS[self._kind]
         if not (isinstance(cls, type) and callable(getattr(cls, method, None))):
-            raise ConfigException(f"{kind} is no class with a method '{method}', as a {word} is")
+            raise ConfigException(f"{kind} is not a class with a method '{method}', as a {word} is")
         try:
             check_methods(cls, method, "configure")
             made = cls()
@@ -210,7 +210,7 @@ def _load(name: str, kind: str) -> object:
     if ":" not in name:
         raise ConfigException(_unknown(name, kind))
     if not re.fullmatch(r"\w[\w.]*:\w+", name):
-        raise ConfigException(f"{name} is no class of your own: write it as package.module:Class")
+        raise ConfigException(f"{name} is not a class of your own: write it as package.module:Class")
     module, _, attribute = name.partition(":")
     if module == "__main__":
         raise ConfigException(
@@ -255,7 +255,7 @@ def _sentence(prefix: str, plugin: Plugin, detail: Any) -> str:
         known = keys_of(plugin.keys_class)
         nearest = difflib.get_close_matches(name, known, n=1)
         hint = f"did you mean '{nearest[0]}'?" if nearest else f"it has {', '.join(known) or 'none'}"
-        return f"'{prefix}{name}' is no key of {plugin.cls.__name__}; {hint}"
+        return f"'{prefix}{name}' is not a key of {plugin.cls.__name__}; {hint}"
     error = detail.get("ctx", {}).get("error")
     return f"'{prefix}{name}': {error or detail['msg'][0].lower() + detail['msg'][1:]}"
 

@@ -276,11 +276,11 @@ def parse_avro_shape(text: str) -> Shape:
     try:
         schema = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise ConfigException(f"it begins like an Avro schema in JSON, but is no JSON: {error}") from error
+        raise ConfigException(f"it begins like an Avro schema in JSON, but is not JSON: {error}") from error
     try:
         return _Shapes().of(schema, "")
     except (KeyError, TypeError, ValueError, AttributeError, RecursionError, pa.ArrowException) as error:
-        raise ConfigException(f"it is no Avro schema ({type(error).__name__}: {error})") from error
+        raise ConfigException(f"it is not an Avro schema ({type(error).__name__}: {error})") from error
     except _NoArrowType:
         message = "Arrow has no type for it: it contains itself, or a decimal of more than 76 digits"
         raise ConfigException(message) from None

@@ -96,7 +96,7 @@ def parse_schema(text: str, references: Sequence[Any] = (), *, replaces_nulls: b
         parser = _Parser(elsewhere, replaces_nulls=replaces_nulls)
         written, resolved = parser.of(root, None)
     except ValueError as error:
-        raise DataException(f"it is no JSON: {error}") from error
+        raise DataException(f"it is not JSON: {error}") from error
     except RecursionError as error:
         raise DataException("the schema has too many levels") from error  # noqa: EM101 - one sentence
     except _Refused as error:

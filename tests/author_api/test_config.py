@@ -142,7 +142,7 @@ def test_exactly_one_of_topics_and_topics_regex_is_required(topics: dict[str, st
 
 
 def test_invalid_topics_regex_is_a_problem() -> None:
-    with pytest.raises(ConfigException, match=r"'topics\.regex' is no regular expression"):
+    with pytest.raises(ConfigException, match=r"'topics\.regex' is not a regular expression"):
         ConnectorConfig.parse({"name": "c", "topics.regex": "flights-("})
     assert ConnectorConfig.parse({"name": "c", "topics.regex": "flights-.*"}).topics == ()
 
@@ -222,7 +222,7 @@ def test_referenced_text_is_not_resolved_again(monkeypatch: pytest.MonkeyPatch) 
         ("${file:{folder}/none:key}", "No such file or directory"),
         ("${file:{folder}:key}", "Is a directory"),
         ("${file:{folder}/secrets:other}", "the file has no line 'other=…'"),
-        ("${file:{folder}/bytes:key}", "is no UTF-8 text"),
+        ("${file:{folder}/bytes:key}", "is not UTF-8"),
         ("${file:/no/key}", "must name a file and a key"),
     ],
 )

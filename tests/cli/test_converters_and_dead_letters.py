@@ -53,8 +53,14 @@ def test_avro_without_its_packages_exits_2(here: Here, monkeypatch: pytest.Monke
         *(
             ({"value_converter": "avro", "value_converter_schema_registry_url": url}, problem)
             for url, problem in (
-                ("http://[x", "'value.converter.schema.registry.url': 'http://[x' is no URL: write it like"),
-                ("http://a:1,http://r:port", "'http://r:port' has a port that is no number from 1 to 65535"),
+                (
+                    "http://[x",
+                    "'value.converter.schema.registry.url': 'http://[x' is not a URL: write it like",
+                ),
+                (
+                    "http://a:1,http://r:port",
+                    "'http://r:port' has a port that is not a number from 1 to 65535",
+                ),
                 ("http://a:1,", "'value.converter.schema.registry.url': '' does not begin with http:// or"),
             )
         ),

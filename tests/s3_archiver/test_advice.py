@@ -141,16 +141,16 @@ def test_letters_of_a_path_format_that_may_not_be_meant_are_a_warning(pattern: s
 @pytest.mark.parametrize(
     ("address", "why"),
     [
-        ("http://[x", "is no URL"),
-        ("http://127.0.0.1:99999", "has a port that is no number from 1 to 65535"),
-        ("http://minio:port", "has a port that is no number from 1 to 65535"),
-        ("http://minio:0", "has a port that is no number from 1 to 65535"),
+        ("http://[x", "is not a URL"),
+        ("http://127.0.0.1:99999", "has a port that is not a number from 1 to 65535"),
+        ("http://minio:port", "has a port that is not a number from 1 to 65535"),
+        ("http://minio:0", "has a port that is not a number from 1 to 65535"),
         ("http://127.0.0.1 :9000", "contains a space or a control character"),
         ("http://min\tio:9000", "contains a space or a control character"),
         ("minio:9000", "does not begin with http:// or https://"),
         ("http://:9000", "names no host"),
-        ("http://a..b", "has 'a..b' where a host name belongs"),
-        ("http://u:pass-word@[x", "is no URL"),
+        ("http://a..b", "has the invalid host name 'a..b'"),
+        ("http://u:pass-word@[x", "is not a URL"),
     ],
 )
 def test_an_address_that_cannot_be_is_a_problem(key: str, address: str, why: str) -> None:

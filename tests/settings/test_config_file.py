@@ -114,7 +114,7 @@ def test_keys_next_to_config_are_warnings(read: Read) -> None:
 
 @pytest.mark.parametrize(
     ("text", "message"),
-    [("{", "is no JSON document: "), ("[]", "must be a JSON object"), ("", "is no JSON document: ")],
+    [("{", "is not a JSON document: "), ("[]", "must be a JSON object"), ("", "is not a JSON document: ")],
 )
 def test_file_that_is_no_configuration_raises(read: Read, text: str, message: str) -> None:
     with pytest.raises(ConfigException, match=message):
@@ -124,7 +124,7 @@ def test_file_that_is_no_configuration_raises(read: Read, text: str, message: st
 def test_unreadable_file_raises(tmp_path: Path) -> None:
     (tmp_path / "binary").write_bytes(b"\xff\xfe\xff")
 
-    for name, message in [("absent", "No such file"), ("", "Is a directory"), ("binary", "is no UTF-8 text")]:
+    for name, message in [("absent", "No such file"), ("", "Is a directory"), ("binary", "is not UTF-8")]:
         with pytest.raises(ConfigException, match=message):
             read_config_file(tmp_path / name)
 

@@ -187,7 +187,7 @@ def test_url_that_is_no_registry_is_a_config_exception(registry: RegistryServer)
     [
         ('syntax = "proto3";', {"schemaType": "PROTOBUF"}, "is not Avro: PROTOBUF"),
         ('{"type": "record"}', {}, "cannot be read"),
-        ("{", {}, "is no JSON"),
+        ("{", {}, "is not JSON"),
     ],
 )
 def test_schema_that_is_not_avro_is_a_data_exception(

@@ -77,20 +77,23 @@ class Bare:
             ),
         ),
         (one("Maskfield"), "'transforms.a.type': no transform is called 'Maskfield'; known are Cast$Key,"),
-        (one(":Own"), "'transforms.a.type': :Own is no class of your own: write it as package.module:Class"),
+        (
+            one(":Own"),
+            "'transforms.a.type': :Own is not a class of your own: write it as package.module:Class",
+        ),
         (
             one("a:b:c"),
-            "'transforms.a.type': a:b:c is no class of your own: write it as package.module:Class",
+            "'transforms.a.type': a:b:c is not a class of your own: write it as package.module:Class",
         ),
         (one("MaskField$Value"), "'transforms.a.fields' is required and not set"),
         (one("MaskField$Value", fields=""), "'transforms.a.fields': must have at least one entry"),
         (
             one("MaskField$Value", filds="x", fields="y"),
-            "'transforms.a.filds' is no key of MaskField; did you mean 'fields'?",
+            "'transforms.a.filds' is not a key of MaskField; did you mean 'fields'?",
         ),
         (
             one("ReplaceField$Value", blacklist="x"),
-            "'transforms.a.blacklist' is no key of ReplaceField; it has",
+            "'transforms.a.blacklist' is not a key of ReplaceField; it has",
         ),
         (one("ReplaceField$Value", renames="x"), "'transforms.a.type': Invalid rename mapping: x"),
         (one("InsertField$Value"), "'transforms.a.type': No field insertion configured"),
@@ -142,7 +145,7 @@ class Bare:
         (one(f"{__name__}:Nothing"), f"'transforms.a.type': module '{__name__}' has no 'Nothing'"),
         (
             one(f"{__name__}:KAFKA"),
-            f"'transforms.a.type': {__name__}:KAFKA is no class with a method 'apply'",
+            f"'transforms.a.type': {__name__}:KAFKA is not a class with a method 'apply'",
         ),
         (one(f"{__name__}:Own", limit="x"), "'transforms.a.type': 'limit' must be a number"),
         (
@@ -202,8 +205,8 @@ def test_chain_is_none_without_transforms() -> None:
 @pytest.mark.parametrize(
     ("converter", "steps", "complaint"),
     [
-        ("bytes", {"a": ("MaskField$Value", {"fields": "x"})}, "'transforms.a.type' looks for fields, and "),
-        ("string", {"a": ("ValueToKey", {"fields": "x"})}, "'transforms.a.type' looks for fields, and "),
+        ("bytes", {"a": ("MaskField$Value", {"fields": "x"})}, "'transforms.a.type' needs fields, and "),
+        ("string", {"a": ("ValueToKey", {"fields": "x"})}, "'transforms.a.type' needs fields, and "),
         ("json", {"a": ("MaskField$Value", {"fields": "x"})}, ""),
         ("bytes", {"a": ("Filter", {})}, ""),
         ("bytes", {"a": ("Cast$Value", {"spec": "string"})}, ""),
@@ -211,7 +214,7 @@ def test_chain_is_none_without_transforms() -> None:
         (
             "bytes",
             {"f": ("Filter", {}), "a": ("MaskField$Value", {"fields": "x"})},
-            "'transforms.a.type' looks for fields, and ",
+            "'transforms.a.type' needs fields, and ",
         ),
         (
             "json",

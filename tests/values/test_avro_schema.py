@@ -173,11 +173,11 @@ def test_comments_are_accepted_as_in_java(text: str) -> None:
 
 @pytest.mark.parametrize("text", ['/ * */ "string"', '/* "string"', '# a\n"string"', '// "string"'])
 def test_invalid_comments_are_refused(text: str) -> None:
-    with pytest.raises(DataException, match="no JSON"):
+    with pytest.raises(DataException, match="not JSON"):
         parse_schema(text)
 
 
 def test_invalid_schema_is_refused_with_a_reason() -> None:
-    for text, why in (("{", "no JSON"), ('{"type": "record"}', "has no name"), ("[" * 100_000, "levels")):
+    for text, why in (("{", "not JSON"), ('{"type": "record"}', "has no name"), ("[" * 100_000, "levels")):
         with pytest.raises(DataException, match=why):
             parse_schema(text)
