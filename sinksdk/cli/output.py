@@ -46,6 +46,7 @@ class ExitCode(IntEnum):
     FENCED = 3
     """A newer driver of the same connector has taken over."""
     MISSING_TOPIC = 4
+    """The source does not have a subscribed topic."""
 
 
 def exit_code_of(error: BaseException) -> ExitCode:
