@@ -15,6 +15,7 @@ from sinksdk.errors import ConfigException, ConnectException, RetriableException
 from sinksdk.records import RECORD_COLUMNS, SinkRecords
 from sinksdk.transforms.base import BuiltIn, Predicate, Transformation
 from sinksdk.transforms.parts import are_alike, joined
+from sinksdk.values.rows import rows_to_take
 
 Offsets: TypeAlias = npt.NDArray[np.int64]
 
@@ -131,7 +132,7 @@ class Step:
             return made
         rows = rows_left(made.offsets, given.offsets)
         read = given.arrow if given.read is None else given.read
-        return replace(made, read=read.take(pa.array(rows)))
+        return replace(made, read=read.take(rows_to_take(rows)))
 
 
 def _problems(made: SinkRecords, given: SinkRecords) -> Iterator[str]:
