@@ -1,8 +1,8 @@
-/* Walks Avro datums by their schema without building them: where each one ends, and whether it is one.
+/* Walks Avro data by their schema without decoding them: where each datum ends, and whether it is valid.
 
-   avro_walk.py makes the program of a schema, and holds the same walk in Python, which says what is meant; both
-   give the same. Programs and offsets are checked before they are used, so that nothing outside of a buffer is
-   read whatever they are. While rows are walked, other threads of Python run. */
+   avro_walk.py creates the program of a schema, and contains the same walk in Python, which is the reference.
+   Programs and offsets are checked before use, so that nothing outside a buffer is ever read. Other Python
+   threads run while rows are walked. */
 
 #define PY_SSIZE_T_CLEAN
 #define Py_LIMITED_API 0x030B0000
@@ -31,7 +31,7 @@ static const uint8_t *fail(walk *w, int why, const uint8_t *at)
     return NULL;
 }
 
-/* The bits of a number of at most so many bytes; those that do not fit are dropped, as Java does. */
+/* Returns the bits of a number of at most so many bytes; excess bits are dropped, as in Java. */
 static inline const uint8_t *number(walk *w, const uint8_t *at, int longest, uint64_t *bits)
 {
     const uint8_t *first = at;
@@ -62,7 +62,7 @@ static inline const uint8_t *skip(walk *w, const uint8_t *at, int64_t size)
     return size <= w->end - at ? at + size : fail(w, ENDS_EARLY, at);
 }
 
-/* Bytes or text: their length, and the place behind them. */
+/* Reads the length of bytes or text, and returns the position after them. */
 static inline const uint8_t *lengthy(walk *w, const uint8_t *at, int64_t *size)
 {
     const uint8_t *first = at;
@@ -106,7 +106,7 @@ static inline const uint8_t *text(walk *w, const uint8_t *at)
 
 static const uint8_t *value(walk *w, int32_t node, const uint8_t *at, int depth);
 
-/* Blocks of items, each with its number of items before it, until one has none. */
+/* Reads blocks of items, each after its number of items, until that is 0. */
 static const uint8_t *items(walk *w, const int32_t *code, const uint8_t *at, int depth)
 {
     int64_t sum = 0;
@@ -128,7 +128,7 @@ static const uint8_t *items(walk *w, const int32_t *code, const uint8_t *at, int
             if (*code == MAP && !(at = text(w, at))) return NULL;
             if (!(at = value(w, code[1], at, depth + 1))) return NULL;
         }
-        if (block && signed_of(size) != at - block) w->is_odd = 1; /* Java reads on; others would go astray */
+        if (block && signed_of(size) != at - block) w->is_odd = 1; /* Java reads on; other readers fail */
     }
 }
 
@@ -160,7 +160,7 @@ static const uint8_t *value(walk *w, int32_t node, const uint8_t *at, int depth)
             if (!(at = value(w, code[2 + i], at, depth + 1))) return NULL;
         return at;
     case RAW: w->is_odd = 1; return w->end;
-    case ABSENT: w->is_odd = 1; return at; /* a null that a default takes the place of */
+    case ABSENT: w->is_odd = 1; return at; /* a null that is read as a default */
     default: return items(w, code, at, depth);
     }
 }
@@ -169,7 +169,7 @@ static const uint8_t *value(walk *w, int32_t node, const uint8_t *at, int depth)
 
 typedef struct {
     int64_t id;
-    const int32_t *code; /* the first value's place, then one value after the other */
+    const int32_t *code; /* position of the first value, then value after value */
     Py_buffer view;
 } program;
 
@@ -183,7 +183,7 @@ static int64_t length_of(const int32_t *code, int64_t left)
     return children ? 2 + (int64_t)code[1] : 2;
 }
 
-/* Whether all places in it are those of values. */
+/* Whether all positions in it are positions of values. */
 static int is_sound(const int32_t *code, int64_t size)
 {
     int is_good = size > 1;
@@ -231,9 +231,9 @@ static const program *program_of(const program *some, Py_ssize_t count, int64_t 
 /* -- rows -------------------------------------------------------------------------------------------------- */
 
 typedef struct {
-    long long rows, start; /* the first row's place in the buffers */
+    long long rows, start; /* position of the first row in the buffers */
     int width;             /* bytes of an offset */
-    int is_framed;         /* a zero byte and an id first; else all are of the first program */
+    int is_framed;         /* rows begin with a zero byte and an id; else all use the first program */
     program *programs;
     Py_ssize_t count;
     Py_buffer valid, offsets, data, ends, fates;
@@ -257,7 +257,7 @@ static inline int has_value(const walk_order *o, int64_t row)
     return !bits || bits[row / 8] >> (row % 8) & 1;
 }
 
-/* 0 where offsets are out of order. */
+/* Returns 0 if offsets are not ascending. */
 static int walk_rows(walk_order *o)
 {
     const program *last = o->programs;
@@ -319,7 +319,7 @@ static int read_programs(walk_order *o, PyObject *given)
     if (!o->programs) return PyErr_NoMemory() != NULL;
     for (; o->count < size; o->count++)
         if (!read_program(o->programs + o->count, PyTuple_GetItem(given, o->count))) {
-            o->count++; /* it may hold a buffer */
+            o->count++; /* free its buffer, too */
             return 0;
         }
     return 1;
@@ -362,7 +362,7 @@ static PyObject *rows(PyObject *module, PyObject *order)
     return result;
 }
 
-/* Where data that stand one behind the other end: as many as fit, and what is wrong with the next one. */
+/* Returns the ends of consecutive data that fit, and what is wrong with the next one. */
 static PyObject *block(PyObject *module, PyObject *order)
 {
     PyObject *code, *allocator, *data, *ends = NULL, *fates = NULL, *result = NULL;

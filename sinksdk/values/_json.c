@@ -1,5 +1,5 @@
-/* Which values are JSON, as Kafka Connect's JsonConverter reads it: see json_text.py, whose plain_scan does the
-   same without a compiler. Nothing is built of a value: it is scanned once, at about the speed of a copy. */
+/* Finds values that are JSON, as Kafka Connect's JsonConverter reads it. json_text.plain_scan does the same in
+   Python. Values are not parsed, only scanned once, at about the speed of a copy. */
 
 #define PY_SSIZE_T_CLEAN
 #define Py_LIMITED_API 0x030B0000
@@ -32,11 +32,11 @@ static inline int is_hex(uint8_t c)
 
 static inline bytes after_space(bytes at, bytes end)
 {
-    while (at < end && *at <= ' ' && is_space(*at)) at++; /* one comparison where there is none */
+    while (at < end && *at <= ' ' && is_space(*at)) at++; /* one comparison if there is no space */
     return at;
 }
 
-/* Bytes of the character beyond ASCII that begins here; 0 if none does in UTF-8. */
+/* Returns the length of the character beyond ASCII that begins here; 0 if it is not UTF-8. */
 static inline int character(bytes from, bytes end)
 {
     uint8_t first = *from;
@@ -49,14 +49,14 @@ static inline int character(bytes from, bytes end)
     return size;
 }
 
-/* The next byte that is a quote, a backslash, a control character or beyond ASCII: 16 bytes at a time, then eight. */
+/* Finds the next quote, backslash, control character or byte beyond ASCII, 16 bytes at a time, then eight. */
 static inline bytes next_special(bytes at, bytes end)
 {
 #ifdef __SSE2__
     for (; end - at >= 16; at += 16) {
         __m128i part = _mm_loadu_si128((const __m128i *)at);
         __m128i marks = _mm_or_si128(_mm_cmpeq_epi8(part, _mm_set1_epi8('"')), _mm_cmpeq_epi8(part, _mm_set1_epi8('\\')));
-        /* Bytes beyond ASCII are negative, and so below space as well. */
+        /* Bytes beyond ASCII are negative, so they are below space, too. */
         int found = _mm_movemask_epi8(_mm_or_si128(marks, _mm_cmplt_epi8(part, _mm_set1_epi8(' '))));
         if (found) return at + __builtin_ctz((unsigned)found);
     }
@@ -67,7 +67,7 @@ static inline bytes next_special(bytes at, bytes end)
         memcpy(&part, at, 8);
         uint64_t quote = part ^ ones * '"', slash = part ^ ones * '\\';
         uint64_t found = ((quote - ones) | (slash - ones) | (part - ones * 0x20) | part) & highs;
-        /* Bytes beyond ASCII may raise a false alarm behind themselves only, and the first alarm counts. */
+        /* Bytes beyond ASCII can cause a false match only after themselves, and the first match counts. */
         if (found) return at + (__builtin_ctzll(found) >> 3);
     }
 #endif
@@ -75,7 +75,7 @@ static inline bytes next_special(bytes at, bytes end)
     return at;
 }
 
-/* What is behind a text whose quote has been read; NULL if it is none. */
+/* Returns the position after a text whose opening quote has been read; NULL if it is invalid. */
 static inline bytes after_text(bytes at, bytes end)
 {
     for (;;) {
@@ -107,7 +107,7 @@ static inline bytes after_digits(bytes at, bytes end)
     return at;
 }
 
-/* What is behind a number; NULL if it is none. Notes a zero before other digits, which Kafka allows. */
+/* Returns the position after a number; NULL if it is invalid. A leading zero, which Kafka accepts, is odd. */
 static inline bytes after_number(bytes at, bytes end, int *is_odd)
 {
     if (*at == '-') at++;
@@ -131,7 +131,7 @@ static inline bytes after_number(bytes at, bytes end, int *is_odd)
         if (at - first > 9) *is_odd = 1; /* it may be more than 32 bits */
         digits += at - first;
     }
-    if (digits > MOST_DIGITS) *is_odd = 1; /* zeros that do not count may be among them */
+    if (digits > MOST_DIGITS) *is_odd = 1; /* leading zeros, which do not count, may be among them */
     return at;
 }
 
@@ -140,15 +140,15 @@ static inline bytes after_word(bytes at, bytes end, const char *word, int size)
     return end - at < size || memcmp(at, word, (size_t)size) ? NULL : at + size;
 }
 
-/* Whether an object whose first name begins here may be Connect's envelope: that of many others is not. */
+/* Whether an object whose first name begins here may be Connect's envelope. */
 static inline int may_be_envelope(bytes name, bytes end)
 {
-    int64_t size = end - name; /* with the quote behind it */
+    int64_t size = end - name; /* with the closing quote */
     return (size == 7 && !memcmp(name, "schema", 6)) || (size == 8 && !memcmp(name, "payload", 7)) ||
            memchr(name, '\\', (size_t)size) != NULL;
 }
 
-/* Text of another encoding than UTF-8, or with a byte order mark, which Jackson tells by the first four bytes. */
+/* Whether text has another encoding than UTF-8, or a byte order mark: Jackson checks the first four bytes. */
 static inline int is_encoded_otherwise(bytes at, bytes end)
 {
     size_t size = (size_t)(end - at);
@@ -158,7 +158,7 @@ static inline int is_encoded_otherwise(bytes at, bytes end)
 
 static int verdict(bytes at, bytes end)
 {
-    uint64_t objects[(MOST_DEPTH >> 6) + 1]; /* a bit for each level: whether it is an object */
+    uint64_t objects[(MOST_DEPTH >> 6) + 1]; /* a bit per level: whether it is an object */
     int depth = 0, is_odd = 0, is_envelope = 0;
     if (is_encoded_otherwise(at, end)) return IS_ODD;
     at = after_space(at, end);
@@ -236,7 +236,7 @@ static inline int64_t offset(const Py_buffer *offsets, int width, int64_t row)
     return memcpy(&wide, from, 8), wide;
 }
 
-/* Verdicts on rows first to first + rows of a column of bytes or text: its offsets, their width, and its data. */
+/* Writes verdicts on rows first to first + rows of a column: its offsets, their width, and its data. */
 static PyObject *scan(PyObject *module, PyObject *order)
 {
     Py_buffer offsets, data;
