@@ -1,4 +1,4 @@
-"""Daemon threads: of the engine (:class:`sinksdk.engine.clock.Threads`), and of calls that may hang."""
+"""Daemon threads: for the engine (:class:`sinksdk.engine.clock.Threads`), and for calls that may hang."""
 
 from __future__ import annotations
 
@@ -13,22 +13,19 @@ from sinksdk.support.logs import same_subject
 T = TypeVar("T")
 
 Background = Callable[[Callable[[], None]], None]
-"""Runs something beside the caller's thread; handed in, so that a simulation has no threads."""
+"""Runs a function in another thread; a parameter, so that a simulation needs no threads."""
 
 
 def start_thread(run: Callable[[], None], name: str) -> threading.Thread:
-    """Start a daemon thread, which logs about the connector that its caller logs about.
-
-    A daemon: a process whose main thread ends does not wait for calls into Spark or of clients that hang, as
-    it would for a pool's threads.
-    """
+    """Start a daemon thread with the caller's log subject."""
+    # A daemon: a process whose main thread ends does not wait for calls into Spark or clients that hang.
     thread = threading.Thread(target=same_subject(run), name=name, daemon=True)
     thread.start()
     return thread
 
 
 class SystemThreads:
-    """The machine's threads, named after the worker that they are for."""
+    """The machine's threads, named after a worker."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -40,7 +37,7 @@ class SystemThreads:
         return threading.Event()
 
     def every(self, seconds: float, run: Callable[[], None]) -> Callable[[], None]:
-        """Call something every so often. The returned function ends that, and waits for a running call."""
+        """Call a function periodically in a thread. The returned function stops it after the current call."""
         ended = threading.Event()
 
         def repeat() -> None:
@@ -60,8 +57,7 @@ class SystemThreads:
         return start_thread(run, f"{self._name} aside").join
 
 
-def in_a_thread(run: Callable[[], None]) -> None:
-    """Run in a thread: a :data:`Background`."""
+def in_a_thread(run: Callable[[], None]) -> None:  # a Background
     start_thread(run, getattr(run, "__qualname__", "background"))
 
 
@@ -82,10 +78,10 @@ def beside(run: Callable[[], T], name: str) -> Future[T]:
 
 
 def has_ended(ended: Future[T], timeout: float | None = None) -> bool:
-    """Wait at most ``timeout`` seconds for a call :func:`beside`. Raises its exception, at each call."""
+    """Wait at most ``timeout`` seconds for a call of :func:`beside`. Raises its exception, at each call."""
     if timeout != 0:
         wait([ended], timeout)
     if not ended.done():
         return False
-    ended.result()  # without a time-out: TimeoutError may be what has ended it
+    ended.result()  # without a time-out: a TimeoutError is then the call's own
     return True
