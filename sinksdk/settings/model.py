@@ -608,17 +608,6 @@ def _code_of(annotation: Any) -> str:
     return annotation.__name__ if is_plain else str(annotation)
 
 
-def sentences(problems: object, where: str) -> list[str]:
-    if isinstance(problems, str):
-        return [problems] if problems else []
-    if isinstance(problems, Iterable):
-        given = list(problems)
-        found = [one for one in given if isinstance(one, str)]
-        if len(found) == len(given):
-            return found
-    raise TypeError(f"{where} returned {problems!r}; it must return a list of sentences")
-
-
 def call_author(where: str, function: Callable[..., T], *arguments: object) -> T:
     """Call an author's code; a ConfigException names its class, hook and line."""
     try:
@@ -632,10 +621,12 @@ def call_author(where: str, function: Callable[..., T], *arguments: object) -> T
 def sentences_of(where: str, hook: Callable[..., object], *arguments: object) -> list[str]:
     """Call an author's hook that returns sentences. Raises ConfigException."""
     returned = call_author(where, hook, *arguments)
-    try:
-        return sentences(returned, where)
-    except TypeError as error:
-        raise ConfigException(str(error)) from error
+    if isinstance(returned, str):  # one sentence, not a list of its letters
+        return [returned] if returned else []
+    found: list[Any] = call_author(where, list, returned) if isinstance(returned, Iterable) else [returned]
+    if all(isinstance(one, str) for one in found):
+        return found
+    raise ConfigException(f"{where} returned {returned!r}; it must return a list of sentences")
 
 
 def written(config: ConfigModel) -> dict[str, str]:

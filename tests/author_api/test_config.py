@@ -25,7 +25,7 @@ from pydantic import (
 
 from sinksdk import ConfigException, ConnectorConfig, Meaning, Verdict
 from sinksdk.config import NameList
-from sinksdk.settings.model import _CALLED, _MODELS, HOOKS, reserved_names, sentences
+from sinksdk.settings.model import _CALLED, _MODELS, HOOKS, reserved_names, sentences_of
 from sinksdk.settings.references import resolve_references
 from sinksdk.source import SourceConnectorConfig
 from sinksdk.support.hooks import HookError
@@ -517,8 +517,8 @@ def test_problems_may_return_one_text_but_not_none(name: str) -> None:
         return type("Mine", (ConnectorConfig,), {name: lambda self: result})
 
     raw = {"name": "c", "topics": "t"}
-    assert sentences("too large", "x") == ["too large"]
-    assert sentences("", "x") == sentences((), "x") == []
+    assert sentences_of("x", lambda: "too large") == ["too large"]
+    assert sentences_of("x", lambda: "") == sentences_of("x", lambda: ()) == []
     if name == "problems":
         assert returning("too large").check(raw) == (None, ["too large"])
         assert returning(None).check(raw) == (
