@@ -90,7 +90,7 @@ class Place:
 
 
 def test_the_connector_is_asked_before_anything_is_written() -> None:
-    """With its typed configuration: a sink with a watermark of its own would pass over what is read again."""
+    # With its typed configuration: a sink with a watermark of its own would pass over what is read again.
     place = Place()
     place.herder.alter_offsets("c", {P0: 4, P1: None})
 
@@ -100,7 +100,7 @@ def test_the_connector_is_asked_before_anything_is_written() -> None:
 
 
 def test_a_reset_is_told_with_every_partition_that_is_committed() -> None:
-    """None for each; again with none at all, as in Connect."""
+    # None for each; again with none at all, as in Connect.
     place = Place()
     place.herder.reset_offsets("c")
     place.herder.reset_offsets("c")
@@ -110,7 +110,6 @@ def test_a_reset_is_told_with_every_partition_that_is_committed() -> None:
 
 
 def test_the_connector_knows_who_it_is_when_it_is_asked() -> None:
-    """What it keeps outside has the connector's name on it, and its incarnation."""
     place = Place()
     place.herder.alter_offsets("c", {P0: 4})
 
@@ -123,7 +122,6 @@ def test_the_connector_knows_who_it_is_when_it_is_asked() -> None:
     [ConnectException("no such place"), RetriableException("no such place"), KeyError("no such place")],
 )
 def test_what_the_connector_refuses_is_not_written(error: Exception) -> None:
-    """Neither an altered offset nor a reset; its error is the operator's answer."""
     place = Place()
     place.connector.error = error
     for wish in (lambda: place.herder.alter_offsets("c", {P0: 4}), lambda: place.herder.reset_offsets("c")):
@@ -135,7 +133,6 @@ def test_what_the_connector_refuses_is_not_written(error: Exception) -> None:
 def test_by_default_the_connector_is_made_as_its_configuration_says(
     monkeypatch: pytest.MonkeyPatch, store: MemoryStore
 ) -> None:
-    """Whoever has a store has all that is needed to ask it."""
     asked: list[int] = []
 
     def alter_offsets(self: Watermark, config: WatermarkConfig, offsets: Any) -> bool:
@@ -150,7 +147,6 @@ def test_by_default_the_connector_is_made_as_its_configuration_says(
 
 
 def test_a_connector_that_cannot_be_made_is_not_passed_over(store: MemoryStore) -> None:
-    """It may keep offsets of its own: they are not altered without it."""
     Herder(store).create("c", {**RAW, "connector.class": "nowhere:Sink"}, "STOPPED")
 
     with pytest.raises(ConfigException, match=r"connector 'c' cannot be asked.*nothing was altered.*nowhere"):
@@ -166,7 +162,7 @@ def test_a_connector_that_cannot_be_made_is_not_passed_over(store: MemoryStore) 
     ],
 )
 def test_offsets_that_no_record_can_have_are_refused(offset: int, problem: str) -> None:
-    """Before the connector is asked, and before anybody is fenced."""
+    # Before the connector is asked, and before anybody is fenced.
     place = Place(Source({P0: 20}))
     with pytest.raises(ConfigException, match=f"connector c: nothing was altered: {problem}"):
         place.herder.alter_offsets("c", {P0: offset})
@@ -176,14 +172,12 @@ def test_offsets_that_no_record_can_have_are_refused(offset: int, problem: str) 
 
 
 def test_the_whole_range_of_the_source_may_be_set() -> None:
-    """Its end included: from there on what comes next is read."""
     place = Place(Source({P0: 20}))
     assert place.herder.alter_offsets("c", {P0: 0}) == {P0: 0}
     assert place.herder.alter_offsets("c", {P0: 20}) == {P0: 20}
 
 
 def test_partitions_that_the_source_does_not_have_are_set_nowhere_and_taken_back_all_the_same() -> None:
-    """A topic that is gone for good: its commits can go."""
     place = Place(Source({P0: 20}))
     with pytest.raises(ConfigException, match="t-1: the source has no such partition"):
         place.herder.alter_offsets("c", {P0: 5, P1: 5})
@@ -191,7 +185,6 @@ def test_partitions_that_the_source_does_not_have_are_set_nowhere_and_taken_back
 
 
 def test_a_source_that_does_not_answer_says_nothing_of_an_offset() -> None:
-    """Where it is known it must answer; nothing is altered."""
     place = Place(Source({P0: 20}, RetriableException("no broker answers")))
     with pytest.raises(RetriableException, match="no broker answers"):
         place.herder.alter_offsets("c", {P0: 5})
@@ -199,7 +192,6 @@ def test_a_source_that_does_not_answer_says_nothing_of_an_offset() -> None:
 
 
 def test_without_a_source_only_what_is_impossible_anywhere_is_refused() -> None:
-    """The store is reached from machines that reach no source."""
     place = Place()
     with pytest.raises(ConfigException, match="t-0: offset -1 is below 0"):
         place.herder.alter_offsets("c", {P0: -1})
@@ -226,7 +218,7 @@ def closing(place: Place, seconds: float, then: Callable[[], None]) -> None:
 
 
 def test_tasks_that_are_closing_commit_first() -> None:
-    """Regression: their last commit was thrown away, and the driver ended as if another one had taken over."""
+    # Regression: their last commit was thrown away, and the driver ended as if another one had taken over.
     place = Place()
     closing(place, 50.0, lambda: place.task.commit({P0: OffsetAndMetadata(600), P1: OffsetAndMetadata(8)}))
 
@@ -234,7 +226,6 @@ def test_tasks_that_are_closing_commit_first() -> None:
 
 
 def test_what_a_closing_task_commits_is_reset_with_the_rest() -> None:
-    """It is told to the connector, too."""
     place = Place()
     closing(place, 5.0, lambda: place.task.commit({P1: OffsetAndMetadata(8)}))
     place.herder.reset_offsets("c")
@@ -245,7 +236,6 @@ def test_what_a_closing_task_commits_is_reset_with_the_rest() -> None:
 
 @pytest.mark.parametrize(("patience", "seconds"), [(30.0, 30.0), (1_000.0, 70.0)])
 def test_it_is_waited_for_as_long_as_closing_may_take_and_no_longer(patience: float, seconds: float) -> None:
-    """task.shutdown.graceful.timeout.ms and a little; nobody is fenced, nothing is altered."""
     place = Place()
     closing(place, 1e6, lambda: None)
     begun = place.clock.now()
@@ -258,7 +248,7 @@ def test_it_is_waited_for_as_long_as_closing_may_take_and_no_longer(patience: fl
 
 
 def test_a_driver_that_has_died_is_not_waited_for_as_if_it_closed() -> None:
-    """Its heartbeat stands still; a zombie of it is fenced."""
+    # Its heartbeat stands still; a zombie of it is fenced.
     place = Place()
     place.driven()
 

@@ -16,8 +16,6 @@ from sinksdk.engine.clock import SystemWallClock
 
 
 class Declared(SinkConnector):
-    """Remembers how it was stopped."""
-
     stopped: Any = "never"
 
 
@@ -94,13 +92,12 @@ def author(connector: SinkConnector | None = None) -> ConnectorCalls:
     ids=lambda value: type(value).__name__,
 )
 def test_stop_is_called_as_its_author_declared_it(connector: Declared, told: object) -> None:
-    """The flag is passed to whoever takes one; connectors from before KIP-883 work unchanged."""
+    # The flag is passed to whoever takes one; connectors from before KIP-883 work unchanged.
     author(connector).stop(is_deleted=True, timeout=5)
     assert connector.stopped == told
 
 
 def test_all_calls_come_from_one_thread() -> None:
-    """What belongs to a thread (an SQLite connection) can be kept from start to stop."""
     threads: list[int] = []
     calls = author()
     for what in ("start", "task_configs"):
@@ -111,8 +108,6 @@ def test_all_calls_come_from_one_thread() -> None:
 
 
 def test_what_is_raised_reaches_the_caller() -> None:
-    """As if it had been called directly."""
-
     def refuse() -> None:
         message = "no bucket"
         raise ConnectException(message)
@@ -123,8 +118,6 @@ def test_what_is_raised_reaches_the_caller() -> None:
 
 @pytest.mark.parametrize("error", [SystemExit(3), KeyboardInterrupt(), CancelledError()])
 def test_what_would_end_a_thread_is_an_error_of_the_connectors(error: BaseException) -> None:
-    """``sys.exit`` in an author's code fails his connector; the driver's thread has others to run."""
-
     def leaves() -> None:
         raise error
 
@@ -137,7 +130,6 @@ def test_what_would_end_a_thread_is_an_error_of_the_connectors(error: BaseExcept
 
 
 def test_a_call_that_hangs_is_left_behind_and_where_it_is_told(never: threading.Event) -> None:
-    """Connector, method, time, and the author's line that it is at."""
     with pytest.raises(HangingException) as raised:
         author().call("start", lambda: never.wait(20), timeout=1.0)  # by then the thread is at its line
     told = re.search(r"connector archive: start has not returned for (\d+\.\d) s", str(raised.value))
@@ -148,7 +140,7 @@ def test_a_call_that_hangs_is_left_behind_and_where_it_is_told(never: threading.
 
 
 def test_the_call_after_one_that_hangs_does_not_wait_for_it(never: threading.Event) -> None:
-    """`stop` comes though `start` never returned: it may be what lets go of what start hangs at."""
+    # `stop` comes though `start` never returned: it may be what lets go of what start hangs at.
     connector = New()
     calls = author(connector)
     with pytest.raises(HangingException):
@@ -158,7 +150,6 @@ def test_the_call_after_one_that_hangs_does_not_wait_for_it(never: threading.Eve
 
 
 def test_a_call_that_nobody_needs_any_more_is_cut_short(never: threading.Event) -> None:
-    """An operator who pauses or deletes waits for the grace time, not for all that start may take."""
     with pytest.raises(HangingException) as raised:
         author().call("start", lambda: never.wait(120), timeout=60, is_unwanted=lambda: True, grace=0.1)
     told = re.search(r"has not returned for (\d+\.\d) s", str(raised.value))

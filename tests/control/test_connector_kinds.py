@@ -67,7 +67,6 @@ REQUESTS: dict[str, Callable[[Herder], object]] = {
 def test_requests_to_a_dataframes_name_are_refused(
     store: MemoryStore, query: Query, request_of: Callable[[Herder], object]
 ) -> None:
-    """None changes the record or fences the query; the name may be stopped, which it is, and deleted."""
     before = registry.find(store, "c")
     with pytest.raises(WrongKindException, match=DATAFRAME_IS):
         request_of(Herder(store))
@@ -83,7 +82,7 @@ def test_requests_to_a_dataframes_name_are_refused(
 def test_a_driver_of_a_dataframes_name_does_not_start(
     store: MemoryStore, query: Query, *, is_of_a_server: bool
 ) -> None:
-    """It claims nothing, so that the query goes on."""
+    # It claims nothing, so that the query goes on.
     record = registry.find(store, "c") if is_of_a_server else None
     made, launcher, _ = driver(Source({P0: 20}), Task, store=store)
     made.environment = Environment(store, record=record)
@@ -96,7 +95,7 @@ def test_a_driver_of_a_dataframes_name_does_not_start(
 
 
 def test_a_driver_that_claims_a_dataframes_generation_goes_no_further(store: MemoryStore) -> None:
-    """Whatever the record says: what the generation before committed are numbers of rows."""
+    # Whatever the record says: what the generation before committed are numbers of rows.
     record = created(RAW, kind="sink")
     registry.change(store, "c", lambda r: r, otherwise=lambda: record)
     made, launcher, _ = driver(Source({P0: 20}), Task, store=store)
@@ -113,7 +112,6 @@ def test_a_driver_that_claims_a_dataframes_generation_goes_no_further(store: Mem
 def test_a_dataframe_is_not_written_to_a_connectors_name(
     tmp_path: Path, kind: ConnectorKind, target_state: str
 ) -> None:
-    """Also where the connector is stopped, or has never run."""
     store = open_store(f"sqlite:///{tmp_path}/store.sqlite", create=True)
     record = created({"name": "a"}, kind=kind).model_copy(update={"target_state": target_state})
     registry.change(store, "a", lambda r: r, otherwise=lambda: record)
@@ -124,7 +122,7 @@ def test_a_dataframe_is_not_written_to_a_connectors_name(
 
 
 def test_a_dataframes_record_says_what_it_is(tmp_path: Path) -> None:
-    """From the first write on, also that of a record made by an older version."""
+    # From the first write on, also that of a record made by an older version.
     prepare_writer(options(tmp_path), VALUE)
     store = open_store(f"sqlite:///{tmp_path}/store.sqlite", create=True)
     assert registry.find(store, "a").kind == "dataframe"
@@ -135,7 +133,7 @@ def test_a_dataframes_record_says_what_it_is(tmp_path: Path) -> None:
 
 
 def test_a_query_does_not_go_on_under_a_name_that_a_connector_has_now(store: MemoryStore) -> None:
-    """The name was deleted and created again meanwhile; before the connector's first generation, and after it."""
+    # The name was deleted and created again meanwhile; before the connector's first generation, and after it.
     query = written(store, "dataframe")
     share = query.task(1, ["c"])
     Generations(store, "c").forget()
@@ -156,7 +154,6 @@ def test_a_query_does_not_go_on_under_a_name_that_a_connector_has_now(store: Mem
 
 
 def test_a_sinks_name_is_not_run_or_configured_as_a_source(store: MemoryStore) -> None:
-    """And the other way round: offsets of one are nothing to the other. A driver records the kind."""
     made, _, _ = driver(Source({P0: 3}), Task, store=store)
     made.run(until_caught_up=True)
     assert registry.find(store, "c").kind == "sink"
@@ -175,7 +172,7 @@ def test_a_sinks_name_is_not_run_or_configured_as_a_source(store: MemoryStore) -
 
 
 def test_a_running_source_is_not_fenced_by_a_sink_of_its_name(store: MemoryStore) -> None:
-    """The constructor of the session refuses it, before anything is claimed."""
+    # The constructor of the session refuses it, before anything is claimed.
     registry.change(store, "c", lambda r: r, otherwise=lambda: created(RAW, kind="source"))
     config = Connector.config_class.parse(RAW)
     with pytest.raises(WrongKindException):
@@ -184,7 +181,6 @@ def test_a_running_source_is_not_fenced_by_a_sink_of_its_name(store: MemoryStore
 
 
 def test_created_connectors_have_the_kind_of_their_class(store: MemoryStore) -> None:
-    """Of a name made by REST; where nobody has loaded the class yet the first driver records it."""
     client = TestClient(create_app(store), base_url="http://localhost")
     assert client.post("/connectors", json={"name": "a", "config": {**RAW, "name": "a"}}).status_code == 201
     assert client.put("/connectors/b/config", json={**RAW, "name": "b"}).status_code == 201
@@ -197,7 +193,6 @@ def test_created_connectors_have_the_kind_of_their_class(store: MemoryStore) -> 
 
 
 def test_rest_answers_409_about_a_dataframes_name(store: MemoryStore) -> None:
-    """With the sentence that says what the name is."""
     written(store, "dataframe")
     client = TestClient(create_app(store), base_url="http://localhost")
     answers = [

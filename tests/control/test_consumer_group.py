@@ -48,7 +48,6 @@ def eventually(condition: Callable[[], object]) -> None:
 
 
 def test_only_what_has_changed_is_written() -> None:
-    """A partition whose commit stays is not written again."""
     group = Group()
     following = BackgroundSync(group, "c")
 
@@ -62,7 +61,6 @@ def test_only_what_has_changed_is_written() -> None:
 
 
 def test_a_group_that_hangs_holds_nobody_up() -> None:
-    """Follow returns at once; when the group answers again it gets the latest offsets only."""
     group = Group()
     group.held.clear()
     following = BackgroundSync(group, "c")
@@ -83,7 +81,7 @@ def test_a_group_that_hangs_holds_nobody_up() -> None:
 def test_an_outage_is_warned_of_once_and_made_up_for(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """While the group is away commits go on; once it is back it has them all, and the log says so."""
+    # While the group is away commits go on; once it is back it has them all, and the log says so.
     monkeypatch.setattr(consumer_group, "_AGAIN", 0.01)
     group = Group()
     group.is_away = True
@@ -109,7 +107,6 @@ def test_an_outage_is_warned_of_once_and_made_up_for(
 
 
 def test_the_last_offsets_are_written_at_the_end() -> None:
-    """Close waits for what is on its way."""
     group = Group()
     following = BackgroundSync(group, "c")
 

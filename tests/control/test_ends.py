@@ -43,7 +43,6 @@ def scene() -> Scene:
 
 
 def test_only_what_has_changed_is_written_and_at_most_every_second(scene: Scene) -> None:
-    """An idle connector costs the store nothing."""
     scene.keeper.saw({P0: 5, P1: 7})
     scene.keeper.save_if_due()
     first = scene.version()
@@ -65,7 +64,7 @@ def test_only_what_has_changed_is_written_and_at_most_every_second(scene: Scene)
 
 
 def test_a_commit_is_told_with_its_moment(scene: Scene) -> None:
-    """What was committed before anybody looked has no moment; the next driver goes on with what is known."""
+    # What was committed before anybody looked has no moment; the next driver goes on with what is known.
     scene.keeper.committed({P0: 5, P1: None})
     scene.clock.advance(10)
     scene.keeper.committed({P0: 5, P1: None})
@@ -85,7 +84,6 @@ def test_a_commit_is_told_with_its_moment(scene: Scene) -> None:
 
 
 def test_what_another_process_wrote_meanwhile_is_written_over(scene: Scene) -> None:
-    """It informs only: whoever looked last is right."""
     other = scene.another()
     other.saw({P0: 5})
     other.save()
@@ -98,7 +96,6 @@ def test_what_another_process_wrote_meanwhile_is_written_over(scene: Scene) -> N
 
 
 def test_a_source_that_hangs_or_fails_holds_nobody_up_and_is_looked_at_again(scene: Scene) -> None:
-    """One look at a time, two seconds after the last one has come back."""
     waiting: list[Callable[[], None]] = []
     ends: list[dict[TopicPartition, int] | Exception] = []
 

@@ -39,7 +39,6 @@ def running_task(store: MemoryStore, name: str) -> TaskLedger:
 
 
 def test_connectors_are_listed_by_name(herder: Herder) -> None:
-    """Whatever characters a name has."""
     for name in ("orders", "a/b", "ünï", "a"):
         herder.create(name, {"topics": "t"})
 
@@ -47,7 +46,7 @@ def test_connectors_are_listed_by_name(herder: Herder) -> None:
 
 
 def test_a_name_is_created_once(herder: Herder) -> None:
-    """Connect's 409."""
+    # Connect's 409.
     herder.create("c", {"topics": "t"})
 
     with pytest.raises(ConnectorExistsException, match="'c' already exists"):
@@ -56,7 +55,7 @@ def test_a_name_is_created_once(herder: Herder) -> None:
 
 
 def test_a_connector_may_be_created_stopped(herder: Herder) -> None:
-    """KIP-980: with an initial state."""
+    # KIP-980: with an initial state.
     assert herder.create("c", {}, "STOPPED").target_state == "STOPPED"
 
 
@@ -64,13 +63,12 @@ def test_a_connector_may_be_created_stopped(herder: Herder) -> None:
     "wish", ["connector", "pause", "resume", "stop", "restart", "rebalance", "flush", "offsets"]
 )
 def test_nothing_is_asked_of_a_connector_that_is_not_there(herder: Herder, wish: str) -> None:
-    """Connect's 404."""
+    # Connect's 404.
     with pytest.raises(ConnectorNotFoundException, match="no connector 'c'"):
         getattr(herder, wish)("c")
 
 
 def test_only_a_changed_configuration_has_a_new_version(herder: Herder) -> None:
-    """A driver restarts what it runs when the version differs; numbers and booleans are texts."""
     first = herder.configure("c", {"topics": "t", "tasks.max": 1, "flag": True})
     same = herder.configure("c", {"tasks.max": "1", "topics": "t", "flag": "true"})
     other = herder.configure("c", {"tasks.max": "2", "topics": "t", "flag": "true"})
@@ -80,7 +78,7 @@ def test_only_a_changed_configuration_has_a_new_version(herder: Herder) -> None:
 
 
 def test_configuring_leaves_the_target_state_alone(herder: Herder) -> None:
-    """As in Connect: a paused connector stays paused."""
+    # As in Connect: a paused connector stays paused.
     herder.create("c", {"topics": "t"})
     herder.pause("c")
 
@@ -89,7 +87,7 @@ def test_configuring_leaves_the_target_state_alone(herder: Herder) -> None:
 
 
 def test_orders_are_counted(herder: Herder) -> None:
-    """Whoever drives compares with what he has done: an order is followed once, and none is lost."""
+    # Whoever drives compares with what he has done: an order is followed once, and none is lost.
     herder.create("c", {"topics": "t"})
     herder.restart("c")
     herder.restart("c", only_failed=True)
@@ -101,7 +99,7 @@ def test_orders_are_counted(herder: Herder) -> None:
 
 
 def test_offsets_are_altered_only_while_stopped(herder: Herder) -> None:
-    """KIP-875: 400 otherwise."""
+    # KIP-875: 400 otherwise.
     herder.create("c", RAW)
     for state in (herder.resume, herder.pause):
         state("c")
@@ -123,7 +121,7 @@ def test_altered_offsets_are_committed(herder: Herder, store: MemoryStore) -> No
 
 
 def test_altering_offsets_fences_a_zombie(herder: Herder, store: MemoryStore) -> None:
-    """A task that still runs, unknown to anybody, commits nothing over what an operator has set."""
+    # A task that still runs, unknown to anybody, commits nothing over what an operator has set.
     herder.create("c", RAW)
     zombie = running_task(store, "c")
     zombie.commit({T0: OffsetAndMetadata(10)})
@@ -141,7 +139,7 @@ def test_altering_offsets_fences_a_zombie(herder: Herder, store: MemoryStore) ->
 def test_offsets_are_not_altered_of_what_was_deleted_or_resumed_meanwhile(
     herder: Herder, store: MemoryStore, monkeypatch: pytest.MonkeyPatch, state: str, error: type[Exception]
 ) -> None:
-    """Else the next connector of that name would begin there."""
+    # Else the next connector of that name would begin there.
     claim = Generations.claim
 
     def late(generations: Generations) -> Claim:
@@ -162,7 +160,7 @@ def test_offsets_are_not_altered_of_what_was_deleted_or_resumed_meanwhile(
 
 
 def test_a_commit_that_is_not_published_is_not_altered(herder: Herder, store: MemoryStore) -> None:
-    """Its tokens would be lost, and with them the records: the connector must publish them first."""
+    # Its tokens would be lost, and with them the records: the connector must publish them first.
     herder.create("c", RAW)
     task = running_task(store, "c")
     task.prepare({T0: [Token("upload")]})
@@ -175,7 +173,7 @@ def test_a_commit_that_is_not_published_is_not_altered(herder: Herder, store: Me
 
 
 def test_a_deleted_connector_leaves_only_its_task_count(herder: Herder, store: MemoryStore) -> None:
-    """KIP-618, KIP-883 (D11): fencing goes on, everything else is gone, and the name is free again."""
+    # KIP-618, KIP-883 (D11): fencing goes on, everything else is gone, and the name is free again.
     before = herder.create("c", {"topics": "t"})
     zombie = running_task(store, "c")
     zombie.commit({T0: OffsetAndMetadata(10)})
@@ -193,7 +191,6 @@ def test_a_deleted_connector_leaves_only_its_task_count(herder: Herder, store: M
 
 
 def test_until_it_is_deleted_nothing_else_is_asked_of_a_connector(herder: Herder, store: MemoryStore) -> None:
-    """No operator's command brings back what another one is deleting."""
     herder.create("c", {"topics": "t"})
     Herder(store).delete("c")
 
@@ -203,7 +200,7 @@ def test_until_it_is_deleted_nothing_else_is_asked_of_a_connector(herder: Herder
 
 
 def test_deleting_goes_on_where_a_crash_ended_it(herder: Herder, store: MemoryStore) -> None:
-    """Each removal may have been the last one before the crash: the next attempt finishes."""
+    # Each removal may have been the last one before the crash: the next attempt finishes.
 
     class Crashing(MemoryStore):
         def __init__(self, after: int) -> None:
@@ -234,7 +231,7 @@ def test_deleting_goes_on_where_a_crash_ended_it(herder: Herder, store: MemorySt
 
 
 def test_two_changes_at_once_are_both_made(herder: Herder, store: MemoryStore) -> None:
-    """What makes a configuration of the present one is asked again when somebody else was faster."""
+    # What makes a configuration of the present one is asked again when somebody else was faster.
     herder.create("c", {"topics": "t"})
     asked: list[Mapping[str, str] | None] = []
 

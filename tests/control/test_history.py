@@ -75,7 +75,6 @@ def ended(task: int, records: int, transactions: int, message: str | None = None
 
 
 def test_only_what_is_committed_counts() -> None:
-    """Records above the commit are no growth until a commit covers them."""
     growth = Growth()
     assert growth.of(amounts(progress(100, tail=100))) == Amounts()
     assert growth.of(amounts(progress(150, tail=30, files=2))) == Amounts(120, 2, 20)
@@ -90,7 +89,6 @@ def test_nothing_counts_twice() -> None:
 
 
 def test_a_generations_tasks_count_from_nothing() -> None:
-    """Counts that are higher than the last generation's are not taken for its growth."""
     growth = Growth()
     growth.of(amounts(progress(100, files=1)))
     growth.begin()
@@ -98,21 +96,19 @@ def test_a_generations_tasks_count_from_nothing() -> None:
 
 
 def test_another_attempt_counts_from_nothing() -> None:
-    """Counts that have fallen are those of a new attempt: what the old one had committed stays counted."""
     growth = Growth()
     growth.of(amounts(progress(100, files=5)))
     assert growth.of(amounts(progress(20, files=1))) == Amounts(20, 1, 10)
 
 
 def test_a_sinks_next_attempt_goes_on_with_its_records_and_not_with_its_files() -> None:
-    """Its commits say how many records they cover, and nothing of files: those begin at 0 again."""
     growth = Growth()
     growth.of(amounts(progress(100, files=5)))
     assert growth.of(amounts(progress(130, files=1))) == Amounts(30, 1, 10)
 
 
 def test_tasks_of_a_source_count_records_and_transactions() -> None:
-    """Each for itself, while they run and when they have ended; nothing counts twice."""
+    # Each for itself, while they run and when they have ended; nothing counts twice.
     growth = Growth()
     running = Report(0, Amounts.of_task(SourceProgress(state="RUNNING", records=10, transactions=2)))
     assert growth.of(amounts(running, ended(1, 5, 1))) == Amounts(15, transactions=3)
@@ -123,7 +119,6 @@ def test_tasks_of_a_source_count_records_and_transactions() -> None:
 
 
 def test_a_minute_has_one_bucket() -> None:
-    """What is committed in the same minute is added up; a minute without commits has none."""
     history = with_amounts(ConnectorHistory(), NOON, Amounts(1, 2, 3))
     history = with_amounts(history, NOON + 59.9, Amounts(10, 20, 30))
     history = with_amounts(history, NOON + 180, Amounts(5))
@@ -146,14 +141,13 @@ def test_six_hours_are_kept() -> None:
 
 
 def test_a_clock_that_jumps_back_keeps_the_order() -> None:
-    """Buckets stand in the order of time, whatever order they came in."""
     history = with_amounts(ConnectorHistory(), NOON, Amounts(1))
     history = with_amounts(history, NOON - 600, Amounts(2))
     assert [bucket.records for bucket in history.buckets] == [2, 1]
 
 
 def test_the_same_failure_stands_once() -> None:
-    """The last one is last, counted, with its partition and the end of its trace; what went well is left out."""
+    # The last one is last, counted, with its partition and the end of its trace; what went well is left out.
     history = with_failures(ConnectorHistory(), NOON, failures(outcome(P0, "a"), outcome(P1, "b")))
     history = with_failures(history, NOON + 5, failures(outcome(P1, "a"), outcome(P0)))
 
@@ -165,7 +159,6 @@ def test_the_same_failure_stands_once() -> None:
 
 
 def test_a_failure_of_a_source_is_its_tasks() -> None:
-    """It has the task's number, and no partition."""
     history = with_failures(
         ConnectorHistory(), NOON, failures(ended(2, 0, 0, "the file is gone"), ended(1, 3, 1))
     )
@@ -194,7 +187,7 @@ def test_two_histories_become_one() -> None:
 
 
 def test_a_failure_that_both_histories_have_stands_once() -> None:
-    """A driver that fails as the one before did adds to how often it was, not another line."""
+    # A driver that fails as the one before did adds to how often it was, not another line.
     a = with_failures(ConnectorHistory(), NOON, failures(outcome(P0, "a"), outcome(P1, "b")))
     b = with_failures(ConnectorHistory(), NOON + 9, failures(outcome(P1, "a")))
 
@@ -254,12 +247,11 @@ def records(store: MemoryStore) -> int:
 
 
 def test_a_connector_without_commits_has_an_empty_history(store: CountingStore) -> None:
-    """Nothing was written yet, and nothing is wrong."""
     assert Herder(store).history("c") == ConnectorHistory()
 
 
 def test_it_is_written_now_and_then(store: CountingStore, clock: Clock) -> None:
-    """At most every five seconds while a generation runs, and at its end; never when there is nothing new."""
+    # At most every five seconds while a generation runs, and at its end; never when there is nothing new.
     keeper = HistoryKeeper(store, "c", clock)
     for second in range(60):
         keeper.progress(amounts(progress(10 * second)))
@@ -275,8 +267,6 @@ def test_it_is_written_now_and_then(store: CountingStore, clock: Clock) -> None:
 
 
 def test_a_store_that_is_paid_by_the_request_is_written_to_less(clock: Clock) -> None:
-    """Every half minute, as with S3."""
-
     class Far(CountingStore):
         closing_poll = 5.0
 
@@ -289,7 +279,7 @@ def test_a_store_that_is_paid_by_the_request_is_written_to_less(clock: Clock) ->
 
 
 def test_the_next_driver_goes_on_with_it(store: CountingStore, clock: Clock) -> None:
-    """What was committed before stays, and what is committed comes on top."""
+    # What was committed before stays, and what is committed comes on top.
     HistoryKeeper(store, "c", clock).ended(*both(outcome(P0, "no", records=5)))
     HistoryKeeper(store, "c", clock).ended(*both(outcome(P0, records=2)))
 
@@ -300,7 +290,7 @@ def test_the_next_driver_goes_on_with_it(store: CountingStore, clock: Clock) -> 
 def test_an_outage_of_the_store_loses_no_count(
     store: CountingStore, clock: Clock, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """What could not be written is written later, once; the driver goes on meanwhile. The store tells of it."""
+    # What could not be written is written later, once; the driver goes on meanwhile. The store tells of it.
     keeper = HistoryKeeper(store, "c", clock)
     keeper.progress(amounts(progress(5)))
     store.is_down = True
@@ -317,7 +307,6 @@ def test_an_outage_of_the_store_loses_no_count(
 
 
 def test_a_write_whose_answer_is_lost_counts_once(store: CountingStore, clock: Clock) -> None:
-    """The history is written whole: whether the last write took effect does not matter."""
     keeper = HistoryKeeper(store, "c", clock)
     keeper.progress(amounts(progress(5)))
     store.loses_answers = True
@@ -331,7 +320,6 @@ def test_a_write_whose_answer_is_lost_counts_once(store: CountingStore, clock: C
 
 
 def test_a_zombies_write_does_not_stay(store: CountingStore, clock: Clock) -> None:
-    """A driver that does not know yet that it is fenced may write; whoever drives writes over it."""
     zombie, keeper = HistoryKeeper(store, "c", clock), HistoryKeeper(store, "c", clock)
     zombie.ended(*both(outcome(P0, records=5)))
     keeper.ended(*both(outcome(P0, records=2)))

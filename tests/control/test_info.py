@@ -55,15 +55,13 @@ def told(*shares: tuple[int, ...], failing: tuple[int, ...], missing: tuple[str,
     ids=str,
 )
 def test_the_task_of_a_failing_partition_is_restarting(failing: tuple[int, ...], states: list[str]) -> None:
-    """RESTARTING while something of it waits to be opened again; the other tasks are not concerned."""
+    # RESTARTING while something of it waits to be opened again; the other tasks are not concerned.
     assert [task.state for task in told((0, 2), (1,), failing=failing)] == states
 
 
 def test_a_partition_that_waits_while_others_are_read_is_seen() -> None:
-    """It counts as the last task's, which is RESTARTING with its error.
-
-    A generation that reads only the other partitions used to show RUNNING tasks, and nothing that waits.
-    """
+    # It counts as the last task's, which is RESTARTING with its error. A generation that reads only the other
+    # partitions used to show RUNNING tasks, and nothing that waits.
     first, last = told((1,), (2,), failing=(0,))
 
     assert (first.state, first.partitions) == ("RUNNING", (TopicPartition("orders", 1),))
@@ -72,14 +70,14 @@ def test_a_partition_that_waits_while_others_are_read_is_seen() -> None:
 
 
 def test_a_missing_topic_waits_for_nothing() -> None:
-    """A partition that failed before its topic vanished is not opened again: no task is RESTARTING for it."""
+    # A partition that failed before its topic vanished is not opened again: no task is RESTARTING for it.
     (task,) = told((1,), failing=(0,), missing=("orders",))
 
     assert (task.state, task.partitions) == ("RUNNING", (TopicPartition("orders", 1),))
 
 
 def test_nobody_drives_a_connector_whose_drivers_process_is_gone(clock: ManualClock) -> None:
-    """Kill -9 of the server: it is not RUNNING for half a minute more, and the next one takes it on at once."""
+    # Kill -9 of the server: it is not RUNNING for half a minute more, and the next one takes it on at once.
     store, ours = MemoryStore(), register()
     Herder(store).create("c", {})
     status = StatusKeeper(store, "c", ours, clock)
@@ -119,7 +117,8 @@ def at(position: int, *, tail: int | None = None) -> PartitionOutcome:
 
 @pytest.mark.parametrize("running", [None, at(0), at(5)], ids=["between", "begun", "read again"])
 def test_what_only_waits_has_not_failed(running: PartitionOutcome | None) -> None:
-    """Since when, how often it was tried, and when it is tried next; its task is RUNNING, as Connect's would be."""
+    # Since when, how often it was tried, and when it is tried next; its task is RUNNING, as Connect's would
+    # be.
     told = Waiting(reason="S3 asks for patience", since=NOW - 40, next_attempt=NOW + 20, attempts=7)
     connector, partition, task = waiting(running)
     assert (connector, partition.waiting, partition.error, partition.failures) == (told, told, None, 0)
@@ -128,6 +127,5 @@ def test_what_only_waits_has_not_failed(running: PartitionOutcome | None) -> Non
 
 @pytest.mark.parametrize("running", [at(6), at(5, tail=0)], ids=["taken", "committed"])
 def test_what_has_come_through_waits_no_more(running: PartitionOutcome) -> None:
-    """At once, not at its generation's end."""
     connector, partition, _ = waiting(running)
     assert (connector, partition.waiting) == (None, None)

@@ -17,8 +17,6 @@ from tests.runtime.running_sinks import P0, P1
 
 
 class Holding(Watermark):
-    """Knows what its destination holds."""
-
     def recover_offsets(
         self, config: WatermarkConfig, given: Mapping[TopicPartition, int]
     ) -> Mapping[TopicPartition, int]:
@@ -34,7 +32,6 @@ def recovering(place: Place) -> tuple[Herder, Holding]:
 
 
 def test_what_the_destination_holds_is_committed() -> None:
-    """The operator's word takes precedence; the connector's alter_offsets is called with the result."""
     place = Place()
     herder, connector = recovering(place)
 
@@ -44,7 +41,6 @@ def test_what_the_destination_holds_is_committed() -> None:
 
 
 def test_a_connector_that_runs_is_stopped_and_its_tasks_are_fenced() -> None:
-    """A restored store says that it runs."""
     place = Place()
     place.herder.resume("c")
     herder, _ = recovering(place)
@@ -57,7 +53,7 @@ def test_a_connector_that_runs_is_stopped_and_its_tasks_are_fenced() -> None:
 
 
 def test_a_lost_store_has_the_connector_again() -> None:
-    """Stopped, so that no server starts it before its offsets are committed."""
+    # Stopped, so that no server starts it before its offsets are committed.
     connector, store = Holding(), MemoryStore()
     opened = OpenedSink(connector, WatermarkConfig.parse(RAW))
     herder = Herder(store, ManualClock(), sinks=lambda raw: opened)
@@ -67,7 +63,6 @@ def test_a_lost_store_has_the_connector_again() -> None:
 
 
 def test_a_connector_that_does_not_know_changes_nothing() -> None:
-    """Its reason is the operator's answer; so it is of a connector that cannot know."""
     place = Place()
     herder, connector = recovering(place)
     connector.error = ConnectException("give t-0")

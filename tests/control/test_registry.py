@@ -26,7 +26,6 @@ def test_the_newest_claim_configures(store: MemoryStore) -> None:
 
 
 def test_a_driver_that_was_slow_after_its_claim_does_not(store: MemoryStore) -> None:
-    """It is fenced, and nothing of its configuration is kept."""
     newest = registry.deploy(store, "c", NEW, 8)
 
     with pytest.raises(FencedException, match="a newer driver has taken over"):

@@ -30,7 +30,7 @@ class Refusing(MemoryStore):
 def test_what_cannot_be_read_is_told_when_it_begins_and_when_it_is_over(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """It is looked at each second or so: a line for each look would be the same line."""
+    # It is looked at each second or so: a line for each look would be the same line.
     store = Refusing()
     Herder(store).create("c", {"name": "c", "topics": "t"})
     requests = PendingRequests(store, "c", ManualClock())
@@ -46,7 +46,7 @@ def test_what_cannot_be_read_is_told_when_it_begins_and_when_it_is_over(
 
 
 def test_the_first_reason_to_end_stays() -> None:
-    """Regression: leaving the block of ``sinksdk.start`` made a SHUTDOWN of whatever ``close`` had been given."""
+    # Regression: leaving the block of ``sinksdk.start`` made a SHUTDOWN of whatever ``close`` had been given.
     signal = ClosingSignal()
     signal.ask(ClosingReason.REBALANCE, final=False)
     signal.ask(ClosingReason.PAUSE)
@@ -58,7 +58,7 @@ def test_the_first_reason_to_end_stays() -> None:
 
 
 def test_a_connectors_request_stays_until_it_is_answered() -> None:
-    """The signal may be cleared while nothing runs; the request is kept for the tasks that follow."""
+    # The signal may be cleared while nothing runs; the request is kept for the tasks that follow.
     signal = ClosingSignal()
     requests = ConnectorRequests("c", signal)
     assert requests.closing() is None
@@ -75,7 +75,6 @@ def test_a_connectors_request_stays_until_it_is_answered() -> None:
 
 
 def test_a_connectors_request_takes_back_no_other() -> None:
-    """An end that was asked for stays one."""
     signal = ClosingSignal()
     requests = ConnectorRequests("c", signal)
     signal.ask(ClosingReason.SHUTDOWN)
@@ -86,7 +85,6 @@ def test_a_connectors_request_takes_back_no_other() -> None:
 
 
 def test_a_connectors_first_error_is_raised_as_it_is_if_it_is_of_ours() -> None:
-    """Whether it passes, say, is known by its class; another one is told with the connector's name."""
     requests = ConnectorRequests("c", ClosingSignal())
     requests.expect_no_error()
     requests.raise_error(RetriableException("the database is away"))
@@ -102,7 +100,7 @@ def test_a_connectors_first_error_is_raised_as_it_is_if_it_is_of_ours() -> None:
 
 
 def test_after_its_end_a_connectors_requests_have_no_effect(caplog: pytest.LogCaptureFixture) -> None:
-    """An error is logged, so that it is not lost."""
+    # An error is logged, so that it is not lost.
     signal = ClosingSignal()
     requests = ConnectorRequests("c", signal)
     requests.end()

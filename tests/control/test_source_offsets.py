@@ -47,7 +47,7 @@ def stopped(store: MemoryStore, topics: MemoryTopics, connector: Moving) -> Sour
 
 
 def test_the_connector_moves_its_own_offsets_once_its_tasks_are_fenced() -> None:
-    """Regression: it was told first, while a zombie could still commit to what it keeps outside (KIP-875)."""
+    # Regression: it was told first, while a zombie could still commit to what it keeps outside (KIP-875).
     topics = MemoryTopics()
     connector = Moving(topics)
     offsets = stopped(MemoryStore(), topics, connector)
@@ -58,7 +58,6 @@ def test_the_connector_moves_its_own_offsets_once_its_tasks_are_fenced() -> None
 
 
 def test_what_the_connector_refuses_is_not_written() -> None:
-    """Its error is the operator's answer."""
     topics = MemoryTopics()
     offsets = stopped(MemoryStore(), topics, Moving(topics, refuses=True))
     before = topics.positions["c"].copy()
@@ -69,7 +68,6 @@ def test_what_the_connector_refuses_is_not_written() -> None:
 
 @pytest.mark.parametrize("change", [({"share": ["a"]}, None), ({"share": "a"}, {"next": [1]})])
 def test_what_can_be_no_offset_is_refused_before_anybody_is_fenced(change: Any) -> None:
-    """Partitions that are taken back too."""
     topics = MemoryTopics()
     connector = Moving(topics)
     offsets = stopped(MemoryStore(), topics, connector)

@@ -64,7 +64,6 @@ def status(number: int, sightings: int = 1, **rest: object) -> PlannerState:
 
 @pytest.mark.slow
 def test_a_heartbeat_is_small_whatever_is_remembered(site: Site) -> None:
-    """10,000 partitions that have all failed: a heartbeat says who drives the connector, and that it lives."""
     site.keeper.update(status(n, 64, error="x" * 200, trace="y" * 4_000) for n in range(10_000))
     site.keeper.become("RUNNING")
     assert site.store.sizes[status_key("c")] < 20_000
@@ -73,7 +72,6 @@ def test_a_heartbeat_is_small_whatever_is_remembered(site: Site) -> None:
 
 @pytest.mark.slow
 def test_what_much_is_remembered_is_not_written_again_and_again(site: Site) -> None:
-    """10,000 partitions with something new every second: one heartbeat in three seconds, and 10 KB/s beside it."""
     site.keeper.update(status(n) for n in range(2_000))
     site.keeper.save()
     site.store.writes.clear()
@@ -85,7 +83,7 @@ def test_what_much_is_remembered_is_not_written_again_and_again(site: Site) -> N
 
 
 def test_what_has_not_changed_is_not_written(site: Site) -> None:
-    """An idle driver writes its heartbeats, and nothing else."""
+    # An idle driver writes its heartbeats, and nothing else.
     site.keeper.update([status(1)])
     site.keeper.save()
     for _ in range(60):
@@ -108,7 +106,6 @@ def test_a_next_driver_remembers(site: Site) -> None:
 
 
 def test_what_an_older_driver_wrote_last_holds(site: Site) -> None:
-    """It keeps all of it in the status itself, and knows nothing of what a newer one has left."""
     site.keeper.update([status(1)])
     site.keeper.save()
     older = ConnectorStatus(state="RUNNING", partitions=(status(1, failures=3),))
@@ -121,7 +118,7 @@ def test_what_an_older_driver_wrote_last_holds(site: Site) -> None:
 
 
 def test_sightings_that_become_one_are_due_earlier_never_later() -> None:
-    """Each end was seen when an end at or below it was first seen, or before."""
+    # Each end was seen when an end at or below it was first seen, or before.
     full = status(1, 64)
     few = fewer_sightings(full, 4)
     assert len(few.seen) <= 4

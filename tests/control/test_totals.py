@@ -56,7 +56,6 @@ def total(totals: ConnectorTotals, task: int = 0) -> int:
 
 
 def test_generations_are_added_by_task_number() -> None:
-    """A task's total is that of all generations, its last measures those of the newest it took part in."""
     totals = with_generation(ConnectorTotals(), 1, {0: read(10), 1: read(5)}, {P0: {"files": 2}, P1: {}})
     totals = with_generation(totals, 2, {0: read(7)}, {P0: {"files": 1, "bytes": 9}})
 
@@ -72,14 +71,12 @@ def test_generations_are_added_by_task_number() -> None:
 
 @pytest.mark.parametrize("generation", [1, 2])
 def test_a_generation_is_added_once(generation: int) -> None:
-    """Its own number, or an older one, changes nothing."""
     totals = with_generation(ConnectorTotals(), 2, {0: read(10)}, {})
 
     assert with_generation(totals, generation, {0: read(10)}, {P0: {"files": 1}}) == totals
 
 
 def test_what_runs_comes_on_top_until_it_is_in_the_totals() -> None:
-    """Progress of a generation counts as long as the totals are older, and not a moment longer."""
     rows = {0: progress(3, 4, files=1)}
     before = with_generation(ConnectorTotals(), 2, {0: read(10)}, {P0: {"files": 5}})
     after = with_generation(before, 3, {0: read(6)}, {P0: {"files": 1}})
@@ -90,7 +87,6 @@ def test_what_runs_comes_on_top_until_it_is_in_the_totals() -> None:
 
 
 def test_a_look_while_generations_change_misses_nothing() -> None:
-    """Some tasks' rows are of the generation that ended, others of the next one: each counts once."""
     ended = with_generation(ConnectorTotals(), 3, {0: read(10), 1: read(10)}, {})
     found = with_progress(ended, {0: progress(3, 10), 1: progress(4, 1)})
 
@@ -141,7 +137,6 @@ def keeper(store: MemoryStore) -> TotalsKeeper:
 
 
 def test_a_new_driver_goes_on_where_the_last_one_ended(store: Moody) -> None:
-    """The totals are in the store, with what each generation's tasks have reported."""
     keeper(store).add(1, {0: read(10)}, {P0: {"files": 1}})
     keeper(store).add(2, {0: read(5)}, {P0: {"files": 1}})
 
@@ -150,7 +145,6 @@ def test_a_new_driver_goes_on_where_the_last_one_ended(store: Moody) -> None:
 
 
 def test_what_a_crashed_driver_had_not_added_is_made_up_for(store: Moody) -> None:
-    """Its tasks' last progress stands in for their results, and is overwritten only after that."""
     keeper(store).add(1, {0: read(10)}, {})
     report(store, progress(2, 6, files=3))
     keeper(store)
@@ -161,7 +155,6 @@ def test_what_a_crashed_driver_had_not_added_is_made_up_for(store: Moody) -> Non
 
 
 def test_progress_that_is_in_the_totals_is_not_made_up_for_again(store: Moody) -> None:
-    """Any number of drivers may start after one another."""
     report(store, progress(1, 6))
     for _ in range(3):
         keeper(store)
@@ -170,7 +163,6 @@ def test_progress_that_is_in_the_totals_is_not_made_up_for_again(store: Moody) -
 
 
 def test_a_store_that_is_away_costs_numbers_only(store: Moody) -> None:
-    """Nothing is raised; what could not be written is written with the next generation."""
     made = keeper(store)
     store.is_away = True
     made.add(1, {0: read(10)}, {})
@@ -181,7 +173,7 @@ def test_a_store_that_is_away_costs_numbers_only(store: Moody) -> None:
 
 
 def test_a_driver_that_began_while_the_store_was_away_catches_up_later(store: Moody) -> None:
-    """What ended meanwhile is known from its tasks' progress; the result of the same generation adds nothing."""
+    # What ended meanwhile is known from its tasks' progress; the result of the same generation adds nothing.
     keeper(store).add(1, {0: read(10)}, {})
     store.is_away = True
     late = keeper(store)
@@ -193,7 +185,7 @@ def test_a_driver_that_began_while_the_store_was_away_catches_up_later(store: Mo
 
 
 def test_a_fenced_driver_takes_nothing_back(store: Moody) -> None:
-    """It would write totals that lack the newer driver's generations: it reads, and leaves them."""
+    # It would write totals that lack the newer driver's generations: it reads, and leaves them.
     old = keeper(store)
     old.add(1, {0: read(10)}, {})
     newer = keeper(store)
@@ -205,7 +197,6 @@ def test_a_fenced_driver_takes_nothing_back(store: Moody) -> None:
 
 
 def test_totals_that_somebody_removed_are_written_anew(store: Moody) -> None:
-    """A conflict with nothing there: ours are as good as any."""
     made = keeper(store)
     made.add(1, {0: read(10)}, {})
     store.delete(totals_key("c"), store.get(totals_key("c")).version)  # type: ignore[union-attr]  # it is there
@@ -246,13 +237,12 @@ def planned(store: MemoryStore, generation: int) -> None:
 
 
 def told(info: ConnectorInfo) -> tuple[int, int]:
-    """Records read, and files."""
     records = sum(row.total.records_read for row in info.measures)
     return records, sum(partition.counts.get("files", 0) for partition in info.partitions)
 
 
 def test_counters_never_fall(store: Moody) -> None:
-    """Over generations, and over a driver that crashed: at each step as much as before, in the end everything."""
+    # Over generations, and over a driver that crashed: at each step as much as before, in the end everything.
     Herder(store).create("c", {"name": "c"})
     seen = [told(connector_info(store, "c", 0.0)) for _ in lives(store)]
 
@@ -261,7 +251,6 @@ def test_counters_never_fall(store: Moody) -> None:
 
 
 def test_what_nobody_drives_keeps_its_counters(store: Moody) -> None:
-    """A driver that died in a generation: the last it reported is told until the next one adds it."""
     Herder(store).create("c", {"name": "c"})
     planned(store, 1)
     report(store, progress(1, 6))
@@ -274,7 +263,7 @@ def test_what_nobody_drives_keeps_its_counters(store: Moody) -> None:
 
 
 def test_counters_of_vanished_partitions_become_one_sum() -> None:
-    """Topics that come and go by the hour leave no rows; nothing of their counters is lost."""
+    # Topics that come and go by the hour leave no rows; nothing of their counters is lost.
     totals = ConnectorTotals()
     for generation in range(1, 101):
         partition = TopicPartition(f"hourly-{generation}", 0)
@@ -290,7 +279,6 @@ def test_counters_of_vanished_partitions_become_one_sum() -> None:
 
 
 def test_partitions_stay_while_the_source_is_not_seen() -> None:
-    """An outage of the source is no reason to forget whose counters these are."""
     totals = with_generation(ConnectorTotals(), 1, {}, {P0: {"files": 1}, P1: {"files": 1}}, None)
 
     assert len(totals.partitions) == 2

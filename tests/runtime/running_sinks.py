@@ -75,8 +75,6 @@ class Source:
 
 
 class Finished:
-    """A generation that has run already."""
-
     def __init__(self, results: list[TaskResult]) -> None:
         self._results = results
 

@@ -117,8 +117,6 @@ class Fencing:
 
 
 class ThreadsOfTasks:
-    """A generation whose tasks are threads."""
-
     def __init__(self, spec: GenerationSpec, store: Store, tasks: int) -> None:
         self._results: list[SourceTaskResult] = []
         self._is_cancelled = False
@@ -151,8 +149,6 @@ class ThreadsOfTasks:
 
 
 class InThreads:
-    """Launches generations in this process."""
-
     def __init__(self, store: Store, target: Target) -> None:
         self.store = store
         self.target = target
@@ -165,8 +161,6 @@ class InThreads:
 
 
 class Watching:
-    """A listener that remembers."""
-
     def __init__(self) -> None:
         self.reasons: list[ClosingReason] = []
         self.ends: list[list[tuple[int, str]]] = []
@@ -252,13 +246,11 @@ class Running:
         assert not self._thread.is_alive()
 
     def values(self) -> list[bytes]:
-        """What is in the topic."""
         assert isinstance(self.topics, MemoryTopics)
         return [record.value or b"" for record in self.topics.records("numbers")]
 
 
 def eventually(condition: Callable[[], object], seconds: float = 15.0) -> None:
-    """Wait until something holds."""
     until = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < until, "it never came to hold"

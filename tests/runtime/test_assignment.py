@@ -14,45 +14,40 @@ def partitions(tasks: list[tuple[RangePlan, ...]]) -> list[list[int]]:
 
 
 def test_there_are_never_more_tasks_than_ranges() -> None:
-    """Two ranges make two tasks, however many are allowed."""
     assert partitions(assign([planned(0, 5), planned(1, 5)], 10)) == [[0], [1]]
 
 
 def test_ranges_are_balanced_by_size() -> None:
-    """The largest range is alone, the small ones share a task."""
     tasks = assign([planned(0, 10), planned(1, 10), planned(2, 10), planned(3, 100)], 2)
 
     assert partitions(tasks) == [[3], [0, 1, 2]]
 
 
 def test_partitions_stay_where_they_were_when_that_costs_nothing() -> None:
-    """Equal ranges go to the tasks that had them before."""
+    # Equal ranges go to the tasks that had them before.
     previous = {TopicPartition("t", 0): 1, TopicPartition("t", 1): 0}
 
     assert partitions(assign([planned(0, 10), planned(1, 10)], 2, previous)) == [[1], [0]]
 
 
 def test_balance_is_not_given_up_for_staying() -> None:
-    """Two large ranges that one task had before are divided."""
+    # Two large ranges that one task had before are divided.
     previous = {TopicPartition("t", n): 0 for n in range(2)}
 
     assert sorted(partitions(assign([planned(0, 10), planned(1, 10)], 2, previous))) == [[0], [1]]
 
 
 def test_ranges_without_records_are_spread_too() -> None:
-    """Partitions that only have something to publish do not all land on one task."""
     assert partitions(assign([planned(n, 0) for n in range(4)], 2)) == [[0, 2], [1, 3]]
 
 
 def test_a_task_reads_its_partitions_in_order() -> None:
-    """Within a task ranges are ordered by topic and partition, whatever their size."""
     [task] = assign([planned(2, 1), planned(0, 5), planned(1, 9)], 1)
 
     assert [share.partition for share in task] == [0, 1, 2]
 
 
 def test_the_same_input_gives_the_same_assignment() -> None:
-    """The order in which ranges come does not matter."""
     ranges = [planned(n, n % 3) for n in range(9)]
 
     assert assign(ranges, 4) == assign(reversed(ranges), 4)

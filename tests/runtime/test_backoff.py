@@ -15,12 +15,10 @@ P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
 
 @pytest.mark.parametrize(("failures", "seconds"), [(1, 1), (2, 2), (5, 16), (6, 20), (1000, 20)])
 def test_delays_double_up_to_the_longest(failures: int, seconds: float) -> None:
-    """`restart.backoff.ms`, doubled with each failure, at most `restart.backoff.max.ms`."""
     assert Backoff(1.0, ManualClock(), longest=20.0, jitter=lambda: 1.0).delay(failures) == seconds
 
 
 def test_what_failed_together_comes_back_one_by_one() -> None:
-    """Each wait is a fifth longer or shorter, at random."""
     backoff = Backoff(10.0, ManualClock())
     delays = {backoff.delay(1) for _ in range(100)}
     assert len(delays) > 50
@@ -29,7 +27,6 @@ def test_what_failed_together_comes_back_one_by_one() -> None:
 
 
 def test_a_partition_waits_until_its_time_has_come() -> None:
-    """The others do not."""
     clock = ManualClock()
     backoff = Backoff(1.0, clock, jitter=lambda: 1.0)
     backoff.failed(P0, 2)
@@ -39,7 +36,7 @@ def test_a_partition_waits_until_its_time_has_come() -> None:
 
 
 def test_what_cannot_be_discarded_is_tried_again_after_ever_longer_waits() -> None:
-    """Up to an hour: regression: its partition was opened again each minute, for ever."""
+    # Up to an hour: regression: its partition was opened again each minute, for ever.
     clock = ManualClock()
     backoff, waits = Backoff(1.0, clock), []
     for _ in range(14):

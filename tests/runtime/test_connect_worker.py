@@ -91,7 +91,6 @@ def scene(monkeypatch: pytest.MonkeyPatch) -> Iterator[Scene]:
 
 
 def test_connectors_are_taken_on_as_they_come(scene: Scene) -> None:
-    """Those that are there, and those that are created later."""
     scene.create("a", "b")
     soon(lambda: scene.committed("a") == scene.committed("b") == 10, "they were not run")
     scene.create("c")
@@ -101,7 +100,7 @@ def test_connectors_are_taken_on_as_they_come(scene: Scene) -> None:
 
 
 def test_a_connector_that_hangs_holds_no_other_one_up(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Not while it runs, and not when the process ends: then it is left behind, and reported."""
+    # Not while it runs, and not when the process ends: then it is left behind, and reported.
     scene.hanging["bad"] = threading.Event()
     scene.create("bad", "good")
     soon(lambda: scene.committed("good") == 10, "it was held up")
@@ -118,7 +117,6 @@ def test_a_connector_that_hangs_holds_no_other_one_up(scene: Scene, monkeypatch:
 
 @pytest.mark.parametrize("error", [SystemExit(3), KeyboardInterrupt()])
 def test_a_connector_that_ends_its_thread_ends_no_other_one(scene: Scene, error: BaseException) -> None:
-    """Where nobody expects an author's ``sys.exit``: connectors that come later are run all the same."""
     scene.cannot_be_made["bad"] = error
     scene.create("bad", "good")
     soon(lambda: scene.committed("good") == 10, "it was not run")
@@ -130,7 +128,6 @@ def test_a_connector_that_ends_its_thread_ends_no_other_one(scene: Scene, error:
 def test_a_connector_whose_records_are_damaged_holds_no_other_one_up(
     scene: Scene, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """It cannot be run, which is told once; those after it can."""
     scene.store.put(status_key("a"), {"state": "NONSENSE"}, None)  # not one of Connect's
     scene.create("a", "b")
     soon(lambda: scene.committed("b") == 10, "it was not run")
@@ -142,7 +139,6 @@ def test_a_connector_whose_records_are_damaged_holds_no_other_one_up(
 
 
 def test_a_deleted_connector_is_taken_on_no_more(scene: Scene) -> None:
-    """Its life ends; one of the same name that is created later has another."""
     scene.create("a")
     soon(lambda: scene.committed("a") == 10, "it was not run")
     scene.herder.delete("a")
@@ -151,7 +147,7 @@ def test_a_deleted_connector_is_taken_on_no_more(scene: Scene) -> None:
 
 
 def test_what_a_driver_elsewhere_runs_is_left_to_it(scene: Scene) -> None:
-    """As long as it is heard of: the newest driver would win, and two processes would fight for ever."""
+    # As long as it is heard of: the newest driver would win, and two processes would fight for ever.
     StatusKeeper(scene.store, "a", "elsewhere:7#1", SystemWallClock()).become("RUNNING")
     scene.create("a", "b")
     soon(lambda: scene.committed("b") == 10, "it was not run")
@@ -161,7 +157,7 @@ def test_what_a_driver_elsewhere_runs_is_left_to_it(scene: Scene) -> None:
 
 
 def test_one_that_was_left_is_taken_on_again(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A newer driver took it over and died: this process is there again, after a while."""
+    # A newer driver took it over and died: this process is there again, after a while.
     monkeypatch.setattr("sinksdk.runtime.connect_worker._AGAIN", 0.5)
     scene.create("a")
     soon(lambda: scene.committed("a") == 10, "it was not run")

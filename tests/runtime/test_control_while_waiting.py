@@ -128,7 +128,6 @@ class Scene:
 
     @property
     def elapsed(self) -> float:
-        """Seconds since it began."""
         return self.clock.now() - self.began
 
     def driver(self, environment: Environment) -> ConnectorDriver:
@@ -189,7 +188,6 @@ waiting = pytest.mark.parametrize(
 def test_a_connector_that_waits_is_paused_and_stopped(
     scene_of: Callable[[], Scene], state: TargetState
 ) -> None:
-    """Nothing is read or decided: where it begins, the start that follows decides."""
     scene, seen = scene_of(), list[str]()
     for moment in (ASKED - 0.1, HEARD):
         scene.signal.at(moment, lambda: seen.append(read_status(scene.store, "c").state))
@@ -204,7 +202,6 @@ def test_a_connector_that_waits_is_paused_and_stopped(
 
 @waiting
 def test_a_connector_that_waits_is_deleted(scene_of: Callable[[], Scene]) -> None:
-    """Its stop is told that it is for good, and nothing of it is left."""
     scene = scene_of()
     scene.signal.at(ASKED, lambda: Herder(scene.store).delete("c"))
     scene.run()
@@ -214,7 +211,7 @@ def test_a_connector_that_waits_is_deleted(scene_of: Callable[[], Scene]) -> Non
 
 
 def test_a_rebalance_does_not_end_who_waits_to_catch_up() -> None:
-    """Regression: asked for while the source was away, it had "everything" committed: nothing of it was read."""
+    # Regression: asked for while the source was away, it had "everything" committed: nothing of it was read.
     away = Away()
     scene = Scene(AwaySource(away))
     driver = scene.driver(scene.environment(registry.find(scene.store, "c")))

@@ -253,7 +253,7 @@ def scene() -> Scene:
 
 
 def test_what_is_committed_is_published_before_a_connector_is_deleted(scene: Scene) -> None:
-    """Regression: its upload was aborted, and 5 committed records were never seen by anybody."""
+    # Regression: its upload was aborted, and 5 committed records were never seen by anybody.
     scene.leave_unpublished()
     scene.outside.is_down = False
     scene.herder.delete("c")
@@ -266,7 +266,7 @@ def test_what_is_committed_is_published_before_a_connector_is_deleted(scene: Sce
 
 
 def test_who_only_deletes_leaves_alone_what_was_created_again(scene: Scene) -> None:
-    """Regression: a deletion that was held up until then took the new connector for its own, and broke off."""
+    # Regression: a deletion that was held up until then took the new connector for its own, and broke off.
     scene.leave_unpublished()
     scene.herder.delete("c")
     held_up = scene.worker(drivers=None, stays=False)
@@ -289,7 +289,7 @@ def test_who_only_deletes_leaves_alone_what_was_created_again(scene: Scene) -> N
 
 
 def test_who_starts_while_it_is_deleted_starts_what_is_created_again(scene: Scene) -> None:
-    """Regression: it went on as the deleted connector, so that the new one found its own archive taken."""
+    # Regression: it went on as the deleted connector, so that the new one found its own archive taken.
     started: list[tuple[str, str]] = []
 
     class Told(Connector):
@@ -311,7 +311,6 @@ def test_who_starts_while_it_is_deleted_starts_what_is_created_again(scene: Scen
 
 
 def test_what_somebody_else_has_deleted_is_deleted(scene: Scene) -> None:
-    """Who comes after that has nothing to do, and says nothing."""
     scene.herder.delete("c")
     scene.worker().run()
     scene.worker(drivers=None, stays=False).run()
@@ -321,7 +320,6 @@ def test_what_somebody_else_has_deleted_is_deleted(scene: Scene) -> None:
 
 @pytest.mark.parametrize("state", ["pause", "stop"])
 def test_a_connector_that_is_idle_is_published_too(scene: Scene, state: str) -> None:
-    """Paused or stopped: nothing of it runs, so whoever deletes it publishes."""
     scene.leave_unpublished()
     getattr(scene.herder, state)("c")
     waits = iter(range(100))
@@ -339,7 +337,6 @@ def test_a_connector_that_is_idle_is_published_too(scene: Scene, state: str) -> 
 
 
 def test_a_connector_that_runs_is_stopped_for_good_only_once_all_is_published(scene: Scene) -> None:
-    """Its tasks could not publish when they closed: stop(True) waits until that is made up for."""
     scene.source.ends[P0] = 15
     scene.outside.is_down = True
     scene.outside.calls.clear()
@@ -364,7 +361,6 @@ def test_a_connector_that_runs_is_stopped_for_good_only_once_all_is_published(sc
 
 
 def test_until_it_can_be_published_a_connector_is_deleting_and_says_why(scene: Scene) -> None:
-    """Shown with its reason, tried again after growing delays, its name taken; then it is done."""
     scene.leave_unpublished()
     scene.herder.delete("c")
     shown: list[tuple[str, str]] = []
@@ -395,7 +391,6 @@ def test_until_it_can_be_published_a_connector_is_deleting_and_says_why(scene: S
 def test_a_connector_that_cannot_start_stays_until_it_is_forced(
     scene: Scene, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Its bucket is gone for good: only its operator may give up what is committed, and it is named."""
     scene.leave_unpublished()
     scene.herder.delete("c")
 
@@ -425,7 +420,6 @@ def test_a_connector_that_cannot_start_stays_until_it_is_forced(
 
 
 def test_what_is_given_up_is_discarded_where_that_works(scene: Scene) -> None:
-    """Publishing is refused for good, discarding is not: nothing is left outside, and the group is at what is seen."""
     scene.leave_unpublished()
     scene.outside.is_down = False
     publish = TwoPhase.publish
@@ -457,7 +451,6 @@ def test_force_publishes_first(scene: Scene) -> None:
 
 
 def test_what_expired_is_withdrawn_and_the_group_goes_back(scene: Scene) -> None:
-    """What can never be published keeps nobody waiting; who goes on from the group reads it again."""
     scene.leave_unpublished()
     scene.outside.is_down, scene.outside.has_expired = False, True
     scene.herder.delete("c")
@@ -468,7 +461,7 @@ def test_what_expired_is_withdrawn_and_the_group_goes_back(scene: Scene) -> None
 
 
 def test_a_group_that_somebody_else_has_taken_on_stays_where_it_is(scene: Scene) -> None:
-    """Who went back to Kafka Connect with it, and deletes here afterwards, reads nothing twice there."""
+    # Who went back to Kafka Connect with it, and deletes here afterwards, reads nothing twice there.
     scene.leave_unpublished()
     scene.outside.is_down = False
     scene.group.at = {P0: 5_000}
@@ -480,7 +473,7 @@ def test_a_group_that_somebody_else_has_taken_on_stays_where_it_is(scene: Scene)
 
 
 def test_a_group_that_cannot_be_written_holds_the_deletion_up(scene: Scene) -> None:
-    """Nobody would know any more where to go on; stop(True) is not called twice for it."""
+    # Nobody would know any more where to go on; stop(True) is not called twice for it.
     scene.outside.calls.clear()
     scene.group.at.clear()
     scene.group.is_away = True
@@ -501,7 +494,6 @@ def test_a_group_that_cannot_be_written_holds_the_deletion_up(scene: Scene) -> N
 
 
 def test_whoever_has_no_time_to_wait_is_told_why(scene: Scene) -> None:
-    """The command line: after its patience it raises, and the connector stays DELETING."""
     scene.leave_unpublished()
     scene.herder.delete("c")
     with pytest.raises(UnpublishedException, match="the outside world is away"):
@@ -512,7 +504,6 @@ def test_whoever_has_no_time_to_wait_is_told_why(scene: Scene) -> None:
 
 @pytest.mark.parametrize("write", range(1, 9))
 def test_a_crash_anywhere_is_made_up_for(scene: Scene, write: int) -> None:
-    """Between publishing and removing, or in the middle of either: the next process finishes."""
     scene.leave_unpublished()
     scene.outside.is_down = False
     scene.herder.delete("c")
@@ -541,7 +532,7 @@ def test_a_crash_anywhere_is_made_up_for(scene: Scene, write: int) -> None:
 
 
 def test_records_are_never_removed_over_what_is_unpublished(scene: Scene) -> None:
-    """Whatever has been forgotten before."""
+    # Whatever has been forgotten before.
     scene.leave_unpublished()
     record = scene.herder.delete("c")
 
@@ -552,7 +543,7 @@ def test_records_are_never_removed_over_what_is_unpublished(scene: Scene) -> Non
 
 
 def test_a_deletion_that_is_late_removes_nothing_of_a_connector_created_again(scene: Scene) -> None:
-    """It slept while another process finished, and the name was taken anew: all it touches is fenced."""
+    # It slept while another process finished, and the name was taken anew: all it touches is fenced.
     record = scene.herder.delete("c")
     late = Deletion(scene.store, "c", record)
     scene.worker().run()
@@ -569,7 +560,6 @@ def test_a_deletion_that_is_late_removes_nothing_of_a_connector_created_again(sc
 def test_keys_that_were_found_before_somebody_else_finished_are_not_removed(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It slept in the middle of removing: by then the same keys are those of a connector created again."""
     record = scene.herder.delete("c")
     late = Deletion(scene.store, "c", record)
     is_newest = Generations.is_newest
@@ -590,7 +580,7 @@ def test_keys_that_were_found_before_somebody_else_finished_are_not_removed(
 def test_an_operator_who_asks_again_in_the_last_moment_changes_nothing(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Regression: the configuration's record had another version then, and stayed."""
+    # Regression: the configuration's record had another version then, and stayed.
     record = scene.herder.delete("c")
     forget = Generations.forget
 
@@ -605,7 +595,7 @@ def test_an_operator_who_asks_again_in_the_last_moment_changes_nothing(
 
 
 def test_who_goes_on_from_the_group_reads_each_record_once(scene: Scene) -> None:
-    """Deleted with an unpublished commit, created again with offset.source=group: nothing lost, nothing twice."""
+    # Deleted with an unpublished commit, created again with offset.source=group: nothing lost, nothing twice.
     scene.leave_unpublished()
     scene.outside.is_down = False
     scene.herder.delete("c")
@@ -653,7 +643,8 @@ def go_on_from_the_group(scene: Scene) -> list[int]:
 
 
 def test_a_connector_is_deleted_once_nothing_is_visible_above_its_commits(halves: Scene) -> None:
-    """Regression: records 10, 12 and 14 were visible, the group was at 10, and who went on from there doubled them."""
+    # Regression: records 10, 12 and 14 were visible, the group was at 10, and who went on from there doubled
+    # them.
     halves.herder.delete("c")
     halves.worker().run()
 
@@ -665,7 +656,6 @@ def test_a_connector_is_deleted_once_nothing_is_visible_above_its_commits(halves
 
 @pytest.mark.parametrize("state", ["pause", "stop"])
 def test_a_connector_that_is_idle_runs_for_that(halves: Scene, state: str) -> None:
-    """Only until it has overtaken what is visible, however much there is to read."""
     getattr(halves.herder, state)("c")
     halves.herder.configure("c", {**RAW, "generation.max.records": "5"})
     halves.source.ends[P0] = 1_000
@@ -678,7 +668,8 @@ def test_a_connector_that_is_idle_runs_for_that(halves: Scene, state: str) -> No
 
 
 def test_a_deletion_without_a_driver_says_what_it_waits_for(halves: Scene) -> None:
-    """Nobody is there who could read: it stays, and is deleted by the next one that runs it, whatever configuration that brings."""
+    # Nobody is there who could read: it stays, and is deleted by the next one that runs it, whatever
+    # configuration that brings.
     halves.herder.delete("c")
     with pytest.raises(PartlyVisibleException) as refused:
         halves.worker(drivers=None, stays=False, patience=5.0).run()
@@ -694,8 +685,6 @@ def test_a_deletion_without_a_driver_says_what_it_waits_for(halves: Scene) -> No
 
 
 def test_a_running_connector_that_is_deleted_overtakes_it_too(halves: Scene) -> None:
-    """Its deletion is asked for just when half of a commit becomes visible: it stops, and not for good."""
-
     def delete() -> None:
         halves.herder.delete("c")
 
@@ -710,7 +699,6 @@ def test_a_running_connector_that_is_deleted_overtakes_it_too(halves: Scene) -> 
 def test_who_forces_a_deletion_is_told_what_is_written_twice(
     halves: Scene, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """It does not wait, and the log has the offsets."""
     halves.herder.delete("c", force=True)
     halves.worker(drivers=None, stays=False).run()
 
@@ -720,7 +708,6 @@ def test_who_forces_a_deletion_is_told_what_is_written_twice(
 
 
 def test_force_ends_the_wait_of_a_driver_that_cannot_overtake(halves: Scene) -> None:
-    """It reads and cannot commit, until its operator will not wait any more."""
     halves.herder.delete("c")
 
     def goes_away() -> None:

@@ -61,7 +61,6 @@ from tests.runtime.running_sinks import (
 
 
 def test_until_caught_up_ends_when_everything_is_committed() -> None:
-    """One generation takes all there is; the next look finds nothing, and the driver ends."""
     made, launcher, connector = driver(Source({P0: 10, P1: 5}))
 
     made.run(until_caught_up=True)
@@ -86,8 +85,6 @@ class Counting(Task):
     ],
 )
 def test_nonsense_of_an_author_is_told_as_his(returned: Any, message: str) -> None:
-    """task_configs: an error that says what it should have returned, also where that never ends."""
-
     class Nonsense(Connector):
         def task_configs(self, max_tasks: int) -> Any:
             return returned
@@ -98,7 +95,6 @@ def test_nonsense_of_an_author_is_told_as_his(returned: Any, message: str) -> No
 
 
 def test_what_generations_measure_and_count_is_added_up() -> None:
-    """Over all of them: records by task, what the task counts by partition."""
     made, launcher, _ = driver(Source({P0: 14, P1: 5}), Counting, **{"generation.max.records": 5})
     made.run(until_caught_up=True)
 
@@ -113,7 +109,6 @@ def test_what_generations_measure_and_count_is_added_up() -> None:
 
 
 def test_what_a_crashed_driver_left_is_added_before_its_tasks_reports_are_overwritten() -> None:
-    """The next driver's tasks write where the former ones had written: by then it is in the totals."""
     made, launcher, _ = driver(Source({P0: 10}))
     left = TaskProgress(generation=1, attempt=1, partitions=(), measures=TaskMeasures(records_read=7))
     row = table.write(launcher.store, progress_key("c", 0), left, None)
@@ -132,7 +127,7 @@ def test_what_a_crashed_driver_left_is_added_before_its_tasks_reports_are_overwr
 
 
 def test_until_caught_up_is_fenced_when_offsets_were_altered_since() -> None:
-    """A driver with nothing to read plans no generation, and would report success for commits that are gone."""
+    # A driver with nothing to read plans no generation, and would report success for commits that are gone.
 
     class Altered(Source):
         def partitions(self, subscription: Any) -> dict[TopicPartition, OffsetRange]:
@@ -148,7 +143,6 @@ def test_until_caught_up_is_fenced_when_offsets_were_altered_since() -> None:
 
 
 def test_until_caught_up_with_nothing_there_ends_at_once() -> None:
-    """An empty topic is caught up with."""
     made, launcher, _ = driver(Source({P0: 0}))
 
     made.run(until_caught_up=True)
@@ -157,7 +151,6 @@ def test_until_caught_up_with_nothing_there_ends_at_once() -> None:
 
 
 def test_a_backlog_is_cut_into_generations() -> None:
-    """generation.max.records bounds what a task reads at a time; all of it is read in the end."""
     made, launcher, _ = driver(Source({P0: 25}), **{"generation.max.records": 10})
 
     made.run(until_caught_up=True)
@@ -166,7 +159,6 @@ def test_a_backlog_is_cut_into_generations() -> None:
 
 
 def test_a_partition_that_fails_is_tried_again_and_costs_the_others_nothing() -> None:
-    """One partition's passing failure: the others are committed, and it comes back in the next generation."""
     failures = iter([True])
 
     class Flaky(Task):
@@ -183,8 +175,6 @@ def test_a_partition_that_fails_is_tried_again_and_costs_the_others_nothing() ->
 
 
 def test_a_listener_hears_when_a_failed_partition_is_opened_again() -> None:
-    """In seconds from the end of its generation; 0 once the connector has failed: then it is not opened again."""
-
     class Broken(Task):
         def put(self, records: SinkRecords) -> None:
             message = "the disk is on fire"
@@ -206,8 +196,6 @@ def test_a_listener_hears_when_a_failed_partition_is_opened_again() -> None:
 
 
 def test_a_partition_that_fails_too_often_fails_the_connector_with_its_cause() -> None:
-    """After restart.max.attempts the connector is FAILED; what the others had is committed."""
-
     class Broken(Task):
         def put(self, records: SinkRecords) -> None:
             if records.partition == P1:
@@ -227,8 +215,6 @@ def test_a_partition_that_fails_too_often_fails_the_connector_with_its_cause() -
 
 
 def test_a_source_that_breaks_its_order_fails_the_connector_at_once() -> None:
-    """No restart mends a source: FAILED in its first generation, the late offset named; the others are committed."""
-
     class Late(InProcess):
         def batches(self, planned: RangePlan) -> list[Sequence[int]]:
             return [range(1, 3), [0]] if planned.topic_partition == P1 else super().batches(planned)
@@ -244,7 +230,6 @@ def test_a_source_that_breaks_its_order_fails_the_connector_at_once() -> None:
 
 
 def test_a_sink_that_keeps_its_own_offsets_moves() -> None:
-    """Its database was restored: the commit goes back once, the rest is read again at once, and nothing has failed."""
     store = MemoryStore()
     driver(Source({P0: 9}), store=store)[0].run(until_caught_up=True)
     read: list[int] = []
@@ -278,7 +263,7 @@ def test_a_sink_that_keeps_its_own_offsets_moves() -> None:
 def test_a_sink_asks_for_what_the_source_does_not_have(
     begin: int, policy: str, asked: int, message: str | None
 ) -> None:
-    """It is told so by name, and the commit stays; where losses are skipped it goes on at the first record."""
+    # It is told so by name, and the commit stays; where losses are skipped it goes on at the first record.
     store = MemoryStore()
     driver(Source({P0: 9}), store=store)[0].run(until_caught_up=True)
     read: list[int] = []
@@ -309,7 +294,8 @@ def test_a_sink_asks_for_what_the_source_does_not_have(
 
 @pytest.mark.parametrize("window", [600_000, 0])
 def test_a_sink_that_moves_back_for_ever_is_stopped(window: int, caplog: pytest.LogCaptureFixture) -> None:
-    """It lets offsets be committed and asks for the old one each time: FAILED by name, not the same reading for ever."""
+    # It lets offsets be committed and asks for the old one each time: FAILED by name, not the same reading
+    # for ever.
 
     class Forgetful(Task):
         def open(self, partitions: Any) -> None:
@@ -332,7 +318,6 @@ def test_a_sink_that_moves_back_for_ever_is_stopped(window: int, caplog: pytest.
 
 
 def test_moves_back_are_forgotten_once_the_destination_got_further() -> None:
-    """A destination that loses its newest record each time, and takes it again, is no endless loop."""
     has: dict[str, int] = {}
 
     class Lossy(Task):
@@ -362,7 +347,6 @@ def test_moves_back_are_forgotten_once_the_destination_got_further() -> None:
 
 
 def test_failures_count_for_a_while_though_it_did_well_in_between() -> None:
-    """Within restart.window.ms; a partition that fails every other time is given up as one that always does."""
     turns = itertools.count()
 
     class Flapping(Task):
@@ -379,7 +363,6 @@ def test_failures_count_for_a_while_though_it_did_well_in_between() -> None:
 
 
 def test_with_no_window_only_failures_in_a_row_count() -> None:
-    """Whoever gets ahead goes on, however often it stumbles."""
     turns = itertools.count()
 
     class Flapping(Task):
@@ -395,7 +378,7 @@ def test_with_no_window_only_failures_in_a_row_count() -> None:
 
 
 def test_a_discard_that_keeps_failing_neither_spins_nor_holds_the_end_up() -> None:
-    """Regression: tokens that cannot be discarded made empty generations without pause, for ever."""
+    # Regression: tokens that cannot be discarded made empty generations without pause, for ever.
     made, launcher, _ = driver(Source({P0: 3}), Undiscardable, **{"restart.backoff.ms": 60_000})
 
     made.run(until_caught_up=True)
@@ -409,7 +392,7 @@ def test_a_discard_that_keeps_failing_neither_spins_nor_holds_the_end_up() -> No
 
 
 def test_what_could_not_be_discarded_is_tried_once_more_before_the_end() -> None:
-    """Regression: a run until caught up left behind what it could have discarded by then, for months maybe."""
+    # Regression: a run until caught up left behind what it could have discarded by then, for months maybe.
     outside: set[str] = set()
 
     class AwayAtFirst(Task):
@@ -435,7 +418,7 @@ def test_what_could_not_be_discarded_is_tried_once_more_before_the_end() -> None
 
 
 def test_a_source_that_is_being_written_to_is_asked_again() -> None:
-    """Regression: a half-written file ended the run; it is looked at again."""
+    # Regression: a half-written file ended the run; it is looked at again.
     made, launcher, _ = driver(Source({P0: 3}, RetriableException("growing"), RetriableException("growing")))
 
     made.run(until_caught_up=True)
@@ -444,7 +427,6 @@ def test_a_source_that_is_being_written_to_is_asked_again() -> None:
 
 
 def test_a_missing_topic_reaches_the_caller() -> None:
-    """A subscribed topic that is not there ends the run by name (tests/runtime/test_missing_topics.py)."""
     made, _, _ = driver(Source({}, MissingSourceTopicException(["t"])), **{"missing.topic.grace.ms": 0})
 
     with pytest.raises(MissingSourceTopicException, match="'t'"):
@@ -452,7 +434,6 @@ def test_a_missing_topic_reaches_the_caller() -> None:
 
 
 def test_closing_an_idle_driver_ends_it() -> None:
-    """Nothing runs: the end comes at once, and the connector is stopped."""
     made, _, connector = driver(Source({P0: 0}))
     thread = threading.Thread(target=made.run)
     thread.start()
@@ -464,8 +445,6 @@ def test_closing_an_idle_driver_ends_it() -> None:
 
 
 def test_records_wait_until_a_batch_is_whole() -> None:
-    """With a batch policy only whole batches are read; the rest stays in the source."""
-
     class Batched(Connector):
         def batch_policy(self, config: Any) -> BatchPolicy:
             return BatchPolicy(max_records=10, max_wait=None)
@@ -485,7 +464,7 @@ def test_records_wait_until_a_batch_is_whole() -> None:
 
 
 def test_a_connector_that_refuses_a_topic_starts_nothing() -> None:
-    """What `subscribed` raises ends the run before any task exists."""
+    # What `subscribed` raises ends the run before any task exists.
     made, launcher, connector = driver(Source({P0: 3}))
 
     def refuse(topics: Any) -> None:
@@ -498,7 +477,7 @@ def test_a_connector_that_refuses_a_topic_starts_nothing() -> None:
 
 
 def test_a_sink_that_commits_nothing_while_closing_ends_with_its_name() -> None:
-    """Regression: what a closing end left uncommitted was planned again for ever, or passed over in silence."""
+    # Regression: what a closing end left uncommitted was planned again for ever, or passed over in silence.
 
     class Deaf(Task):
         def pre_commit(self, offsets: Any) -> Any:
@@ -512,7 +491,7 @@ def test_a_sink_that_commits_nothing_while_closing_ends_with_its_name() -> None:
 
 
 def test_a_driver_that_does_not_start_changes_nothing_for_the_one_that_runs() -> None:
-    """Regression: a second run with a bad configuration made the first one's tasks wait for ever."""
+    # Regression: a second run with a bad configuration made the first one's tasks wait for ever.
     made, launcher, _ = driver(Source({P0: 3}))
     made.run(until_caught_up=True)
     other, _, connector = driver(Source({P0: 3}), store=launcher.store, **{"tasks.max": 9})
@@ -531,7 +510,7 @@ def test_a_driver_that_does_not_start_changes_nothing_for_the_one_that_runs() ->
 
 
 def test_attempts_are_counted_anew_at_each_start() -> None:
-    """Regression: after FAILED, a restarted connector had a single attempt left."""
+    # Regression: after FAILED, a restarted connector had a single attempt left.
 
     class Broken(Task):
         def put(self, records: SinkRecords) -> None:
@@ -551,7 +530,7 @@ def test_attempts_are_counted_anew_at_each_start() -> None:
 
 
 def test_a_status_that_cannot_be_written_ends_nothing() -> None:
-    """Regression: a store outage met while writing what only informs ended the run, and masked its cause."""
+    # Regression: a store outage met while writing what only informs ended the run, and masked its cause.
 
     class Unwritable(MemoryStore):
         def _write(self, key: str, stored: Any, if_version: str | None) -> bool:
@@ -567,7 +546,7 @@ def test_a_status_that_cannot_be_written_ends_nothing() -> None:
 
 
 def test_a_stop_that_could_not_commit_everything_says_so(caplog: pytest.LogCaptureFixture) -> None:
-    """Nothing is lost, but whoever stopped it hears which partitions are read again."""
+    # Nothing is lost, but whoever stopped it hears which partitions are read again.
 
     class Unlucky(Task):
         def put(self, records: SinkRecords) -> None:
@@ -594,7 +573,6 @@ def ask_to_give_way(store: MemoryStore, successor: str) -> None:
 
 
 def test_a_driver_that_was_asked_gives_way(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It answers, waits until the newcomer has claimed, and ends; what it had is committed."""
     made, launcher, _ = driver(Source({P0: 3}))
     launch = launcher.launch
 
@@ -614,7 +592,7 @@ def test_a_driver_that_was_asked_gives_way(monkeypatch: pytest.MonkeyPatch) -> N
 def test_a_newcomer_that_dies_leaves_the_older_driver_running(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Asked to give way by somebody who never comes: somebody must go on, and it is the one that is there."""
+    # Asked to give way by somebody who never comes: somebody must go on, and it is the one that is there.
     monkeypatch.setattr("sinksdk.runtime.handover._HANDOVER", 0.3)
     source = Source({P0: 3})
     made, launcher, _ = driver(source)
@@ -637,7 +615,7 @@ def test_a_newcomer_that_dies_leaves_the_older_driver_running(
 
 
 def test_a_generation_runs_with_the_configuration_it_was_planned_with() -> None:
-    """Regression: an overtaken driver rewrote the configuration, and the newest one's tasks waited for ever."""
+    # Regression: an overtaken driver rewrote the configuration, and the newest one's tasks waited for ever.
     made, launcher, _ = driver(Source({P0: 3}), **{"poll.interval.ms": 20})
     made.run(until_caught_up=True)
 
@@ -646,7 +624,7 @@ def test_a_generation_runs_with_the_configuration_it_was_planned_with() -> None:
 
 
 def test_a_driver_that_never_claimed_says_nothing_of_the_connectors_state() -> None:
-    """Regression: a newcomer with a bad configuration wrote FAILED over the status of the one that ran."""
+    # Regression: a newcomer with a bad configuration wrote FAILED over the status of the one that ran.
 
     class Refusing(Connector):
         def start(self, config: ConnectorConfig) -> None:
@@ -660,7 +638,6 @@ def test_a_driver_that_never_claimed_says_nothing_of_the_connectors_state() -> N
 
 
 def test_what_is_committed_is_in_the_history() -> None:
-    """Each record once, over all generations, with what the task counts; and why a partition failed."""
     failures = iter([True])
 
     class Flaky(Task):

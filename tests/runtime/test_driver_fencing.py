@@ -73,7 +73,6 @@ class Outage(Scene):
 
 @pytest.mark.parametrize("brings_config", [False, True], ids=["server", "run"])
 def test_a_driver_replaced_while_its_store_was_unavailable_is_fenced(*, brings_config: bool) -> None:
-    """It requests nothing of its replacement, which goes on (exit code 3 for ``sinksdk run``)."""
     scene = Outage()
     with scene.running(brings_config=brings_config, stays=not brings_config, backoff=0.01) as thread:
         soon(lambda: scene.committed() == 10, "nothing was read")
@@ -90,7 +89,6 @@ def test_a_driver_replaced_while_its_store_was_unavailable_is_fenced(*, brings_c
 
 
 def test_a_driver_that_was_not_replaced_goes_on_after_its_store_was_unavailable() -> None:
-    """Its own newest generation fences nobody."""
     scene = Outage()
     with scene.running(backoff=0.01):
         soon(lambda: scene.committed() == 10, "nothing was read")
@@ -103,7 +101,6 @@ def test_a_driver_that_was_not_replaced_goes_on_after_its_store_was_unavailable(
 
 
 def test_offsets_altered_while_the_store_was_unavailable_replace_no_driver() -> None:
-    """An operator's claim names no driver: the process goes on from the altered offsets."""
     scene = Outage()
     with scene.running(backoff=0.01):
         soon(lambda: scene.committed() == 10, "nothing was read")
@@ -145,7 +142,6 @@ CLAIMS: dict[str, tuple[TaskCountRecord | None, str, bool]] = {
 def test_a_tenure_is_over_once_another_driver_claims(
     count: TaskCountRecord | None, status: str, *, expected: bool
 ) -> None:
-    """Where a claim names no driver, the status tells whose it is."""
     tenure = Tenure()
     tenure.claimed, tenure.drivers = 3, {"mine"}
     read: Callable[[], str] = lambda: status  # noqa: E731 - shorter
@@ -154,7 +150,6 @@ def test_a_tenure_is_over_once_another_driver_claims(
 
 
 def test_a_claim_names_its_driver_until_the_next_claim() -> None:
-    """Also once it is planned; an operator's names none."""
     store = MemoryStore()
     driver = Generations(store, "c", "d")
     driver.plan(driver.claim(), (), 1)

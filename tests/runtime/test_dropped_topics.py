@@ -55,7 +55,6 @@ def planned(generations: Generations, claim: Claim, offsets: Mapping[TopicPartit
 def run(
     store: Watched, generations: Generations, offsets: Mapping[TopicPartition, int], **more: Any
 ) -> Claim:
-    """A generation that commits these."""
     claim = generations.claim()
     generations.plan(claim, [planned(generations, claim, offsets)], 1, **more)
     taken = take_over(store, "c", claim.generation, 0)
@@ -69,7 +68,7 @@ def offsets_of(store: Watched) -> dict[TopicPartition, int]:
 
 
 def test_what_was_committed_of_a_dropped_topic_is_written_once(store: Watched) -> None:
-    """Regression: it stood in every plan, for ever."""
+    # Regression: it stood in every plan, for ever.
     generations = Generations(store, "c")
     run(store, generations, {KEPT: 1, **dict.fromkeys(GONE, 7)}, topic_ids={"kept": "k", "gone": "g"})
     run(store, generations, {KEPT: 2}, is_read=is_kept)
@@ -84,7 +83,6 @@ def test_what_was_committed_of_a_dropped_topic_is_written_once(store: Watched) -
 
 
 def test_whoever_drives_next_knows_it(store: Watched) -> None:
-    """Commits, author's texts and topic ids: another driver that subscribes to it again goes on there."""
     run(store, Generations(store, "c"), {KEPT: 1, GONE[0]: 7}, topic_ids={"kept": "k", "gone": "g"})
     for offset in (2, 3):
         run(store, Generations(store, "c"), {KEPT: offset}, is_read=is_kept)
@@ -97,7 +95,6 @@ def test_whoever_drives_next_knows_it(store: Watched) -> None:
 
 
 def test_a_topic_that_is_subscribed_to_again_is_in_the_plan_again(store: Watched) -> None:
-    """And what was set apart is removed once no plan names it."""
     generations = Generations(store, "c")
     run(store, generations, {KEPT: 1, GONE[0]: 7, GONE[1]: 8})
     set_apart = run(store, generations, {KEPT: 2}, is_read=is_kept).generation
@@ -108,7 +105,7 @@ def test_a_topic_that_is_subscribed_to_again_is_in_the_plan_again(store: Watched
 
 
 def test_offsets_that_are_taken_back_do_not_return(store: Watched) -> None:
-    """What is altered by hand while the topic is dropped holds, whatever was set apart before."""
+    # What is altered by hand while the topic is dropped holds, whatever was set apart before.
     generations = Generations(store, "c")
     run(store, generations, {KEPT: 1, GONE[0]: 7, GONE[1]: 8})
     run(store, generations, {KEPT: 2}, is_read=is_kept)
@@ -121,7 +118,6 @@ def test_offsets_that_are_taken_back_do_not_return(store: Watched) -> None:
 
 
 def test_what_is_not_published_yet_stays_in_the_plan(store: Watched) -> None:
-    """A dropped topic's partition is opened until everything is published: its task starts from the plan."""
     generations = Generations(store, "c")
     claim = generations.claim()
     generations.plan(claim, [planned(generations, claim, {GONE[0]: 7})], 1)
@@ -135,7 +131,6 @@ def test_what_is_not_published_yet_stays_in_the_plan(store: Watched) -> None:
 
 
 def test_a_driver_that_was_overtaken_changes_nothing(store: Watched) -> None:
-    """What it sets apart is named by no plan; commits are those that the newer driver has."""
     run(store, Generations(store, "c"), {KEPT: 1, GONE[0]: 7})
     old, new = Generations(store, "c"), Generations(store, "c")
     claim = old.claim()
@@ -146,7 +141,7 @@ def test_a_driver_that_was_overtaken_changes_nothing(store: Watched) -> None:
 
 
 def test_what_was_set_apart_and_is_lost_is_an_error(store: Watched) -> None:
-    """Nothing is read from the start of a topic because a value has vanished."""
+    # Nothing is read from the start of a topic because a value has vanished.
     generations = Generations(store, "c")
     run(store, generations, {KEPT: 1, GONE[0]: 7})
     claim = run(store, generations, {KEPT: 2}, is_read=is_kept)
@@ -158,7 +153,7 @@ def test_what_was_set_apart_and_is_lost_is_an_error(store: Watched) -> None:
 
 
 def test_an_older_sinksdk_refuses_such_a_plan(store: Watched) -> None:
-    """It would plan without what is set apart, and it would be forgotten."""
+    # It would plan without what is set apart, and it would be forgotten.
     generations = Generations(store, "c")
     run(store, generations, {KEPT: 1, GONE[0]: 7})
     claim = run(store, generations, {KEPT: 2}, is_read=is_kept)
@@ -168,7 +163,6 @@ def test_an_older_sinksdk_refuses_such_a_plan(store: Watched) -> None:
 
 
 def test_a_connector_goes_on_with_a_topic_it_had_dropped(store: Watched) -> None:
-    """Two topics, one of them, both again: nothing is read twice."""
     for at, topics in enumerate(("kept,gone", "kept", "kept", "kept,gone"), 1):
         there = {p: 10 * at for p in (KEPT, GONE[0]) if p.topic in topics}
         made, launcher, _ = driver(Source(there), store=store, topics=topics)
@@ -192,7 +186,7 @@ def plan_of(store: Watched, generation: int) -> tuple[GenerationPlan, int]:
 
 
 def test_plans_do_not_grow_with_topics_that_come_and_go(store: Watched) -> None:
-    """Commits that no generation has added to lately are stored separately, and are not lost."""
+    # Commits that no generation has added to lately are stored separately, and are not lost.
     generations = Generations(store, "c")
     passing(store, generations, 100)
     _, size = plan_of(store, 100)
@@ -206,7 +200,6 @@ def test_plans_do_not_grow_with_topics_that_come_and_go(store: Watched) -> None:
 
 
 def test_commits_of_idle_topics_are_written_once_for_many(store: Watched) -> None:
-    """Not with each generation, and not for each topic."""
     generations = Generations(store, "c")
     passing(store, generations, 320)
     whole = store.written["dropped"]
@@ -216,7 +209,6 @@ def test_commits_of_idle_topics_are_written_once_for_many(store: Watched) -> Non
 
 
 def test_an_idle_topic_is_read_on_from_its_commit(store: Watched) -> None:
-    """It moves back into the plans with the first generation that reads it."""
     generations = Generations(store, "c")
     passing(store, generations, 100)
     back = TopicPartition("build-3", 0)
@@ -232,7 +224,6 @@ def test_an_idle_topic_is_read_on_from_its_commit(store: Watched) -> None:
 
 
 def test_few_idle_topics_stay_in_the_plan(store: Watched) -> None:
-    """What is stored separately is read with each claim, which a few commits are not worth."""
     generations = Generations(store, "c")
     run(store, generations, dict.fromkeys(GONE[:5], 7))
     for offset in range(60):
@@ -243,7 +234,6 @@ def test_few_idle_topics_stay_in_the_plan(store: Watched) -> None:
 
 
 def test_commits_of_a_topic_that_is_missing_are_in_no_plan() -> None:
-    """With missing.topic.policy=wait, once that is certain; the topic is read on from its commit when it is back."""
     store, other = Watched(), TopicPartition("other", 0)
     settings = {
         "topics.regex": ".*",

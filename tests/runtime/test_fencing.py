@@ -37,7 +37,6 @@ def test_the_decision_table(
 @pytest.mark.parametrize("recorded", [None, *range(5)])
 @pytest.mark.parametrize("tasks", range(5))
 def test_nobody_who_may_still_write_is_left_out(recorded: int | None, tasks: int) -> None:
-    """Every recorded id is fenced, by the round or by its only successor; the record then names the new ones."""
     decided = fencing_round(is_pending=True, recorded=recorded, tasks=tasks)
 
     by_itself = {0} if recorded == tasks == 1 else set()

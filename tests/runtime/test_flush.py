@@ -64,10 +64,8 @@ def committed(idle: Idle) -> int:
 def test_a_flush_does_not_forget_the_tail_of_a_backlog_that_takes_several_turns(
     settings: dict[str, Any], lengths: list[int]
 ) -> None:
-    """Regression: it was over with the first turn, and five records waited on for their file to be full.
-
-    Once all is committed, it is over: what comes later waits as ever.
-    """
+    # Regression: it was over with the first turn, and five records waited on for their file to be full. Once
+    # all is committed, it is over: what comes later waits as ever.
     idle = idle_until(20.2, 105, settings, is_flushed=True)
     idle.at(40.0, lambda: idle.source.ends.update({P0: 112}))
     idle.driver.run()
@@ -76,7 +74,6 @@ def test_a_flush_does_not_forget_the_tail_of_a_backlog_that_takes_several_turns(
 
 @TURNS
 def test_without_a_flush_the_tail_waits(settings: dict[str, Any], lengths: list[int]) -> None:
-    """The same backlog: whole files only."""
     idle = idle_until(20.2, 105, settings, is_flushed=False)
     idle.driver.run()
     assert (lengths_read(idle), committed(idle)) == ([*lengths[:-1], lengths[-1] - 5], 100)
@@ -86,7 +83,6 @@ def test_without_a_flush_the_tail_waits(settings: dict[str, Any], lengths: list[
 def test_who_catches_up_leaves_no_tail_after_several_turns(
     settings: dict[str, Any], lengths: list[int]
 ) -> None:
-    """``--until-caught-up``: each turn but the last ends with a whole file."""
     idle = Idle(connector=Batched(), **settings)
     idle.source.ends[P0] = 105
     assert idle.driver.run(until_caught_up=True) is None

@@ -25,8 +25,6 @@ SIZE = 500  # records per file
 
 
 class Files(SinkTask):
-    """Writes files of so many records."""
-
     size = SIZE
     read = 0
     written: list[int]
@@ -82,7 +80,7 @@ class Gapped(InProcess):
 
 @pytest.mark.parametrize("every", [1, 2, 10])
 def test_a_file_costs_few_jobs_and_hardly_any_record_is_read_twice(every: int) -> None:
-    """Every second offset is a marker, or more are gone: the partition is read when it has a file, and once."""
+    # Every second offset is a marker, or more are gone: the partition is read when it has a file, and once.
     Files.read, Files.written, Files.partition = 0, [], P0
     store = MemoryStore()
     settings = {"generation.max.records": 1_000_000}

@@ -22,13 +22,11 @@ def lengths(turns: Turns, rate: float, generations: int, *, constant: float = 0.
 
 @pytest.mark.parametrize("rate", [5_000.0, 30_000.0, 1_000_000.0])
 def test_turns_become_as_long_as_they_may_last(rate: float) -> None:
-    """However fast the sink is, after a few generations."""
     *_, before, last = lengths(Turns(60.0), rate, 5)
     assert (before, last) == (pytest.approx(60.0, rel=0.1), pytest.approx(60.0, rel=0.1))
 
 
 def test_a_sink_that_becomes_slow_has_shorter_ranges_from_then_on() -> None:
-    """And longer ones again once it has recovered."""
     turns = Turns(60.0)
     lengths(turns, 50_000.0, 5)
     assert lengths(turns, 5_000.0, 2) == [pytest.approx(600.0, rel=0.1), pytest.approx(60.0, rel=0.1)]
@@ -37,14 +35,13 @@ def test_a_sink_that_becomes_slow_has_shorter_ranges_from_then_on() -> None:
 
 @pytest.mark.parametrize("constant", [10.0, 59.0, 70.0, 600.0])
 def test_what_a_generation_costs_anew_shrinks_no_turn_to_nothing(constant: float) -> None:
-    """Spark's queue, a warehouse that loads in the commit: shorter turns would make it no cheaper."""
+    # Spark's queue, a warehouse that loads in the commit: shorter turns would make it no cheaper.
     turns = Turns(60.0)
     lengths(turns, 10_000.0, 50, constant=constant)
     assert turns.most >= LEAST
 
 
 def test_a_turn_that_few_records_filled_grows_all_the_same() -> None:
-    """Offsets have gaps, and neighbours have little: what counts is that something was left to the next turn."""
     turns = Turns(60.0)
     turns.record(600.0, is_cut=True)
     for _ in range(3):
@@ -53,14 +50,12 @@ def test_a_turn_that_few_records_filled_grows_all_the_same() -> None:
 
 
 def test_nothing_is_learned_where_all_was_read() -> None:
-    """A hundred records in a second do not say what a backlog takes."""
     turns = Turns(60.0)
     turns.record(1.0, is_cut=False)
     assert turns.most == LEAST
 
 
 def test_who_wants_no_turns_reads_all_at_once() -> None:
-    """``generation.max.ms=0``."""
     turns = Turns(0.0)
     turns.record(86_400.0, is_cut=True)
     assert turns.most == math.inf
@@ -68,7 +63,6 @@ def test_who_wants_no_turns_reads_all_at_once() -> None:
 
 @pytest.mark.parametrize(("most", "batches"), [(45_000, (2, 2)), (9_000, (1, 1)), (math.inf, (7, 3))])
 def test_a_turn_ends_with_a_whole_batch(most: float, batches: tuple[int, int]) -> None:
-    """Each partition has its part of it, and at least one batch, whose end is where a file ends anyway."""
     planner = Planner(BatchPolicy(max_records=10_000))
     backlogs = [Backlog(P0, OffsetRange(0, 75_000), None), Backlog(P1, OffsetRange(0, 31_000), None)]
     decision = planner.decide(backlogs, 0.0)
@@ -78,7 +72,6 @@ def test_a_turn_ends_with_a_whole_batch(most: float, batches: tuple[int, int]) -
 
 
 def test_what_short_ranges_leave_over_is_the_long_ones() -> None:
-    """One partition with a backlog is not slowed down by neighbours that hardly have anything."""
     planner = Planner(BatchPolicy())
     backlogs = [Backlog(P0, OffsetRange(0, 1_000_000), None), Backlog(P1, OffsetRange(0, 10), None)]
     decision = planner.decide(backlogs, 0.0, flush=True)

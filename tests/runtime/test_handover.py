@@ -80,7 +80,6 @@ def site() -> Site:
 
 
 def test_nothing_runs_nothing_is_waited_for(site: Site) -> None:
-    """A first driver, and one that follows a driver which only had claimed, go on at once."""
     assert site.await_turn()
     site.old.claim()
 
@@ -89,7 +88,6 @@ def test_nothing_runs_nothing_is_waited_for(site: Site) -> None:
 
 
 def test_the_running_generation_is_asked_to_close_and_its_answer_is_awaited(site: Site) -> None:
-    """The plan says REBALANCE and who takes over; once the older driver has answered, it is our turn."""
     site.run_generation()
     asked = []
 
@@ -117,7 +115,6 @@ def test_the_running_generation_is_asked_to_close_and_its_answer_is_awaited(site
 
 
 def test_a_driver_that_never_answers_is_waited_for_no_longer_than_its_tasks_have(site: Site) -> None:
-    """Its heartbeats go on, its generation does not end: after the graceful time, and a little, it is fenced."""
     site.run_generation()
     site.while_waiting = lambda: bool(site.status.save())
 
@@ -126,7 +123,7 @@ def test_a_driver_that_never_answers_is_waited_for_no_longer_than_its_tasks_have
 
 
 def test_a_driver_that_is_not_heard_of_is_not_waited_for(site: Site) -> None:
-    """Frozen or dead: no heartbeat for ten seconds ends the wait."""
+    # Frozen or dead: no heartbeat for ten seconds ends the wait.
     site.run_generation()
 
     assert site.await_turn()
@@ -134,7 +131,7 @@ def test_a_driver_that_is_not_heard_of_is_not_waited_for(site: Site) -> None:
 
 
 def test_a_heartbeat_of_long_ago_is_not_waited_for(site: Site) -> None:
-    """After a night nobody waits ten seconds for a driver that ended the day before."""
+    # After a night nobody waits ten seconds for a driver that ended the day before.
     site.run_generation()
     site.clock.advance(3600)
 
@@ -144,7 +141,6 @@ def test_a_heartbeat_of_long_ago_is_not_waited_for(site: Site) -> None:
 
 @pytest.mark.parametrize("state", ["UNASSIGNED", "FAILED"])
 def test_a_driver_that_has_ended_is_not_waited_for(site: Site, state: str) -> None:
-    """Its last word was that it runs no more."""
     site.run_generation()
     site.status.become(state)  # type: ignore[arg-type] # one of the states
 
@@ -153,7 +149,7 @@ def test_a_driver_that_has_ended_is_not_waited_for(site: Site, state: str) -> No
 
 
 def test_a_newcomer_that_is_asked_to_end_claims_nothing(site: Site) -> None:
-    """A signal while it waits for its turn ends it, and the older driver goes on as if nobody had asked."""
+    # A signal while it waits for its turn ends it, and the older driver goes on as if nobody had asked.
     site.run_generation()
     site.while_waiting = lambda: True
 
@@ -163,7 +159,6 @@ def test_a_newcomer_that_is_asked_to_end_claims_nothing(site: Site) -> None:
 
 
 def test_a_reason_that_was_given_before_stays(site: Site) -> None:
-    """The older driver is just shutting down: its tasks go on closing for that reason."""
     site.run_generation()
     site.old.close_running(Closing(reason=ClosingReason.SHUTDOWN, timeout=5.0))
 
@@ -172,7 +167,7 @@ def test_a_reason_that_was_given_before_stays(site: Site) -> None:
 
 
 def test_tasks_see_at_once_what_a_newcomer_asks_for(site: Site) -> None:
-    """Their driver may be frozen: they need not wait for it to pass the request on."""
+    # Their driver may be frozen: they need not wait for it to pass the request on.
     site.run_generation()
     seen = []
     site.while_waiting = lambda: bool(seen.append(closing_request(site.store, "c", 1)))
@@ -183,7 +178,6 @@ def test_tasks_see_at_once_what_a_newcomer_asks_for(site: Site) -> None:
 
 
 def test_a_driver_nobody_asked_goes_on(site: Site) -> None:
-    """No successor: the next generation follows."""
     site.run_generation()
 
     assert site.old.successor() is None
@@ -192,7 +186,7 @@ def test_a_driver_nobody_asked_goes_on(site: Site) -> None:
 
 
 def test_who_gives_way_too_late_is_fenced(site: Site) -> None:
-    """The newcomer has planned meanwhile, and pruned the plan the older driver would answer in."""
+    # The newcomer has planned meanwhile, and pruned the plan the older driver would answer in.
     site.run_generation()
     new = Generations(site.store, "c")
     new.plan(new.claim(), [], 1)
@@ -202,7 +196,6 @@ def test_who_gives_way_too_late_is_fenced(site: Site) -> None:
 
 
 def test_a_driver_of_this_process_is_known() -> None:
-    """It runs from register to deregister; a number tells it from others of the same process."""
     one, other = register(), register()
     assert one != other
     deregister(one)
@@ -213,7 +206,7 @@ def test_a_driver_of_this_process_is_known() -> None:
 
 
 def test_a_process_of_this_host_that_ended_is_known() -> None:
-    """Kill -9 and start again: nobody waits for a process that is not there. One that is there may run."""
+    # Kill -9 and start again: nobody waits for a process that is not there. One that is there may run.
     host = register().rpartition(":")[0]
     ended = subprocess.Popen([sys.executable, "-c", ""])
     ended.wait()
@@ -223,7 +216,6 @@ def test_a_process_of_this_host_that_ended_is_known() -> None:
 
 
 def test_a_process_that_has_the_id_of_one_that_ended_is_another_one() -> None:
-    """Ids are used again, the next container's first process has the same one: when it began tells."""
     host = register().rpartition(":")[0]
     began = Path(f"/proc/{os.getppid()}/stat").read_text().rpartition(")")[2].split()[19]
 
@@ -233,7 +225,6 @@ def test_a_process_that_has_the_id_of_one_that_ended_is_another_one() -> None:
 
 
 def test_a_process_that_was_killed_and_that_nobody_has_waited_for_is_gone() -> None:
-    """Its id stays taken until its parent asks how it ended."""
     host = register().rpartition(":")[0]
     process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     name = f"{host}:{process.pid}#1"
@@ -247,12 +238,10 @@ def test_a_process_that_was_killed_and_that_nobody_has_waited_for_is_gone() -> N
 
 @pytest.mark.parametrize("name", ["elsewhere:1#1", "", "no-process"])
 def test_of_other_hosts_nothing_is_known(name: str) -> None:
-    """Only their silence tells."""
     assert not is_gone(name)
 
 
 def test_the_same_process_id_elsewhere_is_somebody_else(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two containers with one host name: process ids of the other mean nothing here."""
     monkeypatch.setattr("sinksdk.control.liveness._host", lambda: "host/1")
     name = register()
     ended = subprocess.Popen([sys.executable, "-c", ""])

@@ -89,7 +89,6 @@ class Idle:
 
 @pytest.mark.parametrize("seconds", [1, 5])
 def test_the_source_is_looked_at_each_poll_interval(seconds: int) -> None:
-    """Idle: the source is looked at once in poll.interval.ms, however often an operator's requests are."""
     idle = Idle(**{"poll.interval.ms": seconds * 1000})
     idle.driver.run()
     assert len(idle.source.looks) <= MINUTE / seconds + 3
@@ -99,7 +98,6 @@ def test_the_source_is_looked_at_each_poll_interval(seconds: int) -> None:
 
 @pytest.mark.parametrize("state", ["PAUSED", "STOPPED"])
 def test_a_wish_is_heard_within_a_second(state: Any) -> None:
-    """Idle: a driver that looks at its source once a minute pauses, or stops, within a second."""
     idle = Idle(**{"poll.interval.ms": 60_000})
     idle.at(20.2, lambda: Herder(idle.store).aim("c", state))
     began = idle.clock.now()
@@ -108,7 +106,6 @@ def test_a_wish_is_heard_within_a_second(state: Any) -> None:
 
 
 def test_an_order_is_done_within_a_second() -> None:
-    """Idle: what is ordered, as to look at everything again, waits for no poll interval."""
     idle = Idle(**{"poll.interval.ms": 60_000})
     ordered = idle.clock.now() + 20.2
     idle.at(20.2, lambda: Herder(idle.store).flush("c"))
@@ -117,7 +114,7 @@ def test_an_order_is_done_within_a_second() -> None:
 
 
 def test_it_is_heard_of_while_it_waits_for_long() -> None:
-    """Idle: a driver that looks at its source once a minute still says every few seconds that it lives."""
+    # Idle: a driver that looks at its source once a minute still says every few seconds that it lives.
     idle = Idle(**{"poll.interval.ms": 60_000})
     beats = Counter[str]()
 
@@ -141,7 +138,7 @@ class Hashed(TopicPartition):
 
 
 def test_looks_of_a_driver_that_catches_up_cost_what_there_are_partitions() -> None:
-    """Regression: with 10,000 partitions each look of a driver that ends when it has caught up took seconds."""
+    # Regression: with 10,000 partitions each look of a driver that ends when it has caught up took seconds.
     costs = []
     for partitions in (50, 500):
         idle = Idle()
@@ -163,7 +160,6 @@ class Asking(Connector):
 
 
 def test_an_idle_sinks_request_for_other_tasks_waits_for_the_next_generation() -> None:
-    """Nothing runs that could close; the next generation asks for configurations in any case, and is not closed."""
     connector = Asking()
     idle = Idle(connector=connector)
 
@@ -181,7 +177,6 @@ def test_an_idle_sinks_request_for_other_tasks_waits_for_the_next_generation() -
 
 
 def test_an_idle_sinks_error_ends_it() -> None:
-    """As FAILED, with the cause."""
     connector = Asking()
     idle = Idle(connector=connector)
     idle.at(10, lambda: connector.context.raise_error(OSError("the bucket is gone")))

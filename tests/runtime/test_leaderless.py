@@ -49,7 +49,7 @@ class Elects(InProcess):
 def test_a_partition_without_a_leader_holds_no_other_up_and_is_read_once_it_has_one(
     caplog: pytest.LogCaptureFixture, reset: str
 ) -> None:
-    """It was read before: it is not taken for replaced; and catching up does not end without it."""
+    # It was read before: it is not taken for replaced; and catching up does not end without it.
     source = Led({P0: 10, P1: 5})
     source.is_led = True
     made, running, _ = driver(source, **{"auto.offset.reset": reset})
@@ -69,7 +69,7 @@ def test_a_partition_without_a_leader_holds_no_other_up_and_is_read_once_it_has_
 
 
 def test_a_partition_without_a_leader_stands_in_the_status_until_it_has_one() -> None:
-    """Which, and since when, also over a restart of the driver; the log may be gone by then."""
+    # Which, and since when, also over a restart of the driver; the log may be gone by then.
     source = Led({P0: 10, P1: 5})
     made, running, _ = driver(source)
     made.launcher = launcher = Elects(running.store, Task)

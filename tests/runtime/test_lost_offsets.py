@@ -14,8 +14,6 @@ from tests.runtime.running_sinks import P0, Source, Task, driver
 
 
 class Retention(Source):
-    """Its log begins later and later."""
-
     begin = 0
 
     def partitions(self, subscription: Any) -> dict[TopicPartition, OffsetRange]:
@@ -49,14 +47,12 @@ class Vanishing(Task):
 
 
 def value(store: Store, name: str) -> float:
-    """A metric of partition 0."""
     lines = exposition(Herder(store), "")[0].decode().splitlines()
     (found,) = [line for line in lines if line.startswith(f"sinksdk_partition_{name}{{")]
     return float(found.split()[-1])
 
 
 def test_offsets_that_were_lost_and_skipped_are_counted_once() -> None:
-    """Twice in a driver's life and once in the next one's; what is skipped by on.data.loss=skip only."""
     store, source = MemoryStore(), Retention({P0: 10})
 
     def run(begin: int, end: int) -> None:
@@ -78,7 +74,7 @@ def test_offsets_that_were_lost_and_skipped_are_counted_once() -> None:
 
 
 def test_a_withdrawn_commit_is_counted() -> None:
-    """Its records are read again; nothing else of it is left to be seen."""
+    # Its records are read again; nothing else of it is left to be seen.
     Vanishing.has_vanished = False
     made, running, _ = driver(Source({P0: 10}), Vanishing)
     made.run(until_caught_up=True)

@@ -190,7 +190,6 @@ def expect_missing(site: Site, *topics: str) -> MissingSourceTopicException:
 
 
 def test_a_topic_deleted_before_the_start(sites: Sites) -> None:
-    """Nothing is read of the others either: a connector that is started again and again leaves no files."""
     site = sites(Topics(a=5))
     began = time.monotonic()
     site.start()
@@ -203,7 +202,6 @@ def test_a_topic_deleted_before_the_start(sites: Sites) -> None:
 
 
 def test_a_topic_that_appears_right_after_the_start(sites: Sites) -> None:
-    """Created a moment ago, and the broker asked has not heard of it: nobody is told of anything."""
     site = sites(Topics(a=5), **{"missing.topic.grace.ms": 10_000})
     runner = site.start(until_caught_up=True)
     time.sleep(0.1)
@@ -214,7 +212,6 @@ def test_a_topic_that_appears_right_after_the_start(sites: Sites) -> None:
 
 
 def test_a_topic_deleted_while_nothing_is_to_do(sites: Sites) -> None:
-    """What was read of all topics is committed already; the driver ends when it is certain."""
     site = sites(Topics(a=5, b=3))
     site.start()
     site.await_commit(a=5, b=3)
@@ -226,7 +223,7 @@ def test_a_topic_deleted_while_nothing_is_to_do(sites: Sites) -> None:
 
 
 def test_the_others_go_on_until_it_is_certain(sites: Sites) -> None:
-    """What comes meanwhile is read and committed."""
+    # What comes meanwhile is read and committed.
     site = sites(Topics(a=5, b=3), **{"missing.topic.grace.ms": 5_000})
     site.start()
     site.await_commit(a=5, b=3)
@@ -256,7 +253,7 @@ def meanwhile(site: Site, happens: Callable[[], None]) -> Callable[[GenerationPl
 
 @pytest.mark.slow
 def test_a_topic_replaced_during_the_very_first_generation(sites: Sites) -> None:
-    """The longest one of all: what is compared is what was planned, not only what was committed before."""
+    # The longest one of all: what is compared is what was planned, not only what was committed before.
     site = sites(Topics(a=5, b=3))
 
     def replace() -> None:
@@ -274,7 +271,7 @@ def test_a_topic_replaced_during_the_very_first_generation(sites: Sites) -> None
 
 @pytest.mark.slow
 def test_a_topic_deleted_while_a_generation_runs(sites: Sites) -> None:
-    """The generation closes with reason FAILURE, and what it had is committed before the error."""
+    # The generation closes with reason FAILURE, and what it had is committed before the error.
     site = sites(Topics(a=5, b=3))
     site.start()
     site.await_commit(a=5, b=3)
@@ -296,7 +293,7 @@ class Fell(Finished):
 
 
 def test_a_job_that_falls_with_a_vanished_topic_costs_nobody_an_attempt(sites: Sites) -> None:
-    """Regression: its tasks failed, and the connector ended with the job's failure instead of the topic's."""
+    # Regression: its tasks failed, and the connector ended with the job's failure instead of the topic's.
     site = sites(Topics(a=5, b=3), **{"restart.max.attempts": 0})
     fell = []
 
@@ -316,7 +313,6 @@ def test_a_job_that_falls_with_a_vanished_topic_costs_nobody_an_attempt(sites: S
 
 
 def test_a_job_that_fails_for_itself_is_a_failure_as_ever(sites: Sites) -> None:
-    """All topics are there: it is the job's own."""
     site = sites(Topics(a=5, b=3), **{"restart.max.attempts": 0})
     site.launch = lambda plan: Fell([])
     runner = site.start()
@@ -326,7 +322,6 @@ def test_a_job_that_fails_for_itself_is_a_failure_as_ever(sites: Sites) -> None:
 
 
 def test_a_topic_that_vanishes_just_before_it_is_read(sites: Sites) -> None:
-    """The source no longer has the range that was planned a moment ago: that is not what is wrong."""
     site = sites(Topics(a=5, b=3))
 
     def launch(plan: GenerationPlan) -> Finished:
@@ -347,7 +342,7 @@ def test_a_topic_that_vanishes_just_before_it_is_read(sites: Sites) -> None:
 def test_a_topic_created_again_is_never_read_from_its_start(
     sites: Sites, source: type[Topics], end: int
 ) -> None:
-    """With fewer records, or with more where topics have ids; deleted while idle."""
+    # With fewer records, or with more where topics have ids; deleted while idle.
     site = sites(source(a=5, b=3))
     site.start()
     site.await_commit(a=5, b=3)
@@ -363,7 +358,7 @@ def test_a_topic_created_again_is_never_read_from_its_start(
 
 @pytest.mark.parametrize("end", [2, 500])
 def test_ids_are_remembered_from_run_to_run(sites: Sites, end: int) -> None:
-    """In the plans, each of which takes over what the one before knew."""
+    # In the plans, each of which takes over what the one before knew.
     site = sites(Topics(a=5, b=3))
     site.start(until_caught_up=True).await_termination(10)
     site.source.ends["a"] = 9
@@ -376,7 +371,7 @@ def test_ids_are_remembered_from_run_to_run(sites: Sites, end: int) -> None:
 
 
 def test_an_id_is_learnt_of_a_topic_that_was_read_before_there_were_ids(sites: Sites) -> None:
-    """A store of an older version: what is there at the next generation is taken for what was read."""
+    # A store of an older version: what is there at the next generation is taken for what was read.
     site = sites(Foldered(a=5, b=3))
     site.start(until_caught_up=True).await_termination(10)
     site.source = Topics(a=9, b=3)
@@ -386,7 +381,7 @@ def test_an_id_is_learnt_of_a_topic_that_was_read_before_there_were_ids(sites: S
 
 
 def test_beginning_at_the_end_remembers_ids_too(sites: Sites) -> None:
-    """auto.offset.reset=latest commits before anything is read; the commit is of that topic and no other."""
+    # auto.offset.reset=latest commits before anything is read; the commit is of that topic and no other.
     site = sites(Topics(a=5, b=3), **{"auto.offset.reset": "latest"})
     site.start()
     site.await_commit(a=5, b=3)
@@ -397,7 +392,7 @@ def test_beginning_at_the_end_remembers_ids_too(sites: Sites) -> None:
 
 
 def test_beginning_at_the_end_waits_for_topics_that_are_in_doubt(sites: Sites) -> None:
-    """Regression: a topic that came late was read from its beginning, though it should begin at its end."""
+    # Regression: a topic that came late was read from its beginning, though it should begin at its end.
     site = sites(Topics(a=5), **{"auto.offset.reset": "latest", "missing.topic.grace.ms": 10_000})
     site.start()
     time.sleep(0.1)
@@ -408,7 +403,7 @@ def test_beginning_at_the_end_waits_for_topics_that_are_in_doubt(sites: Sites) -
 
 
 def test_waiting_goes_on_with_the_others_and_takes_the_topic_up_again(sites: Sites) -> None:
-    """missing.topic.policy=wait: the status names it meanwhile."""
+    # missing.topic.policy=wait: the status names it meanwhile.
     site = sites(Topics(a=5, b=3), **{"missing.topic.policy": "wait"})
     site.start()
     site.await_commit(a=5, b=3)
@@ -428,7 +423,6 @@ def test_waiting_goes_on_with_the_others_and_takes_the_topic_up_again(sites: Sit
 
 
 def test_waiting_never_takes_another_topic_for_the_same(sites: Sites) -> None:
-    """Created again under the same name: nothing is read of it, whatever its end."""
     site = sites(Topics(a=5, b=3), **{"missing.topic.policy": "wait"})
     site.start()
     site.await_commit(a=5, b=3)
@@ -441,7 +435,6 @@ def test_waiting_never_takes_another_topic_for_the_same(sites: Sites) -> None:
 
 
 def test_waiting_until_caught_up_ends_without_the_topic(sites: Sites) -> None:
-    """Everything that is there is committed."""
     site = sites(Topics(a=5), **{"missing.topic.policy": "wait"})
 
     assert site.start(until_caught_up=True).await_termination(10)
@@ -449,7 +442,6 @@ def test_waiting_until_caught_up_ends_without_the_topic(sites: Sites) -> None:
 
 
 def test_an_expression_takes_up_topics_as_they_appear_and_misses_those_it_has_read(sites: Sites) -> None:
-    """It may match nothing at the start; what it has read must stay."""
     site = sites(Topics(other=1), **{"topics": None, "topics.regex": "[ab]"})
     site.start()
     time.sleep(2 * GRACE)
@@ -463,7 +455,6 @@ def test_an_expression_takes_up_topics_as_they_appear_and_misses_those_it_has_re
 
 
 def test_the_end_can_be_asked_for_while_a_topic_is_in_doubt(sites: Sites) -> None:
-    """Whoever stops a connector is not told that it failed."""
     for settings in ({}, {"auto.offset.reset": "latest"}):
         site = sites(Topics(a=5), **{"missing.topic.grace.ms": 60_000, **settings})
         runner = site.start()

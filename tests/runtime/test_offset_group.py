@@ -54,7 +54,7 @@ class Group:
 
 
 def test_a_group_says_where_to_begin() -> None:
-    """What it has committed is committed here, before anything is read."""
+    # What it has committed is committed here, before anything is read.
     made, launcher, _ = driver(Source({P0: 5, P1: 5}), group=Group({P0: 3}), **FROM_GROUP)
 
     made.run(until_caught_up=True)
@@ -64,7 +64,7 @@ def test_a_group_says_where_to_begin() -> None:
 
 
 def test_a_group_that_is_in_use_says_nothing() -> None:
-    """Regression: the connector still ran in Connect, and both archived the same records."""
+    # Regression: the connector still ran in Connect, and both archived the same records.
     group = Group({P0: 3}, in_use=True)
     made, launcher, _ = driver(Source({P0: 5}), group=group, **FROM_GROUP)
 
@@ -79,7 +79,7 @@ def test_a_group_that_is_in_use_says_nothing() -> None:
 
 
 def test_a_group_that_does_not_answer_is_asked_again() -> None:
-    """Regression: a coordinator that was loading ended the start with exit code 1."""
+    # Regression: a coordinator that was loading ended the start with exit code 1.
     loading = [RetriableException("the coordinator is loading")] * 2
     made, launcher, _ = driver(Source({P0: 5}), group=Group({P0: 3}, *loading), **FROM_GROUP)
 
@@ -89,7 +89,7 @@ def test_a_group_that_does_not_answer_is_asked_again() -> None:
 
 
 def test_a_start_that_waits_for_its_group_can_be_ended() -> None:
-    """Nothing is committed: the next start is the first one still."""
+    # Nothing is committed: the next start is the first one still.
     away = [RetriableException("no broker answers")] * 100_000
     made, launcher, _ = driver(Source({P0: 5}), group=Group({P0: 3}, *away), **FROM_GROUP)
     thread = threading.Thread(target=made.run)
@@ -134,7 +134,8 @@ def two_phase() -> type[TwoPhase]:
 
 
 def test_the_group_never_shows_what_nobody_can_see_yet(two_phase: type[TwoPhase]) -> None:
-    """Regression: the group was at 9, of which nothing beyond 6 was published: who went on from it lost 3 records."""
+    # Regression: the group was at 9, of which nothing beyond 6 was published: who went on from it lost 3
+    # records.
     group, store, source = Group({}), MemoryStore(), Source({P0: 6})
     driver(source, two_phase, group=group, store=store)[0].run(until_caught_up=True)
     assert group.committed == {P0: 6}
@@ -154,7 +155,6 @@ def test_the_group_never_shows_what_nobody_can_see_yet(two_phase: type[TwoPhase]
 
 
 def test_a_driver_that_finds_a_commit_unpublished_shows_the_one_before(two_phase: type[TwoPhase]) -> None:
-    """It knows from the commit itself how far everything is published: the group may be new, or have been away."""
     store, source = MemoryStore(), Source({P0: 6})
     driver(source, two_phase, store=store)[0].run(until_caught_up=True)
     source.ends[P0], two_phase.down = 9, 6

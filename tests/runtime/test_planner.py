@@ -40,35 +40,29 @@ def outcome(committed: int | None, delivered: int, tail: int = 0, **fields: Any)
 
 
 def test_without_a_batch_size_whatever_is_there_is_read_at_once_and_due() -> None:
-    """The default policy reads everything, and the end of it is closing."""
     backlogs = [replace(backlog(7, 3), state=status(seen=(Seen(end=7, at=5.0),)))]
 
     assert chosen(Planner(), *backlogs, now=5.0) == [(3, 7, True)]
 
 
 def test_nothing_new_is_no_reason_for_a_generation() -> None:
-    """A partition whose end is its commit is left alone."""
     assert chosen(Planner(), backlog(7, 7), now=1e9) == []
 
 
 def test_only_whole_batches_are_read_and_the_rest_waits_in_the_source() -> None:
-    """170 records with batches of 100: one batch is read, 70 stay where they are."""
     assert batches(HUNDRED, backlog(170)) == [(0, 100)]
     assert batches(HUNDRED, backlog(170, 100)) == []
 
 
 def test_several_whole_batches_are_one_range() -> None:
-    """A backlog of 350 records is read up to 300."""
     assert batches(HUNDRED, backlog(350)) == [(0, 300)]
 
 
 def test_a_flush_makes_everything_due() -> None:
-    """An explicit flush reads what is there to its end, closing."""
     assert chosen(HUNDRED, backlog(170, 100), flush=True) == [(100, 170, True)]
 
 
 def test_the_oldest_unread_record_decides_when_a_tail_is_due() -> None:
-    """A partial batch is due max_wait after its oldest unread record was first seen, not its newest."""
     planner = Planner(BatchPolicy(max_records=100, max_wait=60.0))
     seen = status(seen=(Seen(end=120, at=1_000.0), Seen(end=130, at=1_050.0)))
     waiting = replace(backlog(130, 100), state=seen)
@@ -79,7 +73,6 @@ def test_the_oldest_unread_record_decides_when_a_tail_is_due() -> None:
 
 
 def test_records_seen_before_the_commit_do_not_make_later_ones_due() -> None:
-    """Sightings that the commit covers are forgotten."""
     planner = Planner(BatchPolicy(max_records=100, max_wait=60.0))
     seen = status(seen=(Seen(end=100, at=0.0), Seen(end=130, at=1_050.0)))
 
@@ -87,7 +80,6 @@ def test_records_seen_before_the_commit_do_not_make_later_ones_due() -> None:
 
 
 def test_first_seen_times_survive_growth() -> None:
-    """Each new end is a sighting of its own; the first one stays the oldest."""
     first = observe(backlog(10), 1.0)
     second = observe(replace(backlog(20), state=first), 2.0)
     same = observe(replace(backlog(20), state=second), 3.0)
@@ -97,7 +89,6 @@ def test_first_seen_times_survive_growth() -> None:
 
 
 def test_sightings_are_bounded_and_err_on_the_early_side() -> None:
-    """However often a partition grows, what is remembered stays small and the oldest time stays."""
     remembered = None
     for moment in range(1_000):
         remembered = observe(replace(backlog(moment + 1), state=remembered), float(moment))
@@ -108,7 +99,6 @@ def test_sightings_are_bounded_and_err_on_the_early_side() -> None:
 
 
 def test_a_tail_is_not_read_in_vain() -> None:
-    """What was read and kept back is counted in records, so gaps in offsets start no generation."""
     kept_back = status(tail=Tail(committed=0, end=150, records=70))
 
     assert chosen(HUNDRED, replace(backlog(179), state=kept_back)) == []
@@ -116,7 +106,6 @@ def test_a_tail_is_not_read_in_vain() -> None:
 
 
 def test_a_range_that_ended_in_gaps_is_not_planned_again() -> None:
-    """Trailing offsets without records count as read: no endless re-planning of the same range."""
     planned = RangePlan(topic="t", partition=0, start=0, end=150)
     after = remember(None, planned, outcome(0, 70, tail=70, read_to=150))
 
@@ -125,7 +114,6 @@ def test_a_range_that_ended_in_gaps_is_not_planned_again() -> None:
 
 
 def test_a_tail_counts_only_for_the_commit_it_follows() -> None:
-    """After the commit has moved, the count of the old tail says nothing."""
     stale = status(tail=Tail(committed=0, end=150, records=70))
 
     assert batches(HUNDRED, replace(backlog(199, 100), state=stale)) == []
@@ -133,14 +121,12 @@ def test_a_tail_counts_only_for_the_commit_it_follows() -> None:
 
 
 def test_a_sink_that_keeps_back_whole_batches_does_not_spin() -> None:
-    """Where everything was read and kept back, only something new is a reason to read it again."""
     kept_back = status(tail=Tail(committed=0, end=500, records=500))
 
     assert chosen(HUNDRED, replace(backlog(500), state=kept_back)) == []
 
 
 def test_a_tail_kept_back_at_a_periodic_end_is_read_again_when_it_is_due() -> None:
-    """A file that was not full yet is written once a flush, the schedule or a close asks for it."""
     planned = RangePlan(topic="t", partition=0, start=0, end=50)
     after = remember(None, planned, outcome(0, 50, tail=50))
 
@@ -148,12 +134,10 @@ def test_a_tail_kept_back_at_a_periodic_end_is_read_again_when_it_is_due() -> No
 
 
 def test_unpublished_commits_are_opened_without_new_records() -> None:
-    """A partition with tokens to publish is planned, with an empty range."""
     assert chosen(HUNDRED, backlog(100, 100, unsettled=True)) == [(100, 100, False)]
 
 
 def test_a_huge_backlog_is_cut_at_whole_batches_and_not_due_there() -> None:
-    """generation.max.records cuts where a batch ends; the cut end is no closing."""
     planner = Planner(BatchPolicy(max_records=100, max_wait=None), max_records=1_050)
     decision = planner.decide([backlog(5_030)], 0.0, flush=True)
 
@@ -162,7 +146,7 @@ def test_a_huge_backlog_is_cut_at_whole_batches_and_not_due_there() -> None:
 
 
 def test_a_cut_range_always_reads_something_new() -> None:
-    """Regression: a cut that ended within a counted tail was read again for ever."""
+    # Regression: a cut that ended within a counted tail was read again for ever.
     planner = Planner(BatchPolicy(max_records=6, max_wait=None), max_records=18)
     kept_back = status(tail=Tail(committed=12, end=30, records=5))
     decision = planner.decide([replace(backlog(31, 12), state=kept_back)], 0.0, flush=True)
@@ -172,7 +156,6 @@ def test_a_cut_range_always_reads_something_new() -> None:
 
 
 def test_partitions_of_one_task_share_its_budget() -> None:
-    """No partition of a task waits for another one's huge backlog: each is cut alike."""
     planner = Planner(BatchPolicy(max_records=100, max_wait=None), max_records=1_000)
     other = Backlog(TopicPartition("t", 1), OffsetRange(0, 9_000), None)
     decision = planner.decide([backlog(9_000), other], 0.0)
@@ -181,7 +164,7 @@ def test_partitions_of_one_task_share_its_budget() -> None:
 
 
 def test_a_batch_larger_than_the_budget_is_read_whole() -> None:
-    """One batch is always read, or it would never be written."""
+    # One batch is always read, or it would never be written.
     planner = Planner(BatchPolicy(max_records=100, max_wait=None), max_records=10)
     decision = planner.decide([backlog(250)], 0.0)
 
@@ -189,13 +172,11 @@ def test_a_batch_larger_than_the_budget_is_read_whole() -> None:
 
 
 def test_a_commit_beyond_the_source_is_an_error() -> None:
-    """A topic that was deleted and created again is never silently read from its start."""
     with pytest.raises(OffsetOutOfRangeException, match=r"t-0 is committed up to offset 50.*ends at 20"):
         HUNDRED.decide([backlog(20, 50)], 0.0)
 
 
 def test_records_lost_before_they_were_read_are_an_error_unless_skipped() -> None:
-    """A source that begins above the commit stops the connector; on.data.loss=skip goes on."""
     lost = Backlog(TP, OffsetRange(80, 300), 50)
 
     with pytest.raises(OffsetOutOfRangeException, match=r"on\.data\.loss=skip"):
@@ -204,7 +185,6 @@ def test_records_lost_before_they_were_read_are_an_error_unless_skipped() -> Non
 
 
 def test_without_a_deadline_nothing_is_ever_due_by_time() -> None:
-    """max_wait=None waits for whole batches only."""
     assert (
         HUNDRED.decide([replace(backlog(50), state=status(seen=(Seen(end=50, at=0.0),)))], 1e12).due_at
         == math.inf
@@ -226,7 +206,6 @@ def learned(*generations: tuple[int, int, int]) -> PlannerState | None:
 
 
 def test_gaps_are_learned_from_what_was_read() -> None:
-    """One record in two offsets: the next batch is read when it is likely there, and ends after its records."""
     after = learned((200, 100, 0))
 
     assert batches(HUNDRED, replace(backlog(400, 200), state=after)) == []
@@ -234,7 +213,6 @@ def test_gaps_are_learned_from_what_was_read() -> None:
 
 
 def test_a_read_in_vain_is_outweighed_before_the_next_batch_is_trusted() -> None:
-    """After 90 records were read for nothing, two batches are waited for: they make up for it."""
     after = learned((100, 90, 90))
 
     assert after is not None
@@ -244,10 +222,8 @@ def test_a_read_in_vain_is_outweighed_before_the_next_batch_is_trusted() -> None
 
 
 def test_where_a_transform_makes_several_records_of_each_offset_few_offsets_are_a_batch() -> None:
-    """Three records of one offset: a quiet partition's batch is read once it is there, not when it is due.
-
-    Regression: as many offsets as a batch has records were waited for.
-    """
+    # Three records of one offset: a quiet partition's batch is read once it is there, not when it is due.
+    # Regression: as many offsets as a batch has records were waited for.
     after = learned((100, 300, 0))
 
     assert batches(HUNDRED, replace(backlog(130, 100), state=after)) == []
@@ -256,7 +232,6 @@ def test_where_a_transform_makes_several_records_of_each_offset_few_offsets_are_
 
 
 def test_a_transform_that_no_longer_makes_so_many_records_is_outweighed() -> None:
-    """Ten records of each offset until now, one of each from here on: what is read in vain stays bounded."""
     after, start, in_vain = learned((100, 1_000, 0)), 100, 0
     for end in range(100, 5_000, 10):
         for planned in HUNDRED.decide([replace(backlog(end, start), state=after)], 0.0).ranges:
@@ -273,7 +248,6 @@ def test_a_transform_that_no_longer_makes_so_many_records_is_outweighed() -> Non
 
 
 def test_where_gaps_were_wide_and_are_no_more_it_is_noticed_soon() -> None:
-    """One record in 1,000 offsets so far: a look at a 32nd of a batch's offsets finds whatever is there."""
     after = learned((100_000, 100, 0))
 
     assert batches(HUNDRED, replace(backlog(103_000, 100_000), state=after)) == []
@@ -281,7 +255,6 @@ def test_where_gaps_were_wide_and_are_no_more_it_is_noticed_soon() -> None:
 
 
 def test_a_partition_at_rest_is_counted_if_it_may_hold_a_batch() -> None:
-    """What was learned of gaps may be wrong: a minute after its last record a partition is read."""
     after = learned((10_000, 100, 0))
     assert after is not None
     waiting = replace(
@@ -295,7 +268,6 @@ def test_a_partition_at_rest_is_counted_if_it_may_hold_a_batch() -> None:
 
 
 def test_a_huge_backlog_that_is_due_is_cut_by_its_records_not_its_offsets() -> None:
-    """A flush of offsets with few records reads as many as hold a generation's records."""
     planner = replace(HUNDRED, max_records=200)
     sparse = replace(backlog(100_000, 1_000), state=learned((1_000, 100, 0)))
     decision = planner.decide([sparse], 0.0, flush=True)

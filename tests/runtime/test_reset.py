@@ -37,7 +37,7 @@ def reset(store: MemoryStore) -> None:
 
 
 def test_latest_decides_again_after_a_reset() -> None:
-    """Regression: everything that the topic still had was read."""
+    # Regression: everything that the topic still had was read.
     store, source = MemoryStore(), Source({P0: 10})
     assert run(store, source, **{"auto.offset.reset": "latest"}) == {}
     reset(store)
@@ -48,7 +48,7 @@ def test_latest_decides_again_after_a_reset() -> None:
 
 
 def test_none_refuses_again_after_a_reset() -> None:
-    """Regression: it began at the first record instead of saying that nothing is committed."""
+    # Regression: it began at the first record instead of saying that nothing is committed.
     store, source = MemoryStore(), Source({P0: 10, P1: 5})
     run(store, source)
     reset(store)
@@ -61,7 +61,6 @@ def test_none_refuses_again_after_a_reset() -> None:
 
 
 def test_earliest_reads_everything_again_after_a_reset() -> None:
-    """What was decided is remembered: another auto.offset.reset changes nothing until the next reset."""
     store, source = MemoryStore(), Source({P0: 10, P1: 0})
     run(store, source)
     reset(store)
@@ -72,7 +71,6 @@ def test_earliest_reads_everything_again_after_a_reset() -> None:
 
 
 def test_one_partition_taken_back_begins_anew_and_no_other() -> None:
-    """A partition that came later, and of which nothing is committed yet, is read from its first record."""
     store, source = MemoryStore(), Source({P0: 10})
     run(store, source, **{"auto.offset.reset": "latest"})
     Herder(store).stop("c")
@@ -84,7 +82,6 @@ def test_one_partition_taken_back_begins_anew_and_no_other() -> None:
 
 
 def test_a_partition_taken_back_and_then_set_begins_where_it_was_set() -> None:
-    """The last word of the operator holds."""
     store, source = MemoryStore(), Source({P0: 10, P1: 10})
     run(store, source, **{"auto.offset.reset": "latest"})
     Herder(store).stop("c")
@@ -96,7 +93,7 @@ def test_a_partition_taken_back_and_then_set_begins_where_it_was_set() -> None:
 
 
 def test_created_stopped_and_altered_in_part_the_others_begin_as_configured() -> None:
-    """KIP-980. Regression: with latest they were read from their first record."""
+    # KIP-980. Regression: with latest they were read from their first record.
     store, source = MemoryStore(), Source({P0: 10, P1: 10})
     Herder(store).create("c", RAW, "STOPPED")
     Herder(store).alter_offsets("c", {P0: 9})
@@ -106,7 +103,7 @@ def test_created_stopped_and_altered_in_part_the_others_begin_as_configured() ->
 
 
 def test_created_stopped_and_altered_in_part_the_others_begin_where_the_group_stands() -> None:
-    """A move from Kafka Connect in which one partition was corrected by hand."""
+    # A move from Kafka Connect in which one partition was corrected by hand.
     store, source = MemoryStore(), Source({P0: 10, P1: 10})
     Herder(store).create("c", RAW, "STOPPED")
     Herder(store).alter_offsets("c", {P0: 9})
@@ -115,7 +112,7 @@ def test_created_stopped_and_altered_in_part_the_others_begin_where_the_group_st
 
 
 def test_after_a_reset_the_group_is_not_asked_again() -> None:
-    """It holds what this connector has mirrored: Connect, whose commits are the group's, deletes it."""
+    # It holds what this connector has mirrored: Connect, whose commits are the group's, deletes it.
     store, source = MemoryStore(), Source({P0: 10})
     assert run(store, source, Group({P0: 3}), **{"offset.source": "group"}) == {"t-0": 3}
     reset(store)
@@ -124,7 +121,7 @@ def test_after_a_reset_the_group_is_not_asked_again() -> None:
 
 
 def test_a_topic_made_again_is_read_after_a_reset() -> None:
-    """Regression: the id of the one that was deleted outlived its offsets, and refused the new one for ever."""
+    # Regression: the id of the one that was deleted outlived its offsets, and refused the new one for ever.
     store, source = MemoryStore(), Topics(t=10)
     run(store, source)
     source.delete("t")
@@ -136,7 +133,6 @@ def test_a_topic_made_again_is_read_after_a_reset() -> None:
 
 
 def test_a_topic_made_again_is_read_where_all_its_offsets_are_set_by_hand() -> None:
-    """They are meant for the topic that is there now."""
     store, source = MemoryStore(), Topics(t=10)
     run(store, source)
     source.delete("t")
@@ -148,7 +144,6 @@ def test_a_topic_made_again_is_read_where_all_its_offsets_are_set_by_hand() -> N
 
 
 def test_a_topic_keeps_its_id_while_a_commit_of_it_is_left() -> None:
-    """One partition set by hand does not make another topic of it."""
     store = MemoryStore()
     generations = Generations(store, "c")
     Herder(store).create("c", RAW, "STOPPED")
@@ -160,7 +155,7 @@ def test_a_topic_keeps_its_id_while_a_commit_of_it_is_left() -> None:
 
 
 def test_an_expression_forgets_a_topic_with_its_offsets() -> None:
-    """Regression: a topic that was deleted for good failed the connector for ever."""
+    # Regression: a topic that was deleted for good failed the connector for ever.
     store, source = MemoryStore(), Topics(a1=10, a2=10)
     regex = {"topics": "", "topics.regex": "a.*"}
     run(store, source, **regex)
@@ -173,7 +168,6 @@ def test_an_expression_forgets_a_topic_with_its_offsets() -> None:
 
 
 def test_a_plan_of_an_older_version_has_decided_everything() -> None:
-    """It says nothing of start positions, and its driver has read what had no commit from its first record."""
     store, source = MemoryStore(), Source({P0: 10, P1: 0})
     run(store, source)
     generation = Generations(store, "c").claim().before
@@ -188,7 +182,7 @@ def test_a_plan_of_an_older_version_has_decided_everything() -> None:
 
 
 def test_a_reset_takes_back_what_was_committed_until_the_last_moment(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Regression: partitions were listed first, and what was committed of others meanwhile stayed."""
+    # Regression: partitions were listed first, and what was committed of others meanwhile stayed.
     store = MemoryStore()
     Herder(store).create("c", RAW, "STOPPED")
     claim = Generations.claim

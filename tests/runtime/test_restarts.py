@@ -27,7 +27,6 @@ HOUR = 3600.0
     ("failure", "is_final", "ends"), [(None, False, False), ("away", False, False), ("late", True, True)]
 )
 def test_a_final_failure_closes_the_others_at_once(failure: str | None, is_final: bool, ends: bool) -> None:
-    """The others close as soon as a task reports a failure that no restart heals, whatever attempts are left."""
     clock = SystemWallClock()
     config = ConnectorConfig.parse({"name": "c", "topics": "t", "restart.max.attempts": "5"})
     status = StatusKeeper(MemoryStore(), "c", "driver", clock)
@@ -38,10 +37,8 @@ def test_a_final_failure_closes_the_others_at_once(failure: str | None, is_final
 
 
 def test_a_partition_that_only_waits_spends_no_attempt(caplog: pytest.LogCaptureFixture) -> None:
-    """It is opened when its task has said, and the next generation knows since when it has been tried.
-
-    The log says it when that begins, and when it is over.
-    """
+    # It is opened when its task has said, and the next generation knows since when it has been tried. The log
+    # says it when that begins, and when it is over.
     clock, store = ManualClock(), MemoryStore()
     config = ConnectorConfig.parse({"name": "c", "topics": "t", "restart.max.attempts": "0"})
     status, backoff = StatusKeeper(store, "c", "driver", clock), Backoff(1.0, clock)
@@ -90,7 +87,6 @@ def test_a_partition_that_only_waits_spends_no_attempt(caplog: pytest.LogCapture
 def test_an_executors_wrong_clock_makes_no_partition_wait_for_hours(
     timeout: int, ahead: float, seconds: float
 ) -> None:
-    """It waits for ``errors.retry.timeout`` at most, and where that is for ever, for an hour."""
     clock = ManualClock()
     config = ConnectorConfig.parse({"name": "c", "topics": "t", "errors.retry.timeout": str(timeout)})
     backoff = Backoff(1.0, clock)
@@ -107,7 +103,7 @@ def test_an_executors_wrong_clock_makes_no_partition_wait_for_hours(
 
 
 def test_a_wait_of_the_running_generation_closes_no_other_task() -> None:
-    """Though ``restart.max.attempts`` is 0: a wait is none of them."""
+    # Though ``restart.max.attempts`` is 0: a wait is none of them.
     clock = ManualClock()
     config = ConnectorConfig.parse({"name": "c", "topics": "t", "restart.max.attempts": "0"})
     status = StatusKeeper(MemoryStore(), "c", "driver", clock)
@@ -120,7 +116,6 @@ def test_a_wait_of_the_running_generation_closes_no_other_task() -> None:
 
 
 def test_failures_in_a_row_are_counted_and_progress_resets_them() -> None:
-    """Only failures without any progress in between bring a connector to its end."""
     planned = RangePlan(topic="t", partition=0, start=10, end=50)
     failure = Failure("E", "no", "")
     once = count_failures(None, planned, PartitionOutcome(P0, None, 20, 20, 0, 20, failure))

@@ -61,7 +61,8 @@ def overtaken(loss: str) -> tuple[Any, Overtaken]:
 
 
 def test_retention_that_overtakes_a_partition_fails_nothing_where_losses_are_skipped() -> None:
-    """Six times in a row, with two attempts: the others are read without it, and it is read from where it begins."""
+    # Six times in a row, with two attempts: the others are read without it, and it is read from where it
+    # begins.
     made, launcher = overtaken("skip")
     made.run(until_caught_up=True)
 
@@ -72,7 +73,6 @@ def test_retention_that_overtakes_a_partition_fails_nothing_where_losses_are_ski
 
 
 def test_retention_that_overtakes_a_commit_is_named_at_once_where_losses_are_errors() -> None:
-    """on.data.loss=fail: the error names partition and offsets, and is no failed job that is tried again."""
     made, launcher = overtaken("fail")
     launcher.times = 0
     launcher.source.ends[P0] = 100

@@ -31,7 +31,6 @@ class Driver:
 
 
 def test_a_runner_runs_in_the_background_until_it_is_closed() -> None:
-    """Waiting has its time; closing asks, and does not wait."""
     driver = Driver()
     runner = ConnectorRunner(driver, until_caught_up=True)
     runner.start()
@@ -44,7 +43,7 @@ def test_a_runner_runs_in_the_background_until_it_is_closed() -> None:
 
 
 def test_what_ended_it_reaches_everyone_who_waits() -> None:
-    """KIP-662: the topics are named, each time it is asked."""
+    # KIP-662: the topics are named, each time it is asked.
     runner = ConnectorRunner(Driver(MissingSourceTopicException(["b", "a"])))
     runner.start()
     runner.close()
@@ -56,7 +55,6 @@ def test_what_ended_it_reaches_everyone_who_waits() -> None:
 
 
 def test_a_time_out_that_ended_it_is_not_taken_for_one_of_waiting() -> None:
-    """A driver may raise TimeoutError itself."""
     driver = Driver(TimeoutError("the outside world"))
     driver.closed.set()
     runner = ConnectorRunner(driver)

@@ -129,7 +129,7 @@ def test_restarted(life: Life) -> None:
 
 
 def test_deleted_while_it_runs(life: Life) -> None:
-    """Tasks end first, then stop(True) comes (KIP-883); its offsets stay where they are, as in Connect."""
+    # Tasks end first, then stop(True) comes (KIP-883); its offsets stay where they are, as in Connect.
     life.begin()
     eventually(lambda: len(life.topics.positions["c"]) == 2)
     life.herder.delete("c")
@@ -141,7 +141,6 @@ def test_deleted_while_it_runs(life: Life) -> None:
 
 
 def test_deleted_while_it_is_stopped(life: Life) -> None:
-    """One is made anew and started, to clean up."""
     life.begin()
     life.herder.stop("c")
     eventually(lambda: life.herder.info("c").state == "STOPPED")

@@ -53,7 +53,6 @@ def recorded(store: MemoryStore) -> int | None:
 
 
 def test_tasks_run_until_the_driver_is_closed() -> None:
-    """One generation, as many tasks as there are configurations; each stops once, and its end is committed."""
     store, topics = MemoryStore(), MemoryTopics()
     with Running(store, topics) as running:
         eventually(lambda: len(topics.records("numbers")) > 20)
@@ -70,7 +69,6 @@ def test_tasks_run_until_the_driver_is_closed() -> None:
 
 
 def test_the_next_start_goes_on_where_the_last_one_ended() -> None:
-    """Offsets are committed with the records: over a restart, each number comes once."""
     store, topics = MemoryStore(), MemoryTopics()
     for _ in range(3):
         before = len(topics.records("numbers"))
@@ -82,7 +80,7 @@ def test_the_next_start_goes_on_where_the_last_one_ended() -> None:
 
 
 def test_a_changed_configuration_starts_other_tasks() -> None:
-    """What runs closes with a commit; those before are fenced, and the tasks of the new one begin."""
+    # What runs closes with a commit; those before are fenced, and the tasks of the new one begin.
     store, topics = MemoryStore(), MemoryTopics()
     with Running(store, topics) as running:
         eventually(lambda: running.launcher.plans and len(CountingTask.started) == 2)
@@ -109,7 +107,7 @@ def test_a_changed_configuration_starts_other_tasks() -> None:
     ],
 )
 def test_a_round_of_fencing(before: int | None, after: int, fenced: list[int]) -> None:
-    """KIP-618's table, P = yes: whom a driver fences before tasks that are not those of the last record."""
+    # KIP-618's table, P = yes: whom a driver fences before tasks that are not those of the last record.
     store, topics = MemoryStore(), MemoryTopics()
     if before is not None:
         first = Running(store, topics)
@@ -127,7 +125,7 @@ def test_a_round_of_fencing(before: int | None, after: int, fenced: list[int]) -
 
 
 def test_tasks_with_the_same_configurations_fence_themselves() -> None:
-    """KIP-618's table, P = no: each task's transactional id is that of its predecessor; no round is needed."""
+    # KIP-618's table, P = no: each task's transactional id is that of its predecessor; no round is needed.
     store, topics = MemoryStore(), MemoryTopics()
     for _ in range(2):
         with Running(store, topics) as running:
@@ -138,7 +136,6 @@ def test_tasks_with_the_same_configurations_fence_themselves() -> None:
 
 
 def test_a_fencing_that_fails_writes_nothing_and_is_tried_again() -> None:
-    """Until all are fenced no task starts and no count is written (F4)."""
     store, topics = MemoryStore(), MemoryTopics()
     with Running(store, topics):
         eventually(lambda: len(CountingTask.started) == 2)
@@ -161,7 +158,6 @@ def test_a_fencing_that_fails_writes_nothing_and_is_tried_again() -> None:
 
 
 def test_a_fencing_that_always_fails_ends_in_failed() -> None:
-    """Not authorized, say: after restart.max.attempts the connector is FAILED, and no task has started."""
     store, topics = MemoryStore(), MemoryTopics()
     with Running(store, topics):
         eventually(lambda: len(CountingTask.started) == 2)
@@ -177,7 +173,6 @@ def test_a_fencing_that_always_fails_ends_in_failed() -> None:
 
 
 def test_a_failed_task_brings_the_next_generation_while_the_others_run_on() -> None:
-    """After its back-off all tasks close, with a commit, and start again."""
     store, topics = MemoryStore(), MemoryTopics()
     running = Running(store, topics, **{"restart.max.attempts": 100})
     running.connector.shares = [{"share": "a"}, {"share": "b", "fails": "true"}]
@@ -213,7 +208,7 @@ class Lost(ThreadsOfTasks):
 
 
 def test_an_outage_of_the_store_at_its_tasks_counts_no_attempt() -> None:
-    """It is waited for, and shown meanwhile."""
+    # It is waited for, and shown meanwhile.
     store, topics = MemoryStore(), MemoryTopics()
     running = Running(store, topics, **{"restart.max.attempts": 0, "restart.backoff.ms": 100})
     launcher = Unreachable(store, running.target)
@@ -236,7 +231,6 @@ def test_an_outage_of_the_store_at_its_tasks_counts_no_attempt() -> None:
 
 
 def test_a_task_that_fails_too_often_fails_the_connector() -> None:
-    """restart.max.attempts: then it is FAILED with the cause; the others have committed first."""
     store, topics = MemoryStore(), MemoryTopics()
     running = Running(store, topics, **{"restart.max.attempts": 1})
     running.connector.shares = [{"share": "a"}, {"share": "b", "fails": "true"}]
@@ -273,7 +267,6 @@ class LookedAtSeldom(MemoryStore):
 
 
 def test_a_connector_asks_for_new_configurations_of_its_tasks() -> None:
-    """At once what runs closes, with a commit; task_configs is called anew, on the instance that was started."""
     store, topics = LookedAtSeldom(), MemoryTopics()
     with Running(store, topics) as running:
         eventually(lambda: len(CountingTask.started) == 2)
@@ -289,7 +282,6 @@ def test_a_connector_asks_for_new_configurations_of_its_tasks() -> None:
 
 
 def test_requests_before_the_next_call_of_task_configs_are_one() -> None:
-    """From many threads at the same time: the next call answers them all."""
     requests = ConnectorRequests("counting", ClosingSignal())
     threads = [threading.Thread(target=requests.request_task_reconfiguration) for _ in range(20)]
     for thread in threads:
@@ -303,7 +295,7 @@ def test_requests_before_the_next_call_of_task_configs_are_one() -> None:
 
 
 def test_one_generation_follows_requests_that_come_at_once() -> None:
-    """All before the next call of task_configs: one generation answers them."""
+    # All before the next call of task_configs: one generation answers them.
     store, topics = MemoryStore(), MemoryTopics()
     with Running(store, topics) as running:
         eventually(lambda: len(CountingTask.started) == 2)
@@ -328,7 +320,6 @@ class AsksWhileItIsAsked(Counting):
 
 
 def test_a_request_during_task_configs_counts() -> None:
-    """What it returns may not have what the request is about: it is called once more."""
     running = Running(MemoryStore(), MemoryTopics(), connector=AsksWhileItIsAsked())
     with running:
         eventually(lambda: "c" in CountingTask.started)
@@ -337,7 +328,7 @@ def test_a_request_during_task_configs_counts() -> None:
 
 
 def test_a_request_that_comes_while_nothing_runs_is_not_lost() -> None:
-    """While fencing is tried again, say, after task_configs was called: the request waits for the tasks."""
+    # While fencing is tried again, say, after task_configs was called: the request waits for the tasks.
     store, topics = MemoryStore(), MemoryTopics()
     with Running(store, topics):
         eventually(lambda: len(CountingTask.started) == 2)
@@ -367,7 +358,7 @@ class AsksTooEarlyAndTooLate(Counting):
 
 
 def test_requests_before_the_first_tasks_and_after_the_last_are_harmless() -> None:
-    """In start the first configurations are still to come; after stop none are."""
+    # In start the first configurations are still to come; after stop none are.
     running = Running(MemoryStore(), MemoryTopics(), connector=AsksTooEarlyAndTooLate())
     with running:
         eventually(lambda: len(CountingTask.started) == 2)
@@ -378,7 +369,6 @@ def test_requests_before_the_first_tasks_and_after_the_last_are_harmless() -> No
 
 
 def test_a_connector_raises_an_error() -> None:
-    """Its tasks close, with a commit; then it is FAILED with the cause. The first error counts."""
     store, topics = MemoryStore(), MemoryTopics()
     with Running(store, topics) as running:
         eventually(lambda: len(topics.records("numbers")) > 5)
@@ -404,7 +394,6 @@ class RaisesInStart(Counting):
 
 
 def test_an_error_that_is_raised_in_start_lets_no_task_start() -> None:
-    """An exception of sinksdk's is raised as it is."""
     running = Running(MemoryStore(), MemoryTopics(), connector=RaisesInStart())
     with running:
         running.join()
@@ -414,7 +403,6 @@ def test_an_error_that_is_raised_in_start_lets_no_task_start() -> None:
 
 
 def test_what_is_no_exception_cannot_be_raised() -> None:
-    """The mistake shows where it is made."""
     with Running(MemoryStore(), MemoryTopics()) as running:
         eventually(lambda: len(CountingTask.started) == 2)
         with pytest.raises(TypeError, match="raise_error takes an exception, not 'broken'"):
@@ -424,7 +412,7 @@ def test_what_is_no_exception_cannot_be_raised() -> None:
 
 
 def test_a_source_without_tasks_waits_for_some() -> None:
-    """An empty list, as in Connect: no job runs until the connector asks, or an operator; then all goes on."""
+    # An empty list, as in Connect: no job runs until the connector asks, or an operator; then all goes on.
     store, topics = MemoryStore(), MemoryTopics()
     running = Running(store, topics)
     running.connector.shares = []
@@ -447,7 +435,6 @@ def test_a_source_without_tasks_waits_for_some() -> None:
 
 
 def test_a_source_without_tasks_gives_way_to_a_newer_driver() -> None:
-    """It answers as one with tasks does."""
     store, topics = MemoryStore(), MemoryTopics()
     older = Running(store, topics)
     older.connector.shares = []
@@ -461,7 +448,6 @@ def test_a_source_without_tasks_gives_way_to_a_newer_driver() -> None:
 
 
 def test_orders_are_applied_while_tasks_run() -> None:
-    """Rebalance and flush close the generation, and the next one follows; restart_failed with none does not."""
     store, topics = MemoryStore(), MemoryTopics()
     with Running(store, topics) as running:
         eventually(lambda: len(CountingTask.started) == 2)
@@ -475,7 +461,7 @@ def test_orders_are_applied_while_tasks_run() -> None:
 
 
 def test_a_newer_driver_takes_over() -> None:
-    """It asks first: the older one's tasks close with a commit, and no number is lost or comes twice."""
+    # It asks first: the older one's tasks close with a commit, and no number is lost or comes twice.
     store, topics = MemoryStore(), MemoryTopics()
     with Running(store, topics) as older:
         eventually(lambda: len(CountingTask.started) == 2)
@@ -490,14 +476,12 @@ def test_a_newer_driver_takes_over() -> None:
 
 
 def test_a_source_never_has_caught_up() -> None:
-    """--until-caught-up with a source is refused, with what to do."""
     running = Running(MemoryStore(), MemoryTopics())
     with pytest.raises(ConfigException, match="there may always be more to poll"):
         running.driver.run(until_caught_up=True)
 
 
 def test_too_many_configurations_are_refused() -> None:
-    """tasks.max is the connector's to keep."""
     running = Running(MemoryStore(), MemoryTopics(), **{"tasks.max": 1})
     with running:
         running.join()

@@ -37,7 +37,6 @@ def expect_each_once(running: Running) -> None:
 
 @pytest.mark.parametrize("method", ["start", "commit"])
 def test_a_method_that_hangs_fails_its_task(method: str) -> None:
-    """It is cut off with its generation after its back-off; its sibling commits, both go on in the next one."""
     store, topics = MemoryStore(), MemoryTopics()
     with running(store, topics, method, **{"task.shutdown.graceful.timeout.ms": 5_000}) as it:
         eventually(lambda: it.listener.ends, seconds=30)
@@ -58,7 +57,6 @@ def test_a_method_that_hangs_fails_its_task(method: str) -> None:
 
 
 def test_what_always_hangs_fails_the_connector() -> None:
-    """As any failure does, once restart.max.attempts are used up; the cause has the line."""
     store, topics = MemoryStore(), MemoryTopics()
     with running(store, topics, "start", **{"restart.max.attempts": 0}) as it:
         it.join()
@@ -68,7 +66,6 @@ def test_what_always_hangs_fails_the_connector() -> None:
 
 
 def test_a_poll_that_waits_is_no_hang() -> None:
-    """``poll`` may wait longer than task.hang.timeout.ms, which holds for every other method: here three times as long."""
     store, topics = MemoryStore(), MemoryTopics()
     with running(store, topics, "poll", **{"task.shutdown.graceful.timeout.ms": 20_000}) as it:
         eventually(lambda: CountingTask.hung)
@@ -86,7 +83,7 @@ def test_a_poll_that_waits_is_no_hang() -> None:
 def test_a_poll_that_ignores_stop_keeps_no_connector_from_being_changed(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """Given up after the graceful time, and told of with its line; what it still polls goes nowhere."""
+    # Given up after the graceful time, and told of with its line; what it still polls goes nowhere.
     store, topics = MemoryStore(), MemoryTopics()
     with running(store, topics, "poll") as it:
         eventually(lambda: CountingTask.hung)
@@ -111,7 +108,6 @@ def test_a_poll_that_ignores_stop_keeps_no_connector_from_being_changed(
 
 
 def test_a_poll_that_ignores_stop_keeps_no_connector_from_being_deleted() -> None:
-    """The driver ends with the connector's own stop(True), as if the task had ended."""
     store, topics = MemoryStore(), MemoryTopics()
     with running(store, topics, "poll") as it:
         eventually(lambda: CountingTask.hung)

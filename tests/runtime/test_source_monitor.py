@@ -78,7 +78,6 @@ def await_refreshes() -> None:
 
 
 def test_what_is_there_is_found_without_what_is_not() -> None:
-    """Topics that are missing are named with what the source says; the others are read on."""
     source = Source(a=5)
     source.ids = {"a": "one"}
     snapshot = take_snapshot(source, Subscription(("a", "b", "c")), 7.0)
@@ -89,7 +88,6 @@ def test_what_is_there_is_found_without_what_is_not() -> None:
 
 
 def test_with_every_topic_missing_nothing_is_found() -> None:
-    """There is no subscription to nothing: the source is not asked again."""
     source = Source()
     assert take_snapshot(source, Subscription(("a",)), 0) == Snapshot(
         0, {}, {}, {"a": "the source has no topic 'a': create it, or take it out of the connector's 'topics'"}
@@ -98,7 +96,6 @@ def test_with_every_topic_missing_nothing_is_found() -> None:
 
 
 def test_a_topic_that_vanishes_between_two_questions_is_missing_too() -> None:
-    """Asked again without the first one, the source misses the next one."""
     source = Source(a=1, b=1)
     source.happens = lambda: source.ends.pop("b" if len(source.asked) == 1 else "a")
 
@@ -106,7 +103,6 @@ def test_a_topic_that_vanishes_between_two_questions_is_missing_too() -> None:
 
 
 def test_a_source_that_misses_what_nobody_asked_for_is_not_asked_for_ever() -> None:
-    """Its error is raised as it is."""
     source = Source()
 
     def miss() -> None:
@@ -146,7 +142,7 @@ class Recreated:
 def test_a_topic_recreated_between_its_offsets_and_its_id_has_the_offsets_of_the_new_one(
     subscription: Subscription, known: dict[str, str], times: int
 ) -> None:
-    """Never the new id with the old offsets: the new topic would be read from the old one's start."""
+    # Never the new id with the old offsets: the new topic would be read from the old one's start.
     snapshot = take_snapshot(cast("Any", Recreated(times)), subscription, 0.0, known)
 
     assert (snapshot.ids, snapshot.partitions) == (
@@ -157,7 +153,6 @@ def test_a_topic_recreated_between_its_offsets_and_its_id_has_the_offsets_of_the
 
 
 def test_a_topic_that_is_recreated_all_the_time_is_missing() -> None:
-    """It is not read, in doubt at first, and never with another one's offsets."""
     source = Recreated(100)
     snapshot = take_snapshot(cast("Any", source), Subscription((), "a"), 0.0)
 
@@ -168,7 +163,7 @@ def test_a_topic_that_is_recreated_all_the_time_is_missing() -> None:
 
 @pytest.mark.parametrize("has_ids", [True, False])
 def test_a_known_topic_costs_one_query_of_offsets_and_one_of_ids(*, has_ids: bool) -> None:
-    """As before; also of a source without ids."""
+    # As before; also of a source without ids.
     source = Recreated(0, has_ids=has_ids)
     known = {"a": "id-0"} if has_ids else {}
     take_snapshot(cast("Any", source), Subscription((), "a"), 0.0, known)
@@ -177,7 +172,6 @@ def test_a_known_topic_costs_one_query_of_offsets_and_one_of_ids(*, has_ids: boo
 
 
 def test_a_monitor_compares_ids_with_those_of_its_last_snapshot() -> None:
-    """The id that followed the last offsets precedes the next ones."""
     source = Recreated(0)
     scene = Scene(cast("Any", source))
     scene.monitor.refresh()
@@ -187,7 +181,7 @@ def test_a_monitor_compares_ids_with_those_of_its_last_snapshot() -> None:
 
 
 def test_nothing_is_read_of_a_topic_that_is_missing_or_another() -> None:
-    """Also while that is not certain: what is read in doubt is read wrong."""
+    # Also while that is not certain: what is read in doubt is read wrong.
     scene = Scene(Source(a=5, b=2))
     scene.monitor.compare_with(Read({B: 3}))
 
@@ -197,7 +191,6 @@ def test_nothing_is_read_of_a_topic_that_is_missing_or_another() -> None:
 
 
 def test_a_source_that_cannot_tell_says_nothing_of_topics() -> None:
-    """Whoever plans next meets its error; here a failure is explained, or it is not."""
     source = Source(a=5)
     scene = Scene(source)
 
@@ -211,7 +204,6 @@ def test_a_source_that_cannot_tell_says_nothing_of_topics() -> None:
 
 
 def test_a_glance_comes_every_two_seconds() -> None:
-    """Counted from the last look; what it finds is taken in by a later one."""
     scene = Scene(Source(a=5, b=5))
     scene.monitor.refresh()
     scene.clock.advance(1.999)
@@ -228,7 +220,7 @@ def test_a_glance_comes_every_two_seconds() -> None:
 
 
 def test_what_is_in_doubt_is_glanced_at_when_the_grace_time_is_over() -> None:
-    """Before the next glance would be due."""
+    # Before the next glance would be due.
     scene = Scene(Source(a=5), **{"missing.topic.grace.ms": 2_000})
     scene.monitor.refresh()
     scene.clock.advance(1.999)
@@ -242,7 +234,7 @@ def test_what_is_in_doubt_is_glanced_at_when_the_grace_time_is_over() -> None:
 
 
 def test_a_source_that_hangs_holds_nobody_up() -> None:
-    """The generation is watched on meanwhile, and no second question is asked."""
+    # The generation is watched on meanwhile, and no second question is asked.
     scene, answer = Scene(Source(a=5, b=5)), threading.Event()
     scene.source.happens = lambda: assert_true(answer.wait(5))
     scene.clock.advance(100)
@@ -258,7 +250,6 @@ def test_a_source_that_hangs_holds_nobody_up() -> None:
 
 
 def test_lag_is_unknown_once_the_last_query_began_too_long_ago() -> None:
-    """Its response may have come seconds later: records that were written in between are in no end offset."""
     scene = Scene(Source(a=5, b=5))
     scene.source.happens = lambda: scene.clock.advance(9)
     scene.monitor.refresh()
@@ -269,7 +260,7 @@ def test_lag_is_unknown_once_the_last_query_began_too_long_ago() -> None:
 
 
 def test_lag_is_reported_while_a_query_before_a_plan_gets_no_response() -> None:
-    """A frozen broker holds the query, not the driver, for as long as a request may take."""
+    # A frozen broker holds the query, not the driver, for as long as a request may take.
     scene, answer = Scene(Source(a=5, b=5)), threading.Event()
     scene.source.happens = lambda: assert_true(answer.wait(5))
     seen: list[float] = []
@@ -288,7 +279,7 @@ def assert_true(value: object) -> None:
 
 
 def test_a_glance_from_before_is_not_compared_with_later_commits() -> None:
-    """What it saw is older than they are: an end below them would mean nothing."""
+    # What it saw is older than they are: an end below them would mean nothing.
     scene, answer = Scene(Source(a=5, b=5)), threading.Event()
     scene.source.happens = lambda: assert_true(answer.wait(5))
     scene.monitor.refresh_in_background()
@@ -301,7 +292,6 @@ def test_a_glance_from_before_is_not_compared_with_later_commits() -> None:
 
 
 def test_a_glance_that_fails_ends_nothing_and_is_made_again() -> None:
-    """Whatever it was."""
     scene = Scene(Source(a=5))
     errors: list[Exception] = [ConnectException("no permission"), ValueError("what?")]
 

@@ -70,7 +70,6 @@ def written(info: ConnectorInfo) -> int:
 
 
 def test_totals_are_what_the_topic_directory_holds(stumbling: None, tmp_path: Path) -> None:
-    """A task that fails again and again, an operator's restart of all, another driver: each record counts once."""
     store, target = MemoryStore(), TopicDirectoryTarget(str(tmp_path))
     for orders in (3, 1):
         with Running(store, target, **{"restart.max.attempts": 100}) as running:
@@ -107,7 +106,6 @@ def test_totals_are_what_the_topic_directory_holds(stumbling: None, tmp_path: Pa
 
 
 def test_what_is_polled_is_active_until_it_is_committed() -> None:
-    """A transaction that is open for long is seen as records that are active; its end commits all of them."""
     store, topics = MemoryStore(), MemoryTopics()
     running = Running(store, topics, **{"transaction.boundary": "interval", "restart.max.attempts": 9})
     running.connector.shares = [{"share": "a"}]
@@ -123,7 +121,6 @@ def test_what_is_polled_is_active_until_it_is_committed() -> None:
 
 
 def test_a_stopped_source_keeps_what_it_has_told() -> None:
-    """Totals, and how far it has read; nothing of a rate."""
     store, topics = MemoryStore(), MemoryTopics()
     with Running(store, topics):
         eventually(lambda: len(topics.positions["c"]) == 2)
@@ -136,7 +133,7 @@ def test_a_stopped_source_keeps_what_it_has_told() -> None:
 
 
 def test_the_next_tasks_tell_of_what_they_have_only_read() -> None:
-    """A task knows its source partitions from asking for their offsets, before it commits anything of them."""
+    # A task knows its source partitions from asking for their offsets, before it commits anything of them.
     store, topics = MemoryStore(), MemoryTopics()
     with Running(store, topics):
         eventually(lambda: len(topics.positions["c"]) == 2)
@@ -175,7 +172,6 @@ def told(
 
 
 def test_what_a_task_has_committed_counts_more_than_what_another_was_answered() -> None:
-    """Tasks may ask for each other's offsets; whose a partition is that all have asked for is not known."""
     rows = (
         (1, [at("a", 9), at("b", 1, committed=False)]),
         (1, [at("a", 3, committed=False), at("b", 1, committed=False)]),
@@ -185,13 +181,12 @@ def test_what_a_task_has_committed_counts_more_than_what_another_was_answered() 
 
 
 def test_what_is_told_stays_until_the_next_tasks_have_said_something() -> None:
-    """Then what is newer counts, also where a partition is another task's now."""
     assert told((1, [at("a", 5)]), (2, [])) == {"a": (5, 0)}
     assert told((1, [at("a", 5)]), (2, [at("a", 5, committed=False)])) == {"a": (5, 1)}
     assert told((2, [at("a", 7)]), (1, [at("a", 5)])) == {"a": (7, 0)}
 
 
 def test_where_not_all_can_be_told_only_what_is_certain_is() -> None:
-    """What is not told of may be newer than what somebody else was answered, or a former task had committed."""
+    # What is not told of may be newer than what somebody else was answered, or a former task had committed.
     rows = (2, [at("a", 9), at("b", 1, committed=False)]), (1, [at("c", 3)])
     assert told(*rows, more=True) == {"a": (9, 0)}

@@ -27,8 +27,6 @@ def calls() -> Iterator[list[tuple[object, ...]]]:
 
 
 class Recording(Task):
-    """Records its calls, in order."""
-
     calls: list[tuple[object, ...]] = []  # noqa: RUF012 - of all its instances
 
     def open(self, partitions: Any) -> None:
@@ -55,7 +53,6 @@ def crashed() -> Store:
 
 
 def ranges(launcher: InProcess) -> list[dict[TopicPartition, tuple[int, int]]]:
-    """What each plan reads."""
     return [
         {r.topic_partition: (r.start, r.end) for task in plan.tasks for r in task.ranges}
         for plan in launcher.plans
@@ -76,7 +73,6 @@ def test_a_partition_with_stale_tokens_is_planned_and_they_are_discarded_before_
     planned: dict[TopicPartition, tuple[int, int]],
     after: list[tuple[object, ...]],
 ) -> None:
-    """The plan comes first and names the tokens; its task discards them, then opens the partition, then reads it."""
     topics = ",".join(partition.topic for partition in ends)
     made, launcher, _ = driver(Source(ends), Recording, store=crashed(), topics=topics)
 

@@ -15,28 +15,25 @@ def test_earliest_commits_nothing_beforehand() -> None:
 
 
 def test_latest_begins_at_every_end() -> None:
-    """With auto.offset.reset=latest only what comes from now on is read."""
     assert first_positions(THERE, "latest") == {P0: 50, P1: 7}
 
 
 def test_a_group_says_where_to_begin_and_reset_rules_for_the_rest() -> None:
-    """A partition the group has never committed begins where auto.offset.reset says."""
     assert first_positions(THERE, "earliest", {P0: 20}) == {P0: 20}
     assert first_positions(THERE, "latest", {P0: 20}) == {P0: 20, P1: 7}
 
 
 def test_partitions_of_topics_that_are_not_subscribed_are_not_begun() -> None:
-    """The group may have read other topics."""
     assert first_positions(THERE, "earliest", {TopicPartition("other", 0): 3}) == {}
 
 
 def test_a_groups_offset_below_the_log_is_kept() -> None:
-    """What the group had not read and the log has lost is for on.data.loss to judge, not to pass over here."""
+    # What the group had not read and the log has lost is for on.data.loss to judge, not to pass over here.
     assert first_positions(THERE, "earliest", {P0: 3}) == {P0: 3}
 
 
 def test_a_groups_offset_beyond_the_end_is_an_error() -> None:
-    """The topic was made again since; beginning anywhere would be a guess."""
+    # The topic was made again since; beginning anywhere would be a guess.
     with pytest.raises(ConfigException, match=r"t-1: the consumer group is at offset 8.* ends at 7"):
         first_positions(THERE, "latest", {P1: 8})
 

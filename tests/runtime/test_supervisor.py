@@ -116,7 +116,6 @@ def close_for_hanging(rows: Rows) -> ClosingReason | None:
 
 @pytest.mark.parametrize("error", [StoreUnavailable("down"), StoreRefused("no permission")])
 def test_a_store_that_has_a_bad_hour_ends_no_generation(error: Exception) -> None:
-    """No answer, or a refusal: the tasks go on, and so does the driver that watches them."""
     site = Site(looks=50)
 
     def moods() -> None:
@@ -129,7 +128,6 @@ def test_a_store_that_has_a_bad_hour_ends_no_generation(error: Exception) -> Non
 
 
 def test_a_newer_driver_ends_it_and_its_job() -> None:
-    """Found out within a second or so: nobody watches the job any more, so it is cancelled."""
     site = Site(looks=100)
 
     def replaced() -> None:
@@ -144,7 +142,6 @@ def test_a_newer_driver_ends_it_and_its_job() -> None:
 
 
 def test_a_driver_that_waits_to_take_over_makes_the_generation_close() -> None:
-    """The plan says who follows: closing is announced, and cut off after the graceful time."""
     site = Site(looks=10_000)
 
     def asked() -> None:
@@ -168,7 +165,6 @@ def test_a_driver_that_waits_to_take_over_makes_the_generation_close() -> None:
 
 
 def test_measures_of_a_task_that_reported_nothing_are_those_of_its_progress() -> None:
-    """The job was cancelled: what its task wrote last is all there is, and what it has counted too."""
     site = Site(looks=10_000)
     site.running.tells = no_results
     partition = PartitionOutcome(TopicPartition("t", 0), 5, 7, 7, 2, 7, counts={"files": 2})
@@ -184,7 +180,7 @@ def test_measures_of_a_task_that_reported_nothing_are_those_of_its_progress() ->
 
 
 def test_measures_are_those_that_the_tasks_reported() -> None:
-    """A result is newer than the progress before it."""
+    # A result is newer than the progress before it.
     site = Site(looks=3)
     outcomes = [PartitionOutcome.unread(TP, 0, None)]
     measures = TaskMeasures(records_read=9)
@@ -196,7 +192,7 @@ def test_measures_are_those_that_the_tasks_reported() -> None:
 
 
 def test_tasks_are_told_when_closing_was_asked_for() -> None:
-    """So that each can say how long it did not see it."""
+    # So that each can say how long it did not see it.
     site = Site(looks=10)
     site.signal.ask(ClosingReason.REBALANCE)
     site.run()
@@ -208,7 +204,6 @@ def test_tasks_are_told_when_closing_was_asked_for() -> None:
 
 
 def test_the_log_has_the_reason_of_a_closing_once(caplog: pytest.LogCaptureFixture) -> None:
-    """Also where no command shows it: a connector that a program has started."""
     site = Site(looks=10)
     site.signal.ask(ClosingReason.REBALANCE)
     with caplog.at_level("INFO", "sinksdk"):
@@ -224,7 +219,6 @@ def no_results() -> list[TaskResult]:
 
 
 def test_a_task_that_hangs_lets_the_others_close_and_is_cut_off() -> None:
-    """It says so in its progress: the generation closes, is cancelled after the grace time, and why is known."""
     site = Site(looks=1000)
 
     def hang() -> None:
@@ -248,7 +242,6 @@ def test_a_task_that_hangs_lets_the_others_close_and_is_cut_off() -> None:
 
 
 def test_a_store_that_is_away_when_the_tasks_are_to_close_cancels_nothing() -> None:
-    """They are asked once it is back, and have all their time from then on."""
     site = Site(looks=1_000)
     away = 60.0
     site.store.error = StoreUnavailable("no answer")
@@ -270,7 +263,7 @@ def test_a_store_that_is_away_when_the_tasks_are_to_close_cancels_nothing() -> N
 
 
 def test_the_end_of_the_process_waits_for_no_store() -> None:
-    """Tasks that cannot be asked to close are cancelled after the time that they would have had."""
+    # Tasks that cannot be asked to close are cancelled after the time that they would have had.
     site = Site(looks=10_000)
     site.store.error = StoreUnavailable("no answer")
     site.running.tells = list
@@ -290,7 +283,6 @@ def test_the_end_of_the_process_waits_for_no_store() -> None:
 
 
 def test_executors_that_cannot_run_its_tasks_fail_it_at_once() -> None:
-    """A module they lack: nothing is tried again."""
     site = Site(looks=3)
 
     def results() -> list[TaskResult]:
@@ -307,11 +299,9 @@ CAST = "[CAST_INVALID_INPUT] The value '0.0' cannot be cast to \"BIGINT\". SQLST
 
 
 def test_a_record_that_a_transform_cannot_compute_is_named_and_ends_the_connector() -> None:
-    """One sentence with the key, partition, offset and Spark's class of errors; no retry can help.
-
-    The offset is the one that the task has accepted: the record comes after it. Of the task's ranges, those
-    before the last one with an accepted record are read.
-    """
+    # One sentence with the key, partition, offset and Spark's class of errors; no retry can help. The offset
+    # is the one that the task has accepted: the record comes after it. Of the task's ranges, those before the
+    # last one with an accepted record are read.
     site = Site(looks=3)
     others = [RangePlan(topic="t", partition=number, start=0, end=10) for number in (1, 2)]
     first, second = site.plan.tasks[0], TaskPlan(ranges=tuple(others))

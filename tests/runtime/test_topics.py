@@ -49,7 +49,7 @@ class Scene:
 
 
 def test_a_partition_without_a_leader_is_neither_missing_nor_replaced() -> None:
-    """Its topic is there though nothing of it can be asked; another partition that ends early still tells."""
+    # Its topic is there though nothing of it can be asked; another partition that ends early still tells.
     scene = Scene(regex="a|b")
     scene.watch.see(
         Snapshot(0.0, {B: OffsetRange(0, 9)}, unavailable=frozenset({A})), Read({A: 50, B: 9}, {})
@@ -65,7 +65,7 @@ def named() -> Scene:
 
 
 def test_a_topic_is_missing_for_certain_once_the_grace_time_is_over(named: Scene) -> None:
-    """Not a millisecond before; and only a look can tell, not the time that passes."""
+    # Not a millisecond before; and only a look can tell, not the time that passes.
     named.look(a=5)
     assert (named.watch.gone, named.watch.recheck_at) == (frozenset("b"), named.clock.now() + 10)
     named.clock.advance(9.999)
@@ -82,7 +82,6 @@ def test_a_topic_is_missing_for_certain_once_the_grace_time_is_over(named: Scene
 
 
 def test_a_topic_that_appears_within_the_grace_time_was_never_missing(named: Scene) -> None:
-    """Stale metadata right after its creation; the time starts anew when it is gone again."""
     named.look(a=5)
     named.clock.advance(9)
     named.look(a=5, b=0)
@@ -97,14 +96,12 @@ def test_a_topic_that_appears_within_the_grace_time_was_never_missing(named: Sce
 
 
 def test_without_grace_the_first_look_is_certain() -> None:
-    """missing.topic.grace.ms=0: whoever wants it at once gets it at once."""
     scene = Scene("a", "b", grace=0)
     scene.look(a=5)
     assert scene.alarm() == ("b",)
 
 
 def test_only_topics_that_are_certainly_missing_are_named(named: Scene) -> None:
-    """One is enough for the alarm; another one may just be late."""
     named.look(a=5)
     named.clock.advance(9)
     named.look()
@@ -115,7 +112,6 @@ def test_only_topics_that_are_certainly_missing_are_named(named: Scene) -> None:
 
 
 def test_what_the_source_says_of_several_topics_is_said_once() -> None:
-    """All of them missing, one sentence."""
     scene = Scene("a", "b", grace=0)
     scene.watch.see(Snapshot(0, {}, absent=dict.fromkeys("ab", "neither 'a' nor 'b' is there")), Read())
 
@@ -123,7 +119,7 @@ def test_what_the_source_says_of_several_topics_is_said_once() -> None:
 
 
 def test_an_expression_that_matches_nothing_waits(caplog: pytest.LogCaptureFixture) -> None:
-    """As in Connect; it is said once, and what appears is no news to be told."""
+    # As in Connect; it is said once, and what appears is no news to be told.
     scene = Scene(regex="a|b", grace=0)
     scene.look()
     scene.look()
@@ -139,7 +135,6 @@ def test_an_expression_that_matches_nothing_waits(caplog: pytest.LogCaptureFixtu
 
 @pytest.mark.parametrize("read", [Read({B: 3}), Read({}, {"b": "one"})], ids=["committed", "planned"])
 def test_a_topic_that_an_expression_has_read_must_stay(read: Read) -> None:
-    """A commit, or an id that was remembered when it was planned: it was read."""
     scene = Scene(regex="a|b", grace=0)
     scene.read = read
     scene.look(a=5)
@@ -149,7 +144,6 @@ def test_a_topic_that_an_expression_has_read_must_stay(read: Read) -> None:
 
 
 def test_a_topic_that_is_not_subscribed_any_more_is_nobodys() -> None:
-    """It was read, was taken out of the configuration, and may go."""
     for scene in (Scene("a", grace=0), Scene(regex="a", grace=0)):
         scene.read = Read({B: 3}, {"b": "one"})
         scene.look(a=5)
@@ -157,7 +151,7 @@ def test_a_topic_that_is_not_subscribed_any_more_is_nobodys() -> None:
 
 
 def test_another_id_is_another_topic(named: Scene) -> None:
-    """Deleted and created again, with more records than before: its end would tell nothing."""
+    # Deleted and created again, with more records than before: its end would tell nothing.
     named.read = Read({B: 3}, {"b": "one"})
     named.look(a=5, b=500, ids={"b": "two"})
     named.clock.advance(10)
@@ -171,7 +165,7 @@ def test_another_id_is_another_topic(named: Scene) -> None:
 
 
 def test_ids_that_are_not_known_say_nothing(named: Scene) -> None:
-    """A commit from before ids were remembered, and a source that does not tell any."""
+    # A commit from before ids were remembered, and a source that does not tell any.
     named.read = Read({A: 3, B: 3}, {"b": "one"})
     named.look(a=5, b=5, ids={"a": "x"})
     assert named.watch.gone == frozenset()
@@ -179,7 +173,6 @@ def test_ids_that_are_not_known_say_nothing(named: Scene) -> None:
 
 @pytest.mark.parametrize(("end", "gone"), [(2, True), (3, False), (4, False)])
 def test_an_end_below_the_commit_is_another_topic(named: Scene, *, end: int, gone: bool) -> None:
-    """Deleted and created again, with fewer records; equal is caught up."""
     named.read = Read({B: 3})
     named.look(a=5, b=end)
 
@@ -187,7 +180,6 @@ def test_an_end_below_the_commit_is_another_topic(named: Scene, *, end: int, gon
 
 
 def test_a_partition_that_was_read_and_is_gone_is_an_end_below_the_commit(named: Scene) -> None:
-    """Created again with fewer partitions; one with nothing committed may go."""
     named.read = Read({TopicPartition("b", 1): 3, TopicPartition("a", 1): 0})
     named.look(a=5, b=500)
     named.clock.advance(10)
@@ -198,7 +190,6 @@ def test_a_partition_that_was_read_and_is_gone_is_an_end_below_the_commit(named:
 
 
 def test_a_topic_without_partitions_is_there(named: Scene) -> None:
-    """An empty folder: somebody is about to write it. Once it was read, it is another one."""
     here = Snapshot(0, {A: OffsetRange(0, 5)})
     named.watch.see(here, Read())
     assert named.watch.gone == frozenset()
@@ -208,7 +199,6 @@ def test_a_topic_without_partitions_is_there(named: Scene) -> None:
 
 
 def test_waiting_goes_on_without_it_and_says_so_once(caplog: pytest.LogCaptureFixture) -> None:
-    """missing.topic.policy=wait: no alarm; each absence is told once, and so is the topic's return."""
     scene = Scene("a", "b", waits=True)
     for _ in range(4):
         scene.look(a=5)
@@ -247,7 +237,6 @@ def test_which_generations_close() -> None:
 
 
 def test_a_vanished_topics_failures_are_nobodys() -> None:
-    """Its own, and those of the job that it took down; a failure of another partition's own stays."""
     own, jobs = Failure("E", "own", ""), Failure("E", "the job failed", "", shared=True)
     c = TopicPartition("c", 0)
     fell, vanished, broke, went_well = (

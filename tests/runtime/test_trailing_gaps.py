@@ -41,14 +41,12 @@ def looks(source: Source, *backlogs: Backlog) -> list[list[tuple[int, int, bool]
 
 
 def test_a_marker_behind_the_last_record_is_committed_once_the_partition_is_quiet() -> None:
-    """100 records and the marker of their transaction: offset 100 holds nothing, and must not look like lag."""
     behind = Backlog(TP, OffsetRange(0, 101), 100)
 
     assert looks(Source(), behind, behind) == [[], [(100, 101, True)]]
 
 
 def test_a_partition_that_grows_is_not_asked_about() -> None:
-    """Each look sees another end: it will be read anyway."""
     source = Source()
 
     assert looks(source, *(Backlog(TP, OffsetRange(0, end), 0) for end in range(5, 9))) == [[], [], [], []]
@@ -56,7 +54,7 @@ def test_a_partition_that_grows_is_not_asked_about() -> None:
 
 
 def test_a_range_with_records_is_asked_about_once() -> None:
-    """A record that was found is remembered while it is unread, however often the end moves and rests."""
+    # A record that was found is remembered while it is unread, however often the end moves and rests.
     source = Source(3, 5, 7)
     ends = [5, 5, 6, 6, 8, 8]
 
@@ -65,7 +63,6 @@ def test_a_range_with_records_is_asked_about_once() -> None:
 
 
 def test_once_the_record_is_committed_what_follows_is_asked_about() -> None:
-    """The record at 3 is read; behind it there is only a marker."""
     source = Source(3)
     before, after = Backlog(TP, OffsetRange(0, 5), 0), Backlog(TP, OffsetRange(0, 5), 4)
 
@@ -73,7 +70,6 @@ def test_once_the_record_is_committed_what_follows_is_asked_about() -> None:
 
 
 def test_records_that_were_read_and_kept_back_are_not_asked_about() -> None:
-    """A tail that was counted holds records: that is known."""
     source = Source()
     tail = PlannerState(topic="t", partition=0, tail=Tail(committed=0, end=5, records=2))
     kept = Backlog(TP, OffsetRange(0, 5), 0, state=tail)
@@ -83,21 +79,19 @@ def test_records_that_were_read_and_kept_back_are_not_asked_about() -> None:
 
 
 def test_a_partition_that_is_read_to_its_end_is_left_alone() -> None:
-    """No lag, no question."""
     done = Backlog(TP, OffsetRange(0, 5), 5)
 
     assert looks(Source(), done, done) == [[], []]
 
 
 def test_a_source_that_gives_no_answer_is_asked_again() -> None:
-    """An outage is no proof that there are records, nor that there are none."""
     behind = Backlog(TP, OffsetRange(0, 101), 100)
 
     assert looks(Source(failures=1), behind, behind, behind) == [[], [], [(100, 101, True)]]
 
 
 def test_ten_thousand_quiet_partitions_do_not_hold_the_driver_up() -> None:
-    """Regression: they were asked about one after another, in its step, and nobody sent its heartbeat."""
+    # Regression: they were asked about one after another, in its step, and nobody sent its heartbeat.
     source, later = Source(most=6_000), []
     gaps = TrailingGaps(source, later.append)  # type: ignore[arg-type]  # the same
     quiet = [Backlog(TopicPartition("t", n), OffsetRange(0, 5), 0) for n in range(10_000)]

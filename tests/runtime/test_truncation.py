@@ -72,7 +72,6 @@ def store() -> MemoryStore:
 
 
 def test_the_leader_epoch_is_kept_with_the_commit(store: MemoryStore) -> None:
-    """It is that of the log when the range was planned, in the plan's range and in the commit."""
     run(store, Log({P0: 10}))
     entry = Generations(store, "c").claim().committed[P0]
 
@@ -80,7 +79,6 @@ def test_the_leader_epoch_is_kept_with_the_commit(store: MemoryStore) -> None:
 
 
 def test_a_log_that_lost_its_tail_and_grew_beyond_the_commit_is_an_error(store: MemoryStore) -> None:
-    """It says where its new records begin, and what to do; nothing is read. Again at each start."""
     log = Log({P0: 100})
     run(store, log)
     log.elect(P0, loses_from=60)
@@ -96,7 +94,6 @@ def test_a_log_that_lost_its_tail_and_grew_beyond_the_commit_is_an_error(store: 
 
 
 def test_a_log_that_does_not_know_the_epoch_of_the_commit_is_an_error(store: MemoryStore) -> None:
-    """A cluster restored from a copy may have older epochs than what was read of it."""
     log = Log({P0: 100})
     run(store, log)
     log.epochs[P0], log.begins[P0] = 2, {2: 0}
@@ -109,7 +106,6 @@ def test_a_log_that_does_not_know_the_epoch_of_the_commit_is_an_error(store: Mem
 def test_with_skip_a_truncated_log_is_read_on_above_the_commit(
     store: MemoryStore, end: int, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """How many offsets are skipped is logged, once; the next commit has the new epoch, and ends the matter."""
     log = Log({P0: 100})
     run(store, log)
     log.elect(P0, loses_from=60)
@@ -124,7 +120,7 @@ def test_with_skip_a_truncated_log_is_read_on_above_the_commit(
 
 
 def test_a_loss_from_an_unknown_offset_on_is_counted(store: MemoryStore) -> None:
-    """Regression: it was logged, and the metric that tells whether a connector loses stood still."""
+    # Regression: it was logged, and the metric that tells whether a connector loses stood still.
     log = Log({P0: 100})
     run(store, log)
     log.epochs[P0], log.begins[P0] = 2, {2: 0}
@@ -137,7 +133,6 @@ def test_a_loss_from_an_unknown_offset_on_is_counted(store: MemoryStore) -> None
 def test_with_skip_a_log_that_ends_below_the_commit_is_waited_for(
     store: MemoryStore, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Its topic has the same id: it is not missing. What it has below the commit is skipped, and said."""
     log = Log({P0: 100})
     run(store, log)
     log.elect(P0, loses_from=60)
@@ -148,7 +143,6 @@ def test_with_skip_a_log_that_ends_below_the_commit_is_waited_for(
 
 
 def test_a_log_that_ends_below_the_commit_fails_by_default(store: MemoryStore) -> None:
-    """As a topic that was deleted and created again."""
     log = Log({P0: 100})
     run(store, log)
     log.elect(P0, loses_from=60)
@@ -159,7 +153,6 @@ def test_a_log_that_ends_below_the_commit_fails_by_default(store: MemoryStore) -
 
 
 def test_a_new_leader_that_has_everything_is_asked_once(store: MemoryStore) -> None:
-    """Elections are daily business: no error, and one request for each."""
     log = Log({P0: 100, P1: 5})
     run(store, log)
     log.elect(P0)
@@ -172,7 +165,6 @@ def test_a_new_leader_that_has_everything_is_asked_once(store: MemoryStore) -> N
 
 
 def test_a_check_without_a_response_is_repeated_before_anything_is_planned(store: MemoryStore) -> None:
-    """Until it is known nothing is read."""
     log = Log({P0: 100})
     run(store, log)
     log.elect(P0)
@@ -191,7 +183,7 @@ def snapshot(epoch: int | None, extent: OffsetRange = OffsetRange(0, 150)) -> Sn
 
 
 def test_only_commits_of_another_epoch_are_compared() -> None:
-    """Not those without one, and not again while commit and leader stay; a lost tail stays known."""
+    # Not those without one, and not again while commit and leader stay; a lost tail stays known.
     log = Log({P0: 150})
     check = TruncationCheck(log)
     for committed, now in ((entry(100, None), 4), (entry(100, 4), 4), (entry(100, 3), None)):
@@ -208,7 +200,7 @@ def test_only_commits_of_another_epoch_are_compared() -> None:
 
 
 def test_commits_keep_their_epoch_through_publishing_withdrawing_and_repeating(store: MemoryStore) -> None:
-    """One at the same offset without a new read, or below it, is of the epoch before; a new one of its plan."""
+    # One at the same offset without a new read, or below it, is of the epoch before; a new one of its plan.
     generations = Generations(store, "c")
 
     def task(start: int, epoch: int | None) -> RangePlan:
@@ -241,7 +233,6 @@ def test_commits_keep_their_epoch_through_publishing_withdrawing_and_repeating(s
 
 
 def test_an_operators_offset_is_compared_with_no_epoch(store: MemoryStore) -> None:
-    """To alter the offset is how an operator decides where a truncated log is read on."""
     log = Log({P0: 100})
     run(store, log)
     log.elect(P0, loses_from=60)

@@ -116,7 +116,7 @@ class Scene:
 
 
 def test_lag_is_unknown_while_the_source_does_not_respond_and_known_again_after_it() -> None:
-    """Regression (B0): it was 0 while 1,800 records waited."""
+    # Regression (B0): it was 0 while 1,800 records waited.
     scene = Scene()
     scene.at(5, scene.look)
     scene.at(10, scene.freeze)
@@ -138,7 +138,6 @@ def test_lag_is_unknown_while_the_source_does_not_respond_and_known_again_after_
 def test_a_source_that_does_not_respond_for_longer_than_the_retry_timeout_is_a_failure(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """In the status of connector and tasks, in the metrics and for /health; attempts go on."""
     scene, metrics = Scene(), list[list[str]]()
     scene.at(10, scene.freeze)
     scene.at(10 + TIMEOUT + 30, scene.look)
@@ -175,7 +174,7 @@ def failures_of(metrics: list[str]) -> list[float]:
 
 
 def test_generations_that_cannot_be_launched_are_a_failure_after_the_retry_timeout() -> None:
-    """Regression: that was planned again and again, for ever, with a line of INFO."""
+    # Regression: that was planned again and again, for ever, with a line of INFO.
     scene = Scene()
 
     def leave() -> None:
@@ -198,7 +197,6 @@ def test_generations_that_cannot_be_launched_are_a_failure_after_the_retry_timeo
 
 
 def test_a_partition_without_a_leader_has_no_lag_and_fails_after_the_retry_timeout() -> None:
-    """The others have theirs."""
     scene = Scene()
 
     def lose() -> None:
@@ -217,7 +215,6 @@ def test_a_partition_without_a_leader_has_no_lag_and_fails_after_the_retry_timeo
 
 
 def test_a_connector_that_has_never_seen_its_source_has_no_lag() -> None:
-    """It is not 0."""
     scene = Scene()
     scene.freeze()
     scene.at(30, scene.look)

@@ -156,7 +156,7 @@ def soon(condition: Callable[[], bool], what: str) -> None:
 
 
 def test_pausing_stops_the_connector_and_resuming_starts_it(scene: Scene) -> None:
-    """Within a second or so; what was produced meanwhile is read afterwards (D1: pausing is no deletion)."""
+    # Within a second or so; what was produced meanwhile is read afterwards (D1: pausing is no deletion).
     with scene.running():
         soon(lambda: scene.committed() == 10, "nothing was read")
         scene.herder.pause("c")
@@ -172,7 +172,7 @@ def test_pausing_stops_the_connector_and_resuming_starts_it(scene: Scene) -> Non
 
 
 def test_offsets_altered_while_it_is_stopped_hold_when_it_goes_on(scene: Scene) -> None:
-    """KIP-875: the claim of whoever altered them does not fence the process that will go on."""
+    # KIP-875: the claim of whoever altered them does not fence the process that will go on.
     with scene.running():
         soon(lambda: scene.committed() == 10, "nothing was read")
         scene.herder.stop("c")
@@ -186,7 +186,6 @@ def test_offsets_altered_while_it_is_stopped_hold_when_it_goes_on(scene: Scene) 
 
 
 def test_a_new_configuration_is_a_new_start(scene: Scene) -> None:
-    """Closing commits first; the connector is stopped, and another one started with the new configuration."""
     with scene.running():
         soon(lambda: scene.committed() == 10, "nothing was read")
         scene.herder.configure("c", {**RAW, "tasks.max": 3})
@@ -195,7 +194,6 @@ def test_a_new_configuration_is_a_new_start(scene: Scene) -> None:
 
 
 def test_restarting_stops_and_starts_the_connector(scene: Scene) -> None:
-    """With all its tasks."""
     with scene.running():
         soon(lambda: scene.committed() == 10, "nothing was read")
         scene.herder.restart("c")
@@ -203,8 +201,6 @@ def test_restarting_stops_and_starts_the_connector(scene: Scene) -> None:
 
 
 def test_a_failed_connector_waits_for_its_operator(scene: Scene) -> None:
-    """FAILED with the cause; a restart, a new configuration, or a deletion is what it waits for."""
-
     def refuse() -> None:
         message = "no bucket"
         raise ConfigException(message)
@@ -223,8 +219,6 @@ def test_a_failed_connector_waits_for_its_operator(scene: Scene) -> None:
 
 
 def test_a_process_for_one_connector_ends_when_that_fails(scene: Scene) -> None:
-    """`sinksdk run` has an exit code."""
-
     def refuse() -> None:
         message = "no bucket"
         raise ConnectException(message)
@@ -237,7 +231,6 @@ def test_a_process_for_one_connector_ends_when_that_fails(scene: Scene) -> None:
 
 
 def test_a_configuration_that_is_brought_becomes_the_connectors(scene: Scene) -> None:
-    """And RUNNING its target state, whatever it was."""
     scene.herder.configure("c", {**RAW, "tasks.max": 7})
     scene.herder.pause("c")
     with scene.running(brings_config=True):
@@ -247,7 +240,6 @@ def test_a_configuration_that_is_brought_becomes_the_connectors(scene: Scene) ->
 
 
 def test_deleting_a_running_connector_stops_it_for_good(scene: Scene) -> None:
-    """stop(True), once, after its tasks; then the records go, and the process ends."""
     with scene.running() as thread:
         soon(lambda: scene.committed() == 10, "nothing was read")
         Herder(scene.store).delete("c")
@@ -258,7 +250,6 @@ def test_deleting_a_running_connector_stops_it_for_good(scene: Scene) -> None:
 
 
 def test_while_its_process_deletes_a_connector_nobody_else_takes_it_over(scene: Scene) -> None:
-    """An operator's command deletes what has no driver: between the last task and the deletion there is one."""
     seen: list[str] = []
 
     def look(_: bool) -> None:
@@ -275,7 +266,7 @@ def test_while_its_process_deletes_a_connector_nobody_else_takes_it_over(scene: 
 
 @pytest.mark.parametrize("state", ["PAUSED", "STOPPED"])
 def test_deleting_a_connector_that_does_not_run_cleans_up_too(scene: Scene, state: str) -> None:
-    """D4: the KIP is silent, Connect would skip it; here a connector is made and started for it."""
+    # D4: the KIP is silent, Connect would skip it; here a connector is made and started for it.
     with scene.running() as thread:
         soon(lambda: scene.committed() == 10, "nothing was read")
         (scene.herder.pause if state == "PAUSED" else scene.herder.stop)("c")
@@ -288,7 +279,7 @@ def test_deleting_a_connector_that_does_not_run_cleans_up_too(scene: Scene, stat
 
 
 def test_a_failed_connector_is_cleaned_up_too(scene: Scene) -> None:
-    """D5: start raised, so nothing may be there to stop; what it made before it raised must go all the same."""
+    # D5: start raised, so nothing may be there to stop; what it made before it raised must go all the same.
 
     def refuse() -> None:
         message = "half-way"
@@ -305,7 +296,6 @@ def test_a_failed_connector_is_cleaned_up_too(scene: Scene) -> None:
 
 
 def test_a_deletion_that_a_crash_ended_is_finished_first(scene: Scene) -> None:
-    """D10: the next process calls stop(True) again, with the old configuration, and removes the rest."""
     with scene.running():
         soon(lambda: scene.committed() == 10, "nothing was read")
     scene.outside.calls.clear()
@@ -318,7 +308,6 @@ def test_a_deletion_that_a_crash_ended_is_finished_first(scene: Scene) -> None:
 
 
 def test_a_connector_created_again_is_never_told_that_it_was_deleted(scene: Scene) -> None:
-    """D7: the old process finds another incarnation under its name; it ends, and stops what it ran with False."""
     with scene.running() as thread:
         soon(lambda: scene.committed() == 10, "nothing was read")
         row = scene.store._read("connectors/c/config")
@@ -336,7 +325,6 @@ def test_a_connector_created_again_is_never_told_that_it_was_deleted(scene: Scen
 def test_a_connector_that_cannot_be_stopped_is_deleted_all_the_same(
     scene: Scene, behaviour: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """D2, D3: after its time it is left behind, or what it raised is logged; either is reported."""
     never = threading.Event()
 
     def stop(is_deleted: bool) -> None:
@@ -360,8 +348,6 @@ def test_a_connector_that_cannot_be_stopped_is_deleted_all_the_same(
 
 @pytest.mark.slow
 def test_an_old_connector_works_unchanged(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-    """`stop(self)`: paused, stopped, configured, restarted, deleted; called once for each start, whatever the reason."""
-
     def stop(connector: Connector) -> None:
         connector._outside.calls.append("stop")
 
@@ -385,7 +371,6 @@ def test_an_old_connector_works_unchanged(scene: Scene, monkeypatch: pytest.Monk
 
 
 def test_a_connector_that_is_not_there_is_not_run(scene: Scene) -> None:
-    """Where the store shall have the configuration, it must be there."""
     Herder(scene.store).delete("c")
     scene.worker().run()
 
@@ -394,7 +379,7 @@ def test_a_connector_that_is_not_there_is_not_run(scene: Scene) -> None:
 
 
 def test_flushing_commits_what_would_wait(scene: Scene) -> None:
-    """Everything that is there when it is asked for, tails included; then it goes on as before."""
+    # Everything that is there when it is asked for, tails included; then it goes on as before.
     scene.herder.configure("c", {**RAW})
     with scene.running():
         soon(lambda: scene.committed() == 10, "nothing was read")
@@ -409,7 +394,6 @@ def test_flushing_commits_what_would_wait(scene: Scene) -> None:
 def test_a_connector_that_hangs_in_start_is_still_controlled(
     scene: Scene, wish: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """After its grace time it is left behind where it hangs, and what its operator wants is done."""
     never = threading.Event()
     scene.outside.start = lambda: (never.wait(90), None)[1]
     scene.herder.configure("c", {**RAW, "connector.shutdown.graceful.timeout.ms": "100"})
@@ -429,7 +413,6 @@ def test_a_connector_that_hangs_in_start_is_still_controlled(
 
 
 def test_a_connector_that_hangs_in_start_for_ever_has_failed(scene: Scene) -> None:
-    """After connector.start.timeout.ms, with the line it is at as the cause."""
     never = threading.Event()
     scene.outside.start = lambda: (never.wait(90), None)[1]
     scene.herder.configure("c", {**RAW, "connector.start.timeout.ms": "100"})
@@ -442,7 +425,6 @@ def test_a_connector_that_hangs_in_start_for_ever_has_failed(scene: Scene) -> No
 
 
 def test_what_may_go_by_itself_is_tried_again(scene: Scene) -> None:
-    """A start that failed with RetriableException: RESTARTING, and started again after a growing delay."""
     failures = iter([True, False])
     states: list[str] = []
 
@@ -461,7 +443,7 @@ def test_what_may_go_by_itself_is_tried_again(scene: Scene) -> None:
 
 @pytest.mark.slow
 def test_an_outage_of_the_store_ends_no_connector(scene: Scene) -> None:
-    """Whoever stays looks again until the store answers; then the connector runs as before."""
+    # Whoever stays looks again until the store answers; then the connector runs as before.
     answer, reads = scene.store._read, []
 
     def refuse(key: str) -> Any:
@@ -478,7 +460,7 @@ def test_an_outage_of_the_store_ends_no_connector(scene: Scene) -> None:
 
 
 def test_what_was_wanted_while_it_started_is_done_before_it_reads(scene: Scene) -> None:
-    """Regression: a deletion that was done just before the driver's claim left a plan under the deleted name."""
+    # Regression: a deletion that was done just before the driver's claim left a plan under the deleted name.
     scene.outside.start = lambda: remove_by_hand(scene)
     with scene.running() as thread:
         thread.join(30)
@@ -509,7 +491,7 @@ def away(scene: Scene, attempts: int) -> list[int]:
 
 
 def test_a_connector_says_what_it_waits_for(scene: Scene) -> None:
-    """What, since when, how often it was tried, and when it is tried next; nothing any more once it runs."""
+    # What, since when, how often it was tried, and when it is tried next; nothing any more once it runs.
     away(scene, 10**6)
     seen: list[tuple[Waiting, float]] = []
 
@@ -529,7 +511,7 @@ def test_a_connector_says_what_it_waits_for(scene: Scene) -> None:
 
 
 def test_a_process_for_one_connector_waits_with_what_it_brings(scene: Scene) -> None:
-    """`sinksdk run` while S3 is away: it goes on by itself, with the configuration of its own file."""
+    # `sinksdk run` while S3 is away: it goes on by itself, with the configuration of its own file.
     scene.herder.configure("c", {**RAW, "tasks.max": "7"})
     begun = away(scene, 2)
     with scene.running(brings_config=True, stays=False, backoff=0.01):
@@ -540,7 +522,7 @@ def test_a_process_for_one_connector_waits_with_what_it_brings(scene: Scene) -> 
 
 
 def test_who_waits_tells_nothing_in_the_place_of_a_driver_that_runs(scene: Scene) -> None:
-    """It has not taken over yet: the status stays that of the driver that still reads."""
+    # It has not taken over yet: the status stays that of the driver that still reads.
     away(scene, 10**6)
     status = StatusKeeper(scene.store, "c", "elsewhere:1#1", SystemWallClock())
     status.become("RUNNING")
@@ -550,7 +532,6 @@ def test_who_waits_tells_nothing_in_the_place_of_a_driver_that_runs(scene: Scene
 
 
 def test_an_outage_at_the_start_is_two_lines(scene: Scene, caplog: pytest.LogCaptureFixture) -> None:
-    """What is away, as it begins; that it is there again, once the connector runs. No attempt in between."""
     away(scene, 3)
     with scene.running(backoff=0.01):
         soon(lambda: scene.committed() == 10, "it was not started again")
@@ -581,7 +562,7 @@ class Lost(Finished):
 def test_an_outage_of_the_store_at_its_tasks_counts_no_attempt(
     scene: Scene, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """It is waited for, shown meanwhile, and logged when it begins and when it is over."""
+    # It is waited for, shown meanwhile, and logged when it begins and when it is over.
     scene.herder.configure("c", {**RAW, "restart.max.attempts": "0"})
     scene.launcher = launcher = Unreachable(scene.store, Task)
     with scene.running():
@@ -600,7 +581,7 @@ def test_an_outage_of_the_store_at_its_tasks_counts_no_attempt(
 
 
 def test_what_waits_ends_at_once_when_it_is_asked_to(scene: Scene) -> None:
-    """Ctrl-C, however long it would have waited for."""
+    # Ctrl-C, however long it would have waited for.
     message = "the bucket is away"
 
     def start() -> None:

@@ -27,15 +27,11 @@ class Place(Protocol):
 
 
 class Files:
-    """SQLite: files in folders."""
-
     def url(self, folder: Path) -> str:
         return f"sqlite:///{folder}/store-{uuid.uuid4().hex}.db"
 
 
 class Schemas:
-    """PostgreSQL: a schema each."""
-
     def __init__(self, server: PostgresServer) -> None:
         self.server = server
 

@@ -53,7 +53,6 @@ def _environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     ],
 )
 def test_what_an_address_on_s3_means(url: str, parts: S3Address) -> None:
-    """s3://: bucket, prefix and options; references stand for themselves, a plus is a plus."""
     assert S3Address.parse(url) == parts
 
 
@@ -72,7 +71,6 @@ def test_what_an_address_on_s3_means(url: str, parts: S3Address) -> None:
     ],
 )
 def test_what_is_wrong_with_an_address_on_s3(url: str, problem: str) -> None:
-    """s3://: what cannot be understood is said by name, and no secret with it."""
     with pytest.raises(ConfigException) as caught:
         open_store(url)
     assert problem in str(caught.value)
@@ -80,7 +78,6 @@ def test_what_is_wrong_with_an_address_on_s3(url: str, problem: str) -> None:
 
 
 def test_an_address_on_s3_masks_its_secrets() -> None:
-    """s3://: secrets are masked wherever the address is shown, the rest is as it was given."""
     address = S3Address.parse(
         "s3://bucket/a b?endpoint=http://h:1&region=r&path_style=false&access_key_id=AK"
         "&secret_access_key=${env:HARD}&session_token=token"
@@ -97,7 +94,6 @@ def test_an_address_on_s3_masks_its_secrets() -> None:
     ["s3://b", "s3://b/a/b", "s3://b/a%20b?region=r", "s3://b/p?endpoint=http://h:1&path_style=false"],
 )
 def test_an_address_without_secrets_is_shown_as_it_is_written(url: str) -> None:
-    """s3://: without secrets, what is shown can be used again."""
     assert str(S3Address.parse(url)) == url
 
 
@@ -106,13 +102,11 @@ def test_an_address_without_secrets_is_shown_as_it_is_written(url: str) -> None:
 
 @pytest.mark.parametrize("scheme", ["postgresql", "postgres", "postgresql+psycopg"])
 def test_postgresql_is_reached_by_psycopg(scheme: str) -> None:
-    """postgresql://: whatever its scheme is written like, the driver is psycopg."""
     url = sql_address(f"{scheme}://user@host:5432/db?sslmode=require")
     assert url.render_as_string() == "postgresql+psycopg://user@host:5432/db?sslmode=require"
 
 
 def test_a_password_may_hold_anything(tmp_path: Path) -> None:
-    """postgresql://: what a reference stands for is taken as it is, wherever it stands."""
     url = sql_address(
         f"postgresql://${{env:HARD}}:${{file:{tmp_path}/secrets:password}}@${{env:HOST}}:${{env:PORT}}/d"
     )
@@ -127,14 +121,12 @@ def test_a_password_may_hold_anything(tmp_path: Path) -> None:
 
 
 def test_a_whole_address_may_be_a_reference(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """open_store: the URL as a whole may come from the environment."""
     monkeypatch.setenv("STORE", f"sqlite:///{tmp_path}/state.db")
     open_store("${env:STORE}", create=True).put("k", {"x": 1}, None)
     assert open_store(f"sqlite:///{tmp_path}/state.db").list("") == ["k"]
 
 
 def test_a_reference_within_a_files_path(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """sqlite:///: a reference may be a part of the path."""
     monkeypatch.setenv("FOLDER", str(tmp_path))
     open_store("sqlite:///${env:FOLDER}/state.db", create=True)
     assert (tmp_path / "state.db").exists()
@@ -142,7 +134,6 @@ def test_a_reference_within_a_files_path(monkeypatch: pytest.MonkeyPatch, tmp_pa
 
 @pytest.mark.parametrize("url", ["mysql://u:secret@h/db", "nonsense://u:secret@h/db"])
 def test_other_databases_are_no_store(url: str) -> None:
-    """open_store: what no test has seen is no store; the error lists what is, and echoes no password."""
     with pytest.raises(
         ConfigException, match="postgresql://USER@HOST/DATABASE or s3://BUCKET/PREFIX"
     ) as caught:

@@ -573,7 +573,6 @@ def test_values_are_read_so(value: Value, written: dict[str, object]) -> None:
 
 @pytest.mark.parametrize(("value", "written"), GOLDEN, ids=named)
 def test_values_of_a_later_version_are_read(value: Value, written: dict[str, object]) -> None:
-    """Values: a field that a later version of this format added keeps nothing from being read."""
     read = type(value).model_validate({**written, "added_later": 1})
     assert type(value).model_validate(read.model_dump(exclude={"added_later"})) == value
 
@@ -600,7 +599,7 @@ def test_values_of_a_later_version_are_read(value: Value, written: dict[str, obj
 def test_whoever_changes_a_newer_record_takes_nothing_from_it(
     model: type[Value], newer: dict[str, object]
 ) -> None:
-    """Values: regression: a driver of an older version that fenced a newer one's task dropped fields of it."""
+    # Values: regression: a driver of an older version that fenced a newer one's task dropped fields of it.
 
     def contains(whole: object, part: object) -> bool:
         if isinstance(part, dict):
@@ -620,7 +619,6 @@ def test_whoever_changes_a_newer_record_takes_nothing_from_it(
 
 
 def test_what_an_older_task_writes_keeps_what_a_newer_attempt_wrote() -> None:
-    """Values: executors of two versions may take one task over from each other."""
     store = MemoryStore()
     plan(store, 5, [P0])
     newer = TaskRecord.model_validate({"generation": 5, "attempt": 1, "added_later": 1})
@@ -634,13 +632,11 @@ def test_what_an_older_task_writes_keeps_what_a_newer_attempt_wrote() -> None:
 
 
 def test_a_token_is_read_as_this_version_knows_it() -> None:
-    """Values: an id, and data that are the author's."""
     newer = {**ENTRY_JSON, "publish": [{"id": "u", "data": {"n": 1}, "added_later": 1}]}
     assert PartitionCommit.model_validate(newer).publish == (Token("u", {"n": 1}),)
 
 
 def test_what_is_tried_again_is_read_as_this_version_knows_it() -> None:
-    """Values: also within a range, which keeps what it does not know."""
     newer = {"topic": "t", "partition": 0, "start": 0, "end": 9, "retry": {**RETRY_JSON, "added_later": 1}}
     range_ = RangePlan.model_validate({**newer, "added_later": 2})
     assert range_.retry == RETRY
@@ -659,7 +655,7 @@ def test_what_is_tried_again_is_read_as_this_version_knows_it() -> None:
 
 
 def test_a_word_of_a_newer_version_is_no_damage() -> None:
-    """Values: regression: an operator was told to restore the store from a backup, and to lose commits."""
+    # Values: regression: an operator was told to restore the store from a backup, and to lose commits.
     store = MemoryStore()
     body = {"generation": 1, "config_version": 1, "tasks": [], "committed": []}
     store.put("plan", {**body, "closing": {"reason": "DRAIN", "timeout": 60.0}}, None)
@@ -674,15 +670,12 @@ def test_a_word_of_a_newer_version_is_no_damage() -> None:
 
 
 def test_values_from_before_orders_are_read() -> None:
-    """Values: what stores of 0.1 lack of a connector's record means: nothing was ordered, nobody claimed."""
     before = {"config": {}, "version": 1, "incarnation": "9a1c", "target_state": "RUNNING", "deleted": False}
     record = ConnectorRecord.model_validate(before)
     assert (record.orders, record.claimed) == (Orders(), 0)
 
 
 def test_every_value_has_a_golden_text() -> None:
-    """Values: every kind of value a store keeps stands above, by itself or inside another."""
-
     def kinds(value: object) -> set[type]:
         inner = (
             value.__dict__.values() if isinstance(value, Value) else value if isinstance(value, tuple) else ()
@@ -771,7 +764,6 @@ def test_every_value_has_a_golden_text() -> None:
     ],
 )
 def test_defaults_are_part_of_the_format(model: type[Value], least: dict[str, object], value: Value) -> None:
-    """Values: what an older writer left out has these meanings."""
     assert model.model_validate(least) == value
 
 
@@ -780,13 +772,11 @@ def test_defaults_are_part_of_the_format(model: type[Value], least: dict[str, ob
     [(TaskRecord, {}), (PartitionCommit, {"topic": "t", "partition": 0}), (StoreIdentity, {})],
 )
 def test_what_is_missing_is_not_guessed(model: type[Value], broken: dict[str, object]) -> None:
-    """Values: a field without a default that is missing is an error."""
     with pytest.raises(ValidationError):
         model.model_validate(broken)
 
 
 def test_measures_of_other_versions_are_read() -> None:
-    """Values: measures that another version knows are ignored, those that it does not know are zero."""
     other = {"generation": 1, "attempt": 1, "partitions": [], "measures": {"puts": {"count": 2, "new": 1}}}
     assert TaskProgress.model_validate(other).measures == TaskMeasures(puts=Timing(count=2))
 
@@ -800,7 +790,6 @@ def test_the_envelope() -> None:
 
 
 def test_values_that_were_read_are_not_kept() -> None:
-    """Values: whoever reads one after the other, for weeks, needs memory for those that it keeps itself."""
     store = MemoryStore()
     table.write(store, "k", ConnectorRecord(config={"name": "c"}, incarnation="i"), None)
     row = table.read(store, "k", ConnectorRecord)
@@ -812,7 +801,7 @@ def test_values_that_were_read_are_not_kept() -> None:
 
 
 def test_a_value_whose_version_still_stands_is_not_read_again() -> None:
-    """Values: what was read before is given again as it is; what was written since is read."""
+    # Values: what was read before is given again as it is; what was written since is read.
     store = MemoryStore()
     first = table.write(store, "k", StoreIdentity(id="a"), None)
     assert table.read_again(store, "k", StoreIdentity, first) is first
@@ -823,6 +812,6 @@ def test_a_value_whose_version_still_stands_is_not_read_again() -> None:
 
 
 def test_values_cannot_be_changed() -> None:
-    """Values: frozen; a change is another value, written by compare-and-set."""
+    # Values: frozen; a change is another value, written by compare-and-set.
     with pytest.raises(ValidationError):
         TaskRecord(generation=1).generation = 2

@@ -50,7 +50,7 @@ def taken(store: MemoryStore, generation: int, number: int = 0) -> TaskLedger:
 
 
 def test_generations_are_numbered_from_one_for_ever(store: MemoryStore) -> None:
-    """Each claim counts up, also that of a new driver."""
+    # Each claim counts up, also that of a new driver.
     first = Generations(store, "c")
 
     assert [first.claim().generation, first.claim().generation] == [1, 2]
@@ -58,7 +58,6 @@ def test_generations_are_numbered_from_one_for_ever(store: MemoryStore) -> None:
 
 
 def test_a_driver_that_was_replaced_is_fenced_and_never_claims_again(store: MemoryStore) -> None:
-    """Later claims go from the driver's own last version: a newer driver makes them fail."""
     old, new = Generations(store, "c"), Generations(store, "c")
     old.claim()
     new.claim()
@@ -70,7 +69,6 @@ def test_a_driver_that_was_replaced_is_fenced_and_never_claims_again(store: Memo
 
 
 def test_a_claim_that_was_overtaken_cannot_plan(store: MemoryStore) -> None:
-    """Between claim and plan another driver claims: the plan does not count, nothing runs by it."""
     old, new = Generations(store, "c"), Generations(store, "c")
     claim = old.claim()
     new.claim()
@@ -81,7 +79,6 @@ def test_a_claim_that_was_overtaken_cannot_plan(store: MemoryStore) -> None:
 
 
 def test_commits_of_a_generation_are_the_next_ones_base(store: MemoryStore) -> None:
-    """What the tasks committed is merged by the next claim, partition by partition."""
     generations = Generations(store, "c")
     next_generation(generations, task(TP), task(OTHER))
     taken(store, 1, 0).commit({TP: OffsetAndMetadata(40, "forty")})
@@ -95,7 +92,6 @@ def test_commits_of_a_generation_are_the_next_ones_base(store: MemoryStore) -> N
 
 
 def test_a_claim_fences_the_tasks_of_the_generation_before(store: MemoryStore) -> None:
-    """Once a newer generation is claimed, no task of an older one can write."""
     generations = Generations(store, "c")
     next_generation(generations, task(TP))
     zombie = taken(store, 1)
@@ -106,7 +102,6 @@ def test_a_claim_fences_the_tasks_of_the_generation_before(store: MemoryStore) -
 
 
 def test_a_commit_that_came_before_the_fence_counts(store: MemoryStore) -> None:
-    """The fence reads what it fences: a commit is either in the next base or was refused."""
     generations = Generations(store, "c")
     next_generation(generations, task(TP))
     taken(store, 1).commit({TP: OffsetAndMetadata(55)})
@@ -115,7 +110,6 @@ def test_a_commit_that_came_before_the_fence_counts(store: MemoryStore) -> None:
 
 
 def test_partitions_a_plan_leaves_out_keep_their_commits(store: MemoryStore) -> None:
-    """Commits travel from plan to plan, whether or not a generation reads the partition."""
     generations = Generations(store, "c")
     next_generation(generations, task(TP, OTHER))
     taken(store, 1).commit({TP: OffsetAndMetadata(1), OTHER: OffsetAndMetadata(2)})
@@ -127,7 +121,6 @@ def test_partitions_a_plan_leaves_out_keep_their_commits(store: MemoryStore) -> 
 
 
 def test_a_claim_that_was_never_planned_loses_nothing(store: MemoryStore) -> None:
-    """A driver that dies between claim and plan leaves the base and the tasks' commits as they were."""
     first = Generations(store, "c")
     next_generation(first, task(TP), task(OTHER))
     taken(store, 1, 1).commit({OTHER: OffsetAndMetadata(9)})
@@ -137,7 +130,6 @@ def test_a_claim_that_was_never_planned_loses_nothing(store: MemoryStore) -> Non
 
 
 def test_tokens_that_no_commit_covers_are_carried_until_they_are_discarded(store: MemoryStore) -> None:
-    """A stale token goes from plan to plan, also through generations that do not have its partition."""
     generations = Generations(store, "c")
     next_generation(generations, task(TP))
     taken(store, 1).prepare({TP: [Token("upload")]})
@@ -154,7 +146,6 @@ def test_tokens_that_no_commit_covers_are_carried_until_they_are_discarded(store
 
 
 def test_committed_tokens_are_never_stale(store: MemoryStore) -> None:
-    """A token that a commit covers is to be published by the next owner, not discarded."""
     generations = Generations(store, "c")
     next_generation(generations, task(TP))
     ledger = taken(store, 1)
@@ -167,7 +158,6 @@ def test_committed_tokens_are_never_stale(store: MemoryStore) -> None:
 
 
 def test_a_lost_plan_is_an_error_and_never_an_empty_base(store: MemoryStore) -> None:
-    """A store without the plan it says was made is damaged: nothing is read from offset 0 again."""
     next_generation(Generations(store, "c"), task(TP))
     key = plan_key("c", 1)
     store.delete(key, store.get(key).version)  # type: ignore[union-attr]  # it is there
@@ -177,7 +167,7 @@ def test_a_lost_plan_is_an_error_and_never_an_empty_base(store: MemoryStore) -> 
 
 
 def test_old_plans_are_pruned_and_the_last_one_stays(store: MemoryStore) -> None:
-    """After a plan counts, those before it are removed."""
+    # After a plan counts, those before it are removed.
     generations = Generations(store, "c")
     for _ in range(4):
         next_generation(generations, task(TP))
@@ -214,7 +204,6 @@ def many(partitions: int, tasks: int) -> list[TaskPlan]:
 
 
 def test_looking_whether_to_close_reads_next_to_nothing_of_a_large_plan() -> None:
-    """A task's look, and its driver's, stay below 1 KB however many partitions are planned."""
     store, clock = Counting(), ManualClock()
     generations = Generations(store, "c")
     claim = next_generation(generations, *many(10_000, 100))
@@ -236,7 +225,6 @@ def test_looking_whether_to_close_reads_next_to_nothing_of_a_large_plan() -> Non
 
 
 def test_tasks_are_fenced_at_the_same_time() -> None:
-    """A store that is slow to answer is asked for many tasks at once: here twenty have to meet."""
     store = Counting()
     generations = Generations(store, "c")
     next_generation(generations, *many(100, 100))
@@ -250,7 +238,6 @@ def test_tasks_are_fenced_at_the_same_time() -> None:
 
 
 def test_a_request_to_close_goes_with_its_plan(store: MemoryStore) -> None:
-    """It is pruned when the plan it belongs to is."""
     generations = Generations(store, "c")
     next_generation(generations, task(TP))
     generations.close_running(Closing(reason=ClosingReason.REBALANCE, timeout=5.0))
@@ -260,7 +247,6 @@ def test_a_request_to_close_goes_with_its_plan(store: MemoryStore) -> None:
 
 
 def test_closing_is_asked_for_once_and_seen_in_the_plan(store: MemoryStore) -> None:
-    """The first reason holds."""
     generations = Generations(store, "c")
     next_generation(generations, task(TP))
     generations.close_running(Closing(reason=ClosingReason.REBALANCE, timeout=5.0))
@@ -273,7 +259,7 @@ def test_closing_is_asked_for_once_and_seen_in_the_plan(store: MemoryStore) -> N
 
 
 def test_a_record_beyond_our_generation_means_that_we_are_the_zombie(store: MemoryStore) -> None:
-    """A driver that meets a task of a later generation while fencing ends at once."""
+    # A driver that meets a task of a later generation while fencing ends at once.
     generations = Generations(store, "c")
     next_generation(generations, task(TP))
     store.put(task_key("c", 0), TaskRecord(generation=99, attempt=1).as_json(), None)
@@ -283,7 +269,7 @@ def test_a_record_beyond_our_generation_means_that_we_are_the_zombie(store: Memo
 
 
 def test_a_base_that_a_newer_driver_pruned_is_a_fence_and_no_damage(store: MemoryStore) -> None:
-    """Regression: overtaken between its claim and reading the base, a driver took the store for damaged."""
+    # Regression: overtaken between its claim and reading the base, a driver took the store for damaged.
     next_generation(Generations(store, "c"), task(TP))
     old = Generations(store, "c")
     count = old._claim()
@@ -294,7 +280,6 @@ def test_a_base_that_a_newer_driver_pruned_is_a_fence_and_no_damage(store: Memor
 
 
 def test_bystanders_read_commits_without_disturbing_them(store: MemoryStore) -> None:
-    """Reading commits is read-only and sees the newest generation's writes."""
     generations = Generations(store, "c")
     next_generation(generations, task(TP))
     ledger = taken(store, 1)
@@ -307,7 +292,7 @@ def test_bystanders_read_commits_without_disturbing_them(store: MemoryStore) -> 
 
 
 def test_what_a_plan_was_made_from_is_not_merged_again(store: MemoryStore) -> None:
-    """Regression: a task that did not start left its old notes, and the next merge revived them as stale."""
+    # Regression: a task that did not start left its old notes, and the next merge revived them as stale.
     generations = Generations(store, "c")
     next_generation(generations, task(OTHER), task(TP))
     taken(store, 1, 1).prepare({TP: [Token("path")]})  # and dies
@@ -326,7 +311,7 @@ def test_what_a_plan_was_made_from_is_not_merged_again(store: MemoryStore) -> No
 
 
 def test_a_fencing_that_fails_leaves_the_plan_as_it_was(store: MemoryStore) -> None:
-    """KIP-618 (F4): what could not fence every task plans nothing; the next round fences the same tasks."""
+    # KIP-618 (F4): what could not fence every task plans nothing; the next round fences the same tasks.
     next_generation(Generations(store, "c"), task(TP), task(OTHER))
     broken = BrokenStore(store, task_key("c", 1))
 
@@ -356,7 +341,8 @@ class BrokenStore(MemoryStore):
 
 
 def test_a_connector_created_again_is_fenced_against_its_former_self(store: MemoryStore) -> None:
-    """KIP-618 (F5): the task count record outlives the configuration; generations go on, old tasks stay fenced."""
+    # KIP-618 (F5): the task count record outlives the configuration; generations go on, old tasks stay
+    # fenced.
     register(store, "c", {"topics": "t"})
     next_generation(Generations(store, "c"), task(TP))
     zombie = taken(store, 1)
@@ -376,7 +362,7 @@ def test_a_connector_created_again_is_fenced_against_its_former_self(store: Memo
 def test_offsets_below_records_that_are_visible_above_a_withdrawn_commit_are_refused(
     store: MemoryStore,
 ) -> None:
-    """An operator's commit does not know which of them are visible: they would be written twice."""
+    # An operator's commit does not know which of them are visible: they would be written twice.
     generations = Generations(store, "c")
     generations.plan(generations.claim(), [task(TP, OTHER)], 1)
     taken = take_over(store, "c", 1, 0)

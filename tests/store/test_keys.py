@@ -29,7 +29,7 @@ from sinksdk.store import keys
     ],
 )
 def test_keys(key: str, text: str) -> None:
-    """Exactly these; a connector's name is percent-encoded, so that no name reaches into another's keys."""
+    # Exactly these; a connector's name is percent-encoded, so that no name reaches into another's keys.
     assert key == text
 
 
@@ -40,5 +40,5 @@ def test_plans_sort_by_generation() -> None:
 
 
 def test_what_belongs_to_a_generation_sorts_between_its_plan_and_the_next() -> None:
-    """So that everything below a plan's key is of an older generation, and may go."""
+    # So that everything below a plan's key is of an older generation, and may go.
     assert keys.plan_key("c", 7) < keys.closing_key("c", 7) < keys.plan_key("c", 8)

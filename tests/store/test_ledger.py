@@ -36,7 +36,6 @@ def merged(store: Store, generation: int, tasks: int = 1) -> object:
 
 
 def test_an_outage_is_not_taken_for_a_fence(store: MemoryStore) -> None:
-    """Commit: a store that does not answer is StoreUnavailable, not FencedException; the ledger shows no change."""
     plan(store, 1, [P0])
     lossy = LossyStore(store, patience=0.02)
     ledger = take_over(lossy, "c", 1, 0).ledger
@@ -53,7 +52,6 @@ def ledger(store: MemoryStore) -> TaskLedger:
 
 
 def test_a_commit_is_one_write_with_its_tokens(store: MemoryStore, ledger: TaskLedger) -> None:
-    """Commit: offset, metadata and tokens in one write, which takes the tokens from the notes."""
     ledger.prepare({P1: [Token("x"), Token("y")]})
     assert recorded(store).prepared == (note(P1, Token("x"), Token("y")),)
     ledger.commit({P1: OffsetAndMetadata(7, "m", [Token("x", {"size": 3})])})
@@ -64,7 +62,7 @@ def test_a_commit_is_one_write_with_its_tokens(store: MemoryStore, ledger: TaskL
 
 
 def test_tokens_to_publish_are_never_overwritten(store: MemoryStore, ledger: TaskLedger) -> None:
-    """Commit: one that would overwrite tokens not yet published is refused, and nothing of it is written."""
+    # Commit: one that would overwrite tokens not yet published is refused, and nothing of it is written.
     before = recorded(store)
     with pytest.raises(
         ConnectException, match="at 20 would overwrite tokens that are committed and not published: c"
@@ -75,7 +73,6 @@ def test_tokens_to_publish_are_never_overwritten(store: MemoryStore, ledger: Tas
 
 
 def test_published_is_durable_with_the_next_write(store: MemoryStore, ledger: TaskLedger) -> None:
-    """published: the tokens are gone from the record with the next write, and the entry is this generation's."""
     ledger.mark_published(P0)
     assert ledger.committed(P0) == OffsetAndMetadata(10)
     assert recorded(store).entries == (entry(P0, 10, 3, C),)
@@ -85,13 +82,11 @@ def test_published_is_durable_with_the_next_write(store: MemoryStore, ledger: Ta
 
 
 def test_stale_tokens_are_those_of_the_own_partitions(ledger: TaskLedger) -> None:
-    """Stale tokens: a task sees those of its own partitions, as the plan has them."""
     assert ledger.stale(P0) == (A,)
     assert ledger.stale(P1) == ledger.stale(P2) == ()
 
 
 def test_discarded_is_durable_with_the_next_write(store: MemoryStore, ledger: TaskLedger) -> None:
-    """discarded: the plan's stale tokens are named in the record; a further attempt does not see them again."""
     ledger.mark_discarded(P0, [A])
     assert ledger.stale(P0) == ()
     assert recorded(store).discarded == ()
@@ -99,7 +94,6 @@ def test_discarded_is_durable_with_the_next_write(store: MemoryStore, ledger: Ta
 
 
 def test_discarded_is_known_to_a_further_attempt(store: MemoryStore, ledger: TaskLedger) -> None:
-    """discarded: once written, a further attempt of the generation does not see the token again."""
     ledger.mark_discarded(P0, [A])
     ledger.flush()
     assert recorded(store).discarded == ("a",)
@@ -107,7 +101,6 @@ def test_discarded_is_known_to_a_further_attempt(store: MemoryStore, ledger: Tas
 
 
 def test_what_an_earlier_attempt_noted_is_stale(store: MemoryStore, ledger: TaskLedger) -> None:
-    """Stale tokens: what an earlier attempt noted and did not commit is stale for the next, until it is discarded."""
     ledger.prepare({P1: [B]})
     second = take_over(store, "c", 5, 0).ledger
     assert second.stale(P1) == (B,)
@@ -122,7 +115,6 @@ def test_what_an_earlier_attempt_noted_is_stale(store: MemoryStore, ledger: Task
 
 
 def test_own_tokens_that_are_discarded_are_noted_no_longer(store: MemoryStore, ledger: TaskLedger) -> None:
-    """discarded: a task's own tokens leave the notes."""
     ledger.prepare({P1: [B]})
     ledger.mark_discarded(P1, [B])
     ledger.flush()
@@ -131,7 +123,6 @@ def test_own_tokens_that_are_discarded_are_noted_no_longer(store: MemoryStore, l
 
 
 def test_flush_writes_only_what_waits(store: MemoryStore, ledger: TaskLedger) -> None:
-    """flush: no write when nothing waits for one."""
     before = store.get(task_key("c", 0)).version
     ledger.flush()
     ledger.mark_published(P0)
@@ -144,7 +135,6 @@ def test_flush_writes_only_what_waits(store: MemoryStore, ledger: TaskLedger) ->
 
 
 def test_an_id_that_is_refused_stays_to_be_discarded(store: MemoryStore, ledger: TaskLedger) -> None:
-    """prepare: an id of the plan, or of an earlier attempt, is refused for any partition; it stays stale."""
     ledger.mark_published(P0)
     ledger.prepare({P1: [B_NEW]})
     second = take_over(store, "c", 5, 0).ledger
@@ -158,7 +148,6 @@ def test_an_id_that_is_refused_stays_to_be_discarded(store: MemoryStore, ledger:
 
 
 def test_a_discarded_id_is_refused_in_later_generations(store: MemoryStore, ledger: TaskLedger) -> None:
-    """prepare: the record, and then the plans, remember what was discarded."""
     ledger.mark_discarded(P0, [A])
     ledger.flush()
     again = take_over(store, "c", 5, 0).ledger
@@ -172,8 +161,6 @@ def test_a_discarded_id_is_refused_in_later_generations(store: MemoryStore, ledg
 def test_a_commit_says_what_is_visible_above_it_until_one_is_beyond(
     store: MemoryStore, ledger: TaskLedger
 ) -> None:
-    """withdraw: a second withdrawal does not forget what the first one left, and a commit forgets what it covers."""
-
     def ahead() -> int | None:
         ledger.flush()
         return merged(store, 5).committed[P0].partly_visible_to
@@ -198,7 +185,6 @@ def test_a_commit_says_what_is_visible_above_it_until_one_is_beyond(
 
 
 def test_a_record_of_an_older_version_with_a_withdrawn_token_is_understood() -> None:
-    """It stands in both lists: noted after it was discarded, it is open."""
     base = GenerationPlan(generation=5, config_version=1, tasks=(), committed=(), stale=(note(P0, A),))
     record = TaskRecord(generation=5, attempt=1, prepared=(note(P0, A),), discarded=("a",))
     assert merge(base, [record]).stale == {P0: {"a": A}}

@@ -36,12 +36,10 @@ def test_merging_nothing() -> None:
 
 
 def test_what_no_task_touched_stays() -> None:
-    """Merge: the base is the plan: what no task has touched stays committed, with its tokens."""
     assert merge(based(entry(P0, 10, 3, A)), []).committed == {P0: entry(P0, 10, 3, A)}
 
 
 def test_the_entry_of_the_highest_generation_wins() -> None:
-    """Merge: per partition the entry of the highest generation wins, in whatever order they come."""
     old, new = entry(P0, 99, 4), entry(P0, 50, 6)
     records = [TaskRecord(generation=6, entries=(old,)), TaskRecord(generation=6, entries=(new,))]
     assert merge(based(entry(P0, 10, 5)), records).committed == {P0: new}
@@ -50,13 +48,14 @@ def test_the_entry_of_the_highest_generation_wins() -> None:
 
 
 def test_a_later_entry_of_the_same_generation_wins_over_the_plan() -> None:
-    """Merge: an entry of the plan's own generation that a task has written since stands over the plan's."""
+    # Merge: an entry of the plan's own generation that a task has written since stands over the plan's.
     record = TaskRecord(generation=5, attempt=1, entries=(entry(P0, 20, 5),))
     assert merge(based(entry(P0, 10, 5)), [record]).committed == {P0: entry(P0, 20, 5)}
 
 
 def test_published_tokens_do_not_come_back() -> None:
-    """Merge: a leftover record that still lists tokens does not bring them back once a newer entry has published."""
+    # Merge: a leftover record that still lists tokens does not bring them back once a newer entry has
+    # published.
     leftover = TaskRecord(generation=5, entries=(entry(P0, 10, 3, A),))
     publisher = TaskRecord(generation=5, attempt=1, entries=(entry(P0, 10, 5),))
     for records in ([leftover, publisher], [publisher, leftover]):
@@ -64,7 +63,6 @@ def test_published_tokens_do_not_come_back() -> None:
 
 
 def test_noted_tokens_that_no_entry_has_are_stale() -> None:
-    """Merge: tokens noted by any task and in no entry are stale; those in an entry are not."""
     record = TaskRecord(
         generation=5,
         attempt=1,
@@ -75,7 +73,6 @@ def test_noted_tokens_that_no_entry_has_are_stale() -> None:
 
 
 def test_stale_tokens_are_carried_until_somebody_has_discarded_them() -> None:
-    """Merge: stale tokens of the plan are carried on, generation after generation, until discarded."""
     base = based(stale=(note(P0, A, B),))
     assert merge(base, []).stale == {P0: {"a": A, "b": B}}
     record = TaskRecord(generation=5, attempt=1, discarded=("a",))
@@ -83,21 +80,20 @@ def test_stale_tokens_are_carried_until_somebody_has_discarded_them() -> None:
 
 
 def test_a_token_that_moved_with_its_partition_is_settled_by_whoever_discarded_it() -> None:
-    """Merge: a token noted in one task's record and discarded by another's is not stale."""
     noted_by = TaskRecord(generation=5, prepared=(note(P0, A),))
     discarded_by = TaskRecord(generation=5, attempt=1, discarded=("a",))
     assert merge(based(stale=(note(P0, A),)), [noted_by, discarded_by]).stale == {}
 
 
 def test_reading_commits_before_there_are_any(store: MemoryStore) -> None:
-    """committed_offsets: empty for a connector nobody knows, and while its first generation is only claimed."""
+    # committed_offsets: empty for a connector nobody knows, and while its first generation is only claimed.
     assert committed_offsets(store, "c") == {}
     claim(store, 1)
     assert committed_offsets(store, "c") == {}
 
 
 def test_reading_commits_while_tasks_write(store: MemoryStore) -> None:
-    """committed_offsets: plan and tasks' records merged, while a generation runs and while it is being fenced."""
+    # committed_offsets: plan and tasks' records merged, while a generation runs and while it is being fenced.
     plan(store, 1, [P0], [P1], committed=(entry(P0, 10, 0), entry(P1, 20, 0), entry(P2, 30, 0)))
     first = take_over(store, "c", 1, 0).ledger
     first.prepare({P0: [A]})
@@ -120,7 +116,6 @@ def test_reading_commits_by_url(tmp_path: object) -> None:
 
 
 def test_a_plan_that_is_lost_is_an_error(store: MemoryStore) -> None:
-    """read_commits: the absence of the newest plan is an error, never an empty base, and never an endless wait."""
     plan(store, 1, [P0])
     store.delete(plan_key("c", 1), store.get(plan_key("c", 1)).version)
     with pytest.raises(ConnectException, match="has no plan of generation 1, which it says was planned"):
@@ -128,7 +123,7 @@ def test_a_plan_that_is_lost_is_an_error(store: MemoryStore) -> None:
 
 
 def test_a_generation_planned_while_reading(store: MemoryStore) -> None:
-    """read_commits: a generation planned, and the old plan pruned, while it reads makes it read again."""
+    # read_commits: a generation planned, and the old plan pruned, while it reads makes it read again.
     plan(store, 1, [P0], committed=(entry(P0, 10, 0),))
     lossy = LossyStore(store)
     read = lossy._read

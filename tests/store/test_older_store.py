@@ -64,7 +64,6 @@ def holds(value: Any, older: Any) -> bool:
 
 
 def test_every_row_is_read_and_nothing_in_it_is_lost(file: Path, store: Store) -> None:
-    """Values: each kind of row that version wrote becomes its record, which says the same again."""
     with closing(sqlite3.connect(file)) as database:
         rows = dict(database.execute("SELECT key, value FROM sinksdk_records"))
     assert {kind(key) for key in rows} == KINDS.keys()
@@ -78,7 +77,8 @@ def test_every_row_is_read_and_nothing_in_it_is_lost(file: Path, store: Store) -
 
 
 def test_its_commits_and_tokens_are_those_that_s3_had(file: Path, store: Store) -> None:
-    """Commits that are not published, and stale tokens of the plan and of a task, are all uploads S3 still knew, but for one that was complete."""
+    # Commits that are not published, and stale tokens of the plan and of a task, are all uploads S3 still
+    # knew, but for one that was complete.
     merged = read_commits(store, CONNECTOR)
     unpublished = {p.partition: [t.id for t in e.publish] for p, e in merged.committed.items() if e.publish}
     stale = {p.partition: list(tokens) for p, tokens in merged.stale.items()}
@@ -110,7 +110,6 @@ class MuchLater(SystemWallClock):
 
 
 def test_an_operator_sees_what_it_did(store: Store) -> None:
-    """Generation, offsets, why a partition failed, and what was committed when."""
     herder = Herder(store, MuchLater())
     info, history = herder.info(CONNECTOR), herder.history(CONNECTOR)
 

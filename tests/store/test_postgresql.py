@@ -53,7 +53,6 @@ def proxy(postgres: PostgresServer) -> Iterator[TcpProxy]:
 
 @pytest.fixture
 def remote(postgres: PostgresServer, schema: str, proxy: TcpProxy) -> Iterator[SqlStore]:
-    """The same store, through the proxy."""
     opened = SqlStore(postgres.url(schema, port=proxy.port), create=True, patience=60.0)
     yield opened
     opened.close()
@@ -61,7 +60,6 @@ def remote(postgres: PostgresServer, schema: str, proxy: TcpProxy) -> Iterator[S
 
 @contextmanager
 def session(postgres: PostgresServer, schema: str) -> Iterator[psycopg.Connection]:
-    """Somebody else's session."""
     with postgres.connect(schema) as connection:
         yield connection
 
@@ -79,7 +77,8 @@ cuts = pytest.mark.parametrize(
 def test_a_first_write_is_made_exactly_once(
     store: SqlStore, remote: SqlStore, proxy: TcpProxy, how: list[str]
 ) -> None:
-    """put: a connection cut before the INSERT arrived, or after it took effect, leaves the value once, its version known."""
+    # put: a connection cut before the INSERT arrived, or after it took effect, leaves the value once, its
+    # version known.
     proxy.spoil(rb"INSERT INTO sinksdk_records", *how)
     version = remote.put("k", {"x": 1}, None)
     assert len(proxy.spoiled) == len(how)
@@ -91,7 +90,6 @@ def test_a_first_write_is_made_exactly_once(
 def test_a_replacement_is_made_exactly_once(
     store: SqlStore, remote: SqlStore, proxy: TcpProxy, how: list[str]
 ) -> None:
-    """put: the same for the UPDATE of a replacement."""
     first = remote.put("k", {"x": 1}, None)
     proxy.spoil(rb"UPDATE sinksdk_records", *how)
     second = remote.put("k", {"x": 2}, first)
@@ -114,7 +112,6 @@ def test_a_delete_is_made(store: SqlStore, remote: SqlStore, proxy: TcpProxy, ho
 def test_reading_and_listing_are_asked_again(
     store: SqlStore, remote: SqlStore, proxy: TcpProxy, how: list[str]
 ) -> None:
-    """get, list: through cut connections the answer is the true one."""
     version = store.put("k", {"x": 1}, None)
     proxy.spoil(rb"SELECT sinksdk_records", *how, *how)
     assert remote.get("k") == ({"x": 1}, version)
@@ -125,7 +122,8 @@ def test_reading_and_listing_are_asked_again(
 def test_somebody_else_writes_while_the_answer_is_lost(
     store: SqlStore, remote: SqlStore, proxy: TcpProxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """put: the UPDATE took effect, its answer was lost, somebody has replaced it since: a conflict, theirs stands."""
+    # put: the UPDATE took effect, its answer was lost, somebody has replaced it since: a conflict, theirs
+    # stands.
     first = store.put("k", {"by": "nobody"}, None)
     is_replaced = threading.Event()
     pausing = SimpleNamespace(monotonic=time.monotonic, sleep=lambda _: is_replaced.wait(60))
@@ -154,7 +152,6 @@ def test_somebody_else_writes_while_the_answer_is_lost(
 def test_a_server_that_falls_silent(
     store: SqlStore, remote: SqlStore, proxy: TcpProxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """put: a connection that stays open and says nothing more is given up in time; the value stands once."""
     monkeypatch.setattr(sql_engine, "_ANSWER_SECONDS", 0.5)
     proxy.spoil(rb"INSERT INTO sinksdk_records", SILENCE)
     before = time.monotonic()
@@ -164,7 +161,6 @@ def test_a_server_that_falls_silent(
 
 
 def test_connections_cut_while_nothing_happens(remote: SqlStore, proxy: TcpProxy) -> None:
-    """A server that was restarted, a firewall that forgets: the next request opens a connection of its own."""
     version = remote.put("k", {"x": 1}, None)
     proxy.cut_all()
     version = remote.put("k", {"x": 2}, version)
@@ -185,7 +181,6 @@ def test_a_lasting_outage(postgres: PostgresServer, schema: str, proxy: TcpProxy
 
 
 def test_one_connection_serves_many_requests(remote: SqlStore, proxy: TcpProxy) -> None:
-    """A process keeps its connection: making one costs more than a request."""
     before = proxy.connections
     version = remote.put("k", {"x": 0}, None)
     for number in range(20):
@@ -197,7 +192,6 @@ def test_one_connection_serves_many_requests(remote: SqlStore, proxy: TcpProxy) 
 def test_a_store_that_nobody_holds_keeps_no_connection(
     remote: SqlStore, proxy: TcpProxy, postgres: PostgresServer
 ) -> None:
-    """A task's store that goes out of scope gives its connections back, closed or not."""
     with postgres.connect() as looking:
 
         def sessions() -> set[int]:
@@ -234,7 +228,6 @@ store.get("k")
 def test_a_forked_process_has_connections_of_its_own(
     postgres: PostgresServer, schema: str, store: SqlStore, proxy: TcpProxy
 ) -> None:
-    """A forked process opens its own connection and closes nothing of its parent's, which goes on using its one."""
     store.put("k", {"x": 1}, None)
     url = postgres.url(schema, port=proxy.port)
     subprocess.run([sys.executable, "-c", FORKED, url], check=True, timeout=60)
@@ -276,7 +269,6 @@ def wait_for_lock(looking: psycopg.Connection) -> None:
 def test_a_lock_is_waited_for_in_vain(
     postgres: PostgresServer, schema: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """StoreUnavailable: a row that somebody keeps locked is no conflict, and no wait without end."""
     monkeypatch.setattr(sql_engine, "_POSTGRESQL_SESSION", "SET lock_timeout = '200ms'")
     store = SqlStore(postgres.url(schema), create=True, patience=0.5)
     version = store.put("k", {"x": 1}, None)
@@ -322,7 +314,6 @@ def asked(postgres: PostgresServer, schema: str) -> int:
 def test_what_passes_is_asked_again(
     postgres: PostgresServer, schema: str, store: SqlStore, state: str
 ) -> None:
-    """Serialization failures, deadlocks, shortages, time-outs, shutdowns: asked again; the value stands once."""
     version = store.put("k", {"x": 1}, None)
     answering(postgres, schema, state, times=2)
     version = store.put("k", {"x": 2}, version)
@@ -342,7 +333,6 @@ def test_what_passes_is_asked_again(
 def test_what_does_not_pass_is_told_at_once(
     postgres: PostgresServer, schema: str, store: SqlStore, state: str, words: str
 ) -> None:
-    """A full disk, a standby, missing rights: told at once with what to do; nothing was written."""
     version = store.put("k", {"x": 1}, None)
     answering(postgres, schema, state, times=100)
     with pytest.raises(StoreRefused, match=f"cannot be used: spoiled by the test.*{words}"):
@@ -352,7 +342,7 @@ def test_what_does_not_pass_is_told_at_once(
 
 
 def test_too_many_connections_are_waited_for(postgres: PostgresServer, schema: str, store: SqlStore) -> None:
-    """While the server has no connection left, requests wait for one."""
+    # While the server has no connection left, requests wait for one.
     version = store.put("k", {"x": 1}, None)
     store.close()
     with session(postgres, schema) as other:
@@ -389,7 +379,6 @@ def test_plain_urls_are_taken(postgres: PostgresServer, schema: str, store: SqlS
 
 
 def test_a_database_that_is_missing(postgres: PostgresServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    """ConfigException: at once, with what to do."""
     monkeypatch.setattr(sql, "_OPENING", 300.0)
     before = time.monotonic()
     with pytest.raises(
@@ -410,7 +399,6 @@ def test_a_wrong_password(postgres: PostgresServer) -> None:
 def test_a_password_from_a_reference(
     postgres: PostgresServer, schema: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A password may hold anything, where it comes from a reference."""
     monkeypatch.setenv("STORE_PASSWORD", "p@ss/w:rd?&=%41+#")
     with postgres.password_required("somebody", "p@ss/w:rd?&=%41+#"):
         url = postgres.url(schema).replace("//sinksdk@", "//somebody:${env:STORE_PASSWORD}@")
@@ -424,7 +412,7 @@ def test_a_password_from_a_reference(
 
 
 def test_a_user_that_may_not_create(postgres: PostgresServer, schema: str) -> None:
-    """ConfigException: names the right that is missing; a table that somebody else made is enough."""
+    # ConfigException: names the right that is missing; a table that somebody else made is enough.
     url = postgres.url(schema).replace("//sinksdk@", "//guest@")
     with session(postgres, schema) as other:
         other.execute("CREATE ROLE guest LOGIN")
@@ -477,7 +465,6 @@ sys.exit(max(process.exitcode for process in running))
 
 
 def test_processes_that_create_it_at_the_same_time(postgres: PostgresServer, schema: str) -> None:
-    """Several processes that create one store at the same time all get it, with one id."""
     ran = subprocess.run(
         [sys.executable, "-c", CREATE, postgres.url(schema)],
         check=True,

@@ -86,7 +86,6 @@ def play(store: Store) -> None:
 
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_the_protocol_on_each_store(backend: str, new_store: Callable[[str], Store]) -> None:
-    """Claim, fence, merge, plan, take over, commit, publish, discard, prune: the same on every store."""
     play(new_store(backend))
 
 
@@ -98,7 +97,8 @@ def test_the_protocol_on_each_store(backend: str, new_store: Callable[[str], Sto
 def test_every_mutation_of_the_protocol_spoiled_once(
     fault: Fault, places: Callable[[str], Place], s3_server: tuple[str, FaultProxy], tmp_path: Path
 ) -> None:
-    """S3: whichever one request that changes something is spoiled, the protocol ends the same, nothing lost or fenced."""
+    # S3: whichever one request that changes something is spoiled, the protocol ends the same, nothing lost or
+    # fenced.
     proxy, spoiled = s3_server[1], 0
     while True:
         store = open_store(places("s3").url(tmp_path), create=True)
@@ -119,7 +119,7 @@ def test_every_mutation_of_the_protocol_spoiled_once(
 def test_every_statement_of_the_protocol_cut_once(
     how: str, postgres: PostgresServer, places: Callable[[str], Place], tmp_path: Path
 ) -> None:
-    """PostgreSQL: whichever one write's connection is cut, the protocol ends the same, nothing lost or fenced."""
+    # PostgreSQL: whichever one write's connection is cut, the protocol ends the same, nothing lost or fenced.
     with serving_tcp(postgres.port) as proxy:
         number = 0
         while True:
@@ -174,7 +174,6 @@ sys.exit(max(process.exitcode for process in running))
 @pytest.mark.slow
 @pytest.mark.parametrize("backend", SHARED)
 def test_two_processes_race_for_one_key(backend: str, new_store: Callable[[str], Store]) -> None:
-    """Of two processes that write the same key at the same moment exactly one wins, in each of 40 rounds."""
     ran = subprocess.run(
         [sys.executable, "-c", RACE, new_store(backend).url, str(ROUNDS)],
         check=True,

@@ -60,7 +60,6 @@ class Place:
         return store
 
     def names(self) -> list[str]:
-        """Objects below the prefix."""
         listed = self.client.list_objects_v2(Bucket=BUCKET, Prefix=f"{self.prefix}/").get("Contents", [])
         return [item["Key"].removeprefix(f"{self.prefix}/") for item in listed]
 
@@ -95,7 +94,8 @@ def store(place: Place) -> S3Store:
 @every_fault
 @pytest.mark.parametrize("times", [1, 3])
 def test_a_first_write_is_made_exactly_once(place: Place, store: S3Store, fault: Fault, times: int) -> None:
-    """put: through lost answers, own retries answered with 412, 409, 500 and throttling, it stands once, its version known."""
+    # put: through lost answers, own retries answered with 412, 409, 500 and throttling, it stands once, its
+    # version known.
     place.proxy.next("PutObject", *[fault] * times)
     version = store.put("k", {"x": 1}, None)
     assert [request.fault for request in place.proxy.requests][:times] == [fault] * times
@@ -106,7 +106,6 @@ def test_a_first_write_is_made_exactly_once(place: Place, store: S3Store, fault:
 @every_fault
 @pytest.mark.parametrize("times", [1, 3])
 def test_a_replacement_is_made_exactly_once(place: Place, store: S3Store, fault: Fault, times: int) -> None:
-    """put: through the same faults a replacement stands once, its version known, and can be replaced."""
     first = store.put("k", {"x": 1}, None)
     place.proxy.reset()
     place.proxy.next("PutObject", *[fault] * times)
@@ -133,7 +132,6 @@ def test_a_delete_is_made(place: Place, store: S3Store, fault: Fault) -> None:
 
 @every_fault
 def test_reading_and_listing_are_asked_again(place: Place, store: S3Store, fault: Fault) -> None:
-    """get, list: through the same faults the answer is the true one."""
     version = store.put("k", {"x": 1}, None)
     place.proxy.next("GetObject", fault, fault)
     place.proxy.next("List", fault, fault)
@@ -142,7 +140,7 @@ def test_reading_and_listing_are_asked_again(place: Place, store: S3Store, fault
 
 
 def test_an_own_retry_is_answered_with_412(place: Place, store: S3Store) -> None:
-    """put: the answer was lost, the retry fails on the own first attempt; the nonce tells, in one look."""
+    # put: the answer was lost, the retry fails on the own first attempt; the nonce tells, in one look.
     place.proxy.next("PutObject", DROP_ANSWER)
     version = store.put("k", {"x": 1}, None)
     assert place.proxy.operations() == ["PutObject", "PutObject", "GetObject", "GetObject"]
@@ -150,7 +148,7 @@ def test_an_own_retry_is_answered_with_412(place: Place, store: S3Store) -> None
 
 
 def test_boto3_itself_asks_only_once(place: Place, store: S3Store) -> None:
-    """Retries are the store's alone: what boto3 would ask again behind its back nobody could resolve."""
+    # Retries are the store's alone: what boto3 would ask again behind its back nobody could resolve.
     place.proxy.always(INTERNAL_ERROR)
     with pytest.raises(Lost):
         store._read("k")
@@ -158,7 +156,8 @@ def test_boto3_itself_asks_only_once(place: Place, store: S3Store) -> None:
 
 
 def test_somebody_else_writes_while_the_answer_is_lost(place: Place, store: S3Store) -> None:
-    """put: the write took effect, its answer was lost, somebody has replaced it since: a conflict, theirs stands."""
+    # put: the write took effect, its answer was lost, somebody has replaced it since: a conflict, theirs
+    # stands.
     other = place.open()
     first = store.put("k", {"by": "us"}, None)
     place.proxy.next(
@@ -175,7 +174,7 @@ def test_somebody_else_writes_while_the_answer_is_lost(place: Place, store: S3St
 
 
 def test_an_answer_that_comes_late(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    """put: an answer that is not there within the time limit is as good as lost; the value stands once."""
+    # put: an answer that is not there within the time limit is as good as lost; the value stands once.
     monkeypatch.setattr(s3, "_READ_TIMEOUT", 0.3)
     s3._client.cache_clear()
     store = place.open()
@@ -201,7 +200,6 @@ def test_a_lasting_outage(place: Place, fault: Fault) -> None:
 
 
 def test_a_refusal_is_told_at_once(place: Place, store: S3Store) -> None:
-    """StoreRefused: a denial is not asked again; the message says which permissions to grant."""
     place.proxy.next("PutObject", Fault(403, "AccessDenied"))
     with pytest.raises(
         StoreRefused, match=r"PutObject of s3://stores/.*/k failed with AccessDenied.*s3:PutObject"
@@ -237,7 +235,7 @@ def test_opening_leaves_one_object(place: Place) -> None:
 def test_store_whose_mark_is_of_another_format_is_not_opened(
     place: Place, body: bytes, message: str, *, create: bool
 ) -> None:
-    """A newer sinksdk may keep its values elsewhere: this one would take the store for an empty one."""
+    # A newer sinksdk may keep its values elsewhere: this one would take the store for an empty one.
     place.client.put_object(Bucket=BUCKET, Key=f"{place.prefix}/!store", Body=body)
     with pytest.raises(StoreUnreadable, match=message):
         place.open(create=create)
@@ -273,8 +271,6 @@ def test_opening_through_faults(place: Place, fault: Fault) -> None:
 
 @pytest.mark.parametrize("condition", ["If-None-Match", "If-Match"])
 def test_an_endpoint_that_ignores_a_condition_is_refused(forgetful: Place, condition: str) -> None:
-    """The probe: an endpoint that ignores If-None-Match or If-Match is refused by name, and nothing is left there."""
-
     def is_ignored(request: Request) -> bool:
         return request.condition == condition and request.operation == "PutObject"
 
@@ -285,7 +281,6 @@ def test_an_endpoint_that_ignores_a_condition_is_refused(forgetful: Place, condi
 
 
 def test_an_endpoint_that_knows_no_conditions_is_refused(place: Place) -> None:
-    """The probe: 501 NotImplemented is said at once, with what to do."""
     place.proxy.always(NOT_IMPLEMENTED, lambda request: bool(request.condition))
     with pytest.raises(ConfigException, match=r"NotImplemented.*knows no conditional writes; use another S3"):
         S3Store(place.url, create=True)
@@ -293,13 +288,11 @@ def test_an_endpoint_that_knows_no_conditions_is_refused(place: Place) -> None:
 
 
 def test_a_bucket_that_is_missing_is_named(place: Place) -> None:
-    """ConfigException: names the bucket, and says to create it."""
     with pytest.raises(ConfigException, match=r"s3://no-such-bucket/.*NoSuchBucket.*create the bucket"):
         S3Store(f"s3://no-such-bucket/p?endpoint={place.endpoint}", create=True)
 
 
 def test_denied_access_says_what_to_grant(place: Place) -> None:
-    """ConfigException: a denial is told at once, with the permissions a store needs."""
     place.proxy.always(Fault(403, "AccessDenied"))
     with pytest.raises(
         ConfigException, match="grant these credentials s3:GetObject, s3:PutObject and s3:Delete"
@@ -324,13 +317,11 @@ def test_without_credentials(place: Place, monkeypatch: pytest.MonkeyPatch, tmp_
 
 
 def test_an_endpoint_that_is_down(place: Place) -> None:
-    """StoreUnavailable: nobody listens; said within the patience, with the address."""
     with pytest.raises(StoreUnavailable, match=r"got no response for 0\.3 s: .*http://127\.0\.0\.1:9"):
         S3Store("s3://bucket/p?endpoint=http://127.0.0.1:9", create=True, patience=0.3)
 
 
 def test_the_expected_store_is_opened_and_another_refused(place: Place) -> None:
-    """open_store(expected_id): as with every store."""
     store_id = identify(open_store(place.url, create=True))
     assert identify(open_store(place.url, expected_id=store_id)) == store_id
     with pytest.raises(ConfigException, match="is not the store this connector was started with"):
@@ -349,7 +340,6 @@ def without_deletes(place: Place) -> S3Store:
 
 
 def test_a_delete_without_condition_is_never_trusted(place: Place, without_deletes: S3Store) -> None:
-    """delete: where DeleteObject ignores its condition the object is emptied on condition instead; it counts as gone."""
     version = without_deletes.put("k", {"x": 1}, None)
     without_deletes.delete("k", version)
     assert without_deletes.get("k") is None
@@ -360,7 +350,6 @@ def test_a_delete_without_condition_is_never_trusted(place: Place, without_delet
 
 
 def test_what_was_emptied_is_made_anew(place: Place, without_deletes: S3Store) -> None:
-    """put: where an emptied object stands, a first write is a first write; old versions are worth nothing."""
     old = without_deletes.put("k", {"x": 1}, None)
     without_deletes.delete("k", old)
     other = place.open(create=False)
@@ -393,7 +382,7 @@ def test_emptying_through_faults(place: Place, without_deletes: S3Store, fault: 
 def test_somebody_elses_write_survives_a_delete_without_condition(
     place: Place, without_deletes: S3Store
 ) -> None:
-    """delete: a value that somebody wrote since is a conflict, and stays."""
+    # delete: a value that somebody wrote since is a conflict, and stays.
     first = without_deletes.put("k", {"x": 1}, None)
     second = without_deletes.put("k", {"x": 2}, first)
     with pytest.raises(Conflict):
@@ -418,7 +407,6 @@ def test_keys_are_readable_names(place: Place, store: S3Store) -> None:
 
 
 def test_more_keys_than_a_page_holds(place: Place, store: S3Store) -> None:
-    """list: all keys, however many pages S3 needs for them."""
     for number in range(1005):
         place.client.put_object(Bucket=BUCKET, Key=f"{place.prefix}/many/{number:04d}", Body=b"{}")
     assert len(store.list("many/")) == 1005
@@ -426,14 +414,12 @@ def test_more_keys_than_a_page_holds(place: Place, store: S3Store) -> None:
 
 @pytest.mark.parametrize("body", [b"my notes", b"\xff\xfe", b"{}", b"[1]", b'"text"'])
 def test_an_object_that_is_not_ours(place: Place, store: S3Store, body: bytes) -> None:
-    """get: an object that no store has written is an error that names it, not a guess."""
     place.client.put_object(Bucket=BUCKET, Key=f"{place.prefix}/k", Body=body)
     with pytest.raises(StoreUnreadable, match="the object under k was not written by sinksdk"):
         store.get("k")
 
 
 def test_two_stores_in_one_bucket(place: Place) -> None:
-    """Stores with different prefixes share nothing, also where one prefix begins like the other."""
     one, other = place.open(), S3Store(place.url.replace("/state?", "/state-2?"), create=True)
     one.put("k", {"x": 1}, None)
     assert other.list("") == []
@@ -441,7 +427,7 @@ def test_two_stores_in_one_bucket(place: Place) -> None:
 
 
 def test_a_replacement_needs_one_request_once_the_version_was_seen(place: Place, store: S3Store) -> None:
-    """put: the ETag of a version that was read or written here is remembered; of any other it is read first."""
+    # put: the ETag of a version that was read or written here is remembered; of any other it is read first.
     version = store.put("k", {"x": 1}, None)
     other = place.open(create=False)
     other.get("k")

@@ -20,8 +20,6 @@ from tests.store.backends import BACKENDS, LossyStore
 
 
 class Measured(MemoryStore):
-    """Counts the bytes that are written."""
-
     written = 0
 
     def _write(self, key: str, stored: Stored, if_version: str | None) -> bool:
@@ -82,13 +80,11 @@ def bytes_per_partition(partitions: int) -> float:
 
 
 def test_what_a_task_writes_is_proportional_to_what_has_changed() -> None:
-    """A partition that ends costs the same in a task that has 60 as in one that has 600."""
     assert bytes_per_partition(600) < 1.5 * bytes_per_partition(60) < 15_000
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_commits_set_apart_are_commits(backend: str, new_store: Callable[[str], Store]) -> None:
-    """Everybody finds them: bystanders, a further attempt, the next driver; what the older attempt writes is refused."""
     store = new_store(backend)
     ends = planned(store, 2 * store.most_entries + 3)
     ledger = taken(store)
@@ -116,7 +112,7 @@ def test_commits_set_apart_are_commits(backend: str, new_store: Callable[[str], 
 
 
 def test_segments_are_pruned_with_their_generation() -> None:
-    """Those of a task that was fenced while it set commits apart, too."""
+    # Those of a task that was fenced while it set commits apart, too.
     store = MemoryStore()
     ends = planned(store, 100)
     ledger = taken(store)
@@ -132,7 +128,6 @@ def test_segments_are_pruned_with_their_generation() -> None:
 
 
 def test_segments_do_not_grow_with_time() -> None:
-    """A task that commits all its partitions every minute, for a week, keeps each commit about twice."""
     store = MemoryStore()
     ends = planned(store, 100)
     ledger = taken(store)
@@ -144,7 +139,6 @@ def test_segments_do_not_grow_with_time() -> None:
 
 
 def test_a_withdrawn_commit_that_was_set_apart_goes_back() -> None:
-    """A later commit of a partition stands over an earlier one, wherever each of them is."""
     store = MemoryStore()
     ends = planned(store, 100)
     ledger = taken(store)
@@ -159,7 +153,7 @@ def test_a_withdrawn_commit_that_was_set_apart_goes_back() -> None:
 
 
 def test_a_sinksdk_that_does_not_know_segments_reads_nothing_of_a_record_that_has_some() -> None:
-    """It would take what is in them for uncommitted. A record without any it reads, as it always did."""
+    # It would take what is in them for uncommitted. A record without any it reads, as it always did.
     store = MemoryStore()
     ends = planned(store, 100)
     ledger = taken(store)
@@ -169,7 +163,6 @@ def test_a_sinksdk_that_does_not_know_segments_reads_nothing_of_a_record_that_ha
 
 
 def test_a_segment_that_is_lost_is_an_error() -> None:
-    """Never an empty base: who does not find it says so, and what to do."""
     store = MemoryStore()
     ends = planned(store, 100)
     taken(store).commit({p: OffsetAndMetadata(3) for p in ends})
@@ -184,7 +177,6 @@ def test_a_segment_that_is_lost_is_an_error() -> None:
 
 
 def test_commits_that_are_set_apart_while_somebody_reads() -> None:
-    """A bystander finds a segment gone that has just become part of another one: it looks again."""
     store = LossyStore(MemoryStore())
     ends = planned(store.inner, 100)
     ledger = taken(store.inner)

@@ -42,7 +42,7 @@ def test_keys_are_read_together() -> None:
 
 
 def test_a_version_is_no_older_than_it_may_be() -> None:
-    """What was written a quarter of a second ago is seen, and a key that is new is read at once."""
+    # What was written a quarter of a second ago is seen, and a key that is new is read at once.
     read, clock = Read(), ManualClock()
     glances = Glances(read, clock.now)
     glances.version("a")
@@ -54,7 +54,6 @@ def test_a_version_is_no_older_than_it_may_be() -> None:
 
 
 def test_keys_that_nobody_asks_for_are_forgotten() -> None:
-    """A connector that is gone costs nothing any more."""
     read, clock = Read(), ManualClock()
     glances = Glances(read, clock.now)
     glances.version("a")
@@ -65,7 +64,7 @@ def test_keys_that_nobody_asks_for_are_forgotten() -> None:
 
 
 def test_a_read_that_takes_long_holds_nobody_up() -> None:
-    """In an outage each thread waits for its own request, not for all those before it."""
+    # In an outage each thread waits for its own request, not for all those before it.
     read, clock = Read(), ManualClock()
     glances = Glances(read, clock.now)
     found = []
@@ -80,7 +79,6 @@ def test_a_read_that_takes_long_holds_nobody_up() -> None:
 
 
 def test_a_read_that_fails_is_made_again() -> None:
-    """The store's error goes to whoever asked, and the next one asks again."""
     read, clock = Read(), ManualClock()
     glances = Glances(read, clock.now)
 
@@ -96,7 +94,6 @@ def test_a_read_that_fails_is_made_again() -> None:
 
 
 def test_a_stores_looks_are_few_requests(tmp_path: Path) -> None:
-    """SQLite: a hundred looks at fifty keys within a moment are a handful of statements."""
     store = open_store(f"sqlite:///{tmp_path}/state.db", create=True)
     versions = {f"k{at}": store.put(f"k{at}", {"x": at}, None) for at in range(50)}
     for key in versions:

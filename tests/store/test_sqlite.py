@@ -21,7 +21,7 @@ from sinksdk.store.sql import SqlStore
 
 
 def test_a_relative_path_is_made_absolute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """SQLite: a relative path is made absolute, so that a process elsewhere opens the same file."""
+    # SQLite: a relative path is made absolute, so that a process elsewhere opens the same file.
     monkeypatch.chdir(tmp_path)
     store = open_store("sqlite:///state.db", create=True)
     store.put("k", {"x": 1}, None)
@@ -45,7 +45,7 @@ def test_a_relative_path_is_made_absolute(tmp_path: Path, monkeypatch: pytest.Mo
     ],
 )
 def test_any_file_name_will_do(tmp_path: Path, written: str, name: str) -> None:
-    """SQLite: the file is the one that was named, whatever its path is made of; no other one comes into being."""
+    # SQLite: the file is the one that was named, whatever its path is made of; no other one comes into being.
     folder = tmp_path / f"in {name}"
     folder.mkdir()
     url = f"sqlite:///{tmp_path}/in {written}/{written}"
@@ -67,7 +67,6 @@ def test_opening_creates_nothing(tmp_path: Path) -> None:
 
 
 def test_an_empty_file_is_no_store(tmp_path: Path) -> None:
-    """SQLite: a file without our table is refused without create=True, and stays as it is."""
     (tmp_path / "state.db").touch()
     with pytest.raises(ConfigException, match="is there but is no store of sinksdk"):
         open_store(f"sqlite:///{tmp_path}/state.db")
@@ -75,7 +74,6 @@ def test_an_empty_file_is_no_store(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("create", [False, True])
 def test_a_file_that_is_no_database(tmp_path: Path, create: bool) -> None:
-    """SQLite: a file that is no database is refused and not touched."""
     (tmp_path / "state.db").write_text("these are my notes, and they are long enough to be looked at " * 10)
     with pytest.raises(ConfigException, match="file is not a database"):
         open_store(f"sqlite:///{tmp_path}/state.db", create=create)
@@ -83,14 +81,13 @@ def test_a_file_that_is_no_database(tmp_path: Path, create: bool) -> None:
 
 
 def test_a_folder_that_is_missing(tmp_path: Path) -> None:
-    """SQLite: where the folder is missing nothing is created, and the error says so."""
     with pytest.raises(ConfigException, match="check that it exists and may be written"):
         open_store(f"sqlite:///{tmp_path}/nowhere/state.db", create=True)
 
 
 @pytest.mark.parametrize("url", ["sqlite://", "sqlite:///:memory:"])
 def test_a_database_in_memory_is_refused(url: str) -> None:
-    """SQLite: a database in memory dies with its process, and each process would have another."""
+    # SQLite: a database in memory dies with its process, and each process would have another.
     with pytest.raises(ConfigException, match="dies with its process; name a file"):
         open_store(url, create=True)
 
@@ -99,14 +96,12 @@ def test_a_database_in_memory_is_refused(url: str) -> None:
     "url", ["state.db", "", "://", "a b://x", "nosuchdb://host/db", "postgresql://u:secret@host:secret/db"]
 )
 def test_an_address_that_is_none(url: str) -> None:
-    """open_store: what is no URL of a database is a ConfigException that echoes no password."""
     with pytest.raises(ConfigException) as caught:
         open_store(url)
     assert "secret" not in str(caught.value)
 
 
 def test_creating_twice_keeps_what_is_there(tmp_path: Path) -> None:
-    """SQLite: create=True makes what is missing and leaves what is there."""
     url = f"sqlite:///{tmp_path}/state.db"
     open_store(url, create=True).put("k", {"x": 1}, None)
     assert open_store(url, create=True).get("k").value == {"x": 1}
@@ -129,7 +124,6 @@ sys.exit(max(process.exitcode for process in running))
 
 @pytest.mark.slow
 def test_processes_that_create_it_at_the_same_time(tmp_path: Path) -> None:
-    """SQLite: several processes that create one store at the same time all get it, with one id."""
     ran = subprocess.run(
         [sys.executable, "-c", CREATE, f"sqlite:///{tmp_path}/state.db"],
         check=True,
@@ -167,7 +161,7 @@ def locked(database: Path, kind: str) -> Iterator[subprocess.Popen[str]]:
 
 @pytest.mark.parametrize("kind", ["IMMEDIATE", "EXCLUSIVE"])
 def test_a_locked_database_is_waited_for(tmp_path: Path, kind: str) -> None:
-    """SQLite: while another process holds a write lock, writes wait for it; they neither fail nor are lost."""
+    # SQLite: while another process holds a write lock, writes wait for it; they neither fail nor are lost.
     store = open_store(f"sqlite:///{tmp_path}/state.db", create=True)
     first = store.put("k", {"x": 1}, None)
     with locked(tmp_path / "state.db", kind) as holder, ThreadPoolExecutor() as pool:
@@ -179,7 +173,8 @@ def test_a_locked_database_is_waited_for(tmp_path: Path, kind: str) -> None:
 
 
 def test_opening_a_locked_database(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """SQLite: under another process's write lock a store is opened and read; where it may be created, it is waited for."""
+    # SQLite: under another process's write lock a store is opened and read; where it may be created, it is
+    # waited for.
     monkeypatch.setattr(sql, "_OPENING", 60.0)
     url = f"sqlite:///{tmp_path}/state.db"
     open_store(url, create=True).put("k", {"x": 1}, None)
@@ -201,7 +196,6 @@ def on_every_connection(store: SqlStore, pragma: str) -> None:
 
 
 def test_a_full_disk_is_told_at_once(tmp_path: Path) -> None:
-    """StoreRefused: where the file cannot grow nothing is written, the error says so, and reading goes on."""
     store = SqlStore(f"sqlite:///{tmp_path}/state.db", create=True, patience=300.0)
     version = store.put("k", {"x": 1}, None)
     on_every_connection(store, "PRAGMA max_page_count = 10")
@@ -219,7 +213,6 @@ def test_a_full_disk_is_told_at_once(tmp_path: Path) -> None:
 
 
 def test_a_file_that_may_only_be_read_is_told_at_once(tmp_path: Path) -> None:
-    """StoreRefused: says that it may not be written, and what to check; it can be read."""
     store = SqlStore(f"sqlite:///{tmp_path}/state.db", create=True)
     version = store.put("k", {"x": 1}, None)
     on_every_connection(store, "PRAGMA query_only = 1")
@@ -229,7 +222,6 @@ def test_a_file_that_may_only_be_read_is_told_at_once(tmp_path: Path) -> None:
 
 
 def test_a_damaged_file_is_told_at_once(tmp_path: Path) -> None:
-    """StoreRefused: says to restore it from a backup."""
     store = SqlStore(f"sqlite:///{tmp_path}/state.db", create=True)
     for number in range(50):
         store.put(f"key-{number}", {"text": "x" * 1000}, None)
@@ -244,7 +236,6 @@ def test_a_damaged_file_is_told_at_once(tmp_path: Path) -> None:
 
 
 def test_a_table_that_is_gone_is_told_at_once(tmp_path: Path) -> None:
-    """StoreRefused: somebody has removed the table of an open store."""
     store = SqlStore(f"sqlite:///{tmp_path}/state.db", create=True)
     with sqlite3.connect(tmp_path / "state.db") as connection:
         connection.execute("DROP TABLE sinksdk_records")
@@ -254,7 +245,6 @@ def test_a_table_that_is_gone_is_told_at_once(tmp_path: Path) -> None:
 
 
 def test_a_file_that_stays_locked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """StoreUnavailable: a lock that somebody keeps is no conflict: it is waited for, and then said."""
     monkeypatch.setattr(sql_engine, "_BUSY_SECONDS", 0.1)
     store = SqlStore(f"sqlite:///{tmp_path}/state.db", create=True, patience=0.3)
     version = store.put("k", {"x": 1}, None)
@@ -268,7 +258,6 @@ def test_a_file_that_stays_locked(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 
 def test_a_commit_survives_a_power_cut(tmp_path: Path) -> None:
-    """SQLite: write-ahead log with full synchronisation."""
     store = SqlStore(f"sqlite:///{tmp_path}/state.db", create=True)
     with store._engine().connect() as connection:
         assert connection.exec_driver_sql("PRAGMA journal_mode").scalar() == "wal"
@@ -279,7 +268,6 @@ def test_a_commit_survives_a_power_cut(tmp_path: Path) -> None:
 
 
 def test_a_store_has_one_id_for_ever(tmp_path: Path) -> None:
-    """identify: made at first use, the same ever after; another file has another one."""
     url, other = f"sqlite:///{tmp_path}/a.db", f"sqlite:///{tmp_path}/b.db"
     first = identify(open_store(url, create=True))
     assert identify(open_store(url)) == first
@@ -287,7 +275,6 @@ def test_a_store_has_one_id_for_ever(tmp_path: Path) -> None:
 
 
 def test_the_expected_store_is_opened(tmp_path: Path) -> None:
-    """open_store(expected_id): opens the store with that id."""
     url = f"sqlite:///{tmp_path}/a.db"
     store_id = identify(open_store(url, create=True))
     assert identify(open_store(url, expected_id=store_id)) == store_id
@@ -302,7 +289,6 @@ def test_another_store_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_store_without_an_id_is_refused_and_not_touched(tmp_path: Path) -> None:
-    """open_store(expected_id): an executor gives no id to an empty store that happens to have the address."""
     url = f"sqlite:///{tmp_path}/a.db"
     open_store(url, create=True)
     with pytest.raises(ConfigException, match="is not the store"):
@@ -311,7 +297,6 @@ def test_a_store_without_an_id_is_refused_and_not_touched(tmp_path: Path) -> Non
 
 
 def test_the_table_is_where_sql_users_look_for_it(tmp_path: Path) -> None:
-    """SQLite: one table, sinksdk_records, with key, value and version."""
     version = open_store(f"sqlite:///{tmp_path}/a.db", create=True).put("k", {"x": 1}, None)
     with sqlite3.connect(tmp_path / "a.db") as connection:
         rows = connection.execute("SELECT key, value, version FROM sinksdk_records").fetchall()
@@ -320,7 +305,6 @@ def test_the_table_is_where_sql_users_look_for_it(tmp_path: Path) -> None:
 
 
 def test_the_file_is_its_owners_alone(tmp_path: Path) -> None:
-    """It may hold secrets that were written out. One that is there already keeps the mode it was given."""
     store = SqlStore(f"sqlite:///{tmp_path}/state.db", create=True)
     store.put("k", {"x": 1}, None)
     with sqlite3.connect(tmp_path / "state.db") as reader:  # the files beside it are there while it is open
@@ -338,7 +322,6 @@ def test_the_file_is_its_owners_alone(tmp_path: Path) -> None:
 
 
 def test_one_connection_serves_many_requests(tmp_path: Path) -> None:
-    """SQLite: requests one after the other open the file once; each of forty idle connectors makes four a second."""
     store = open_store(f"sqlite:///{tmp_path}/state.db", create=True)
     opened: list[object] = []
 
@@ -359,7 +342,6 @@ def test_one_connection_serves_many_requests(tmp_path: Path) -> None:
 
 
 def test_a_file_that_was_replaced(tmp_path: Path) -> None:
-    """SQLite: a store that is restored from a backup under a running process is the one it goes on with."""
     for name in ("state.db", "backup.db"):
         open_store(f"sqlite:///{tmp_path}/{name}", create=True).put("k", {"from": name}, None)
     store = open_store(f"sqlite:///{tmp_path}/state.db")
@@ -372,7 +354,6 @@ def test_a_file_that_was_replaced(tmp_path: Path) -> None:
 
 
 def test_a_file_that_was_removed(tmp_path: Path) -> None:
-    """SQLite: nothing is read from, and nothing written to, a store whose file is gone."""
     version = open_store(f"sqlite:///{tmp_path}/state.db", create=True).put("k", {"x": 1}, None)
     store = open_store(f"sqlite:///{tmp_path}/state.db")
     for path in tmp_path.iterdir():
@@ -383,7 +364,8 @@ def test_a_file_that_was_removed(tmp_path: Path) -> None:
 
 
 def test_a_forked_process_inherits_no_connection(tmp_path: Path) -> None:
-    """SQLite: a child would take its parent's locks for its own; it inherits no open file, and the parent goes on."""
+    # SQLite: a child would take its parent's locks for its own; it inherits no open file, and the parent goes
+    # on.
     store = open_store(f"sqlite:///{tmp_path}/state.db", create=True)
     store.put("k", {"x": 1}, None)
     if (child := os.fork()) == 0:
@@ -397,7 +379,6 @@ def test_a_forked_process_inherits_no_connection(tmp_path: Path) -> None:
 def test_connections_that_are_all_busy_are_not_taken_for_a_database_that_is_away(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What SQLAlchemy says of it, "QueuePool limit of size 2 overflow 2 reached", sends operators astray."""
     store = SqlStore(f"sqlite:///{tmp_path / 'store.sqlite'}", create=True, patience=0.0)
 
     def busy() -> sa.Engine:

@@ -49,12 +49,10 @@ def lossy(store: Store) -> LossyStore:
 
 
 def test_a_key_without_a_value(store: Store) -> None:
-    """get: None where there is nothing."""
     assert store.get("k") is None
 
 
 def test_what_is_written_is_read(store: Store) -> None:
-    """put, get: a JSON object comes back as it was, with the version that put returned, and nothing added."""
     value = {"number": 7, "text": "Zürich \u0000 ☂", "list": [1, None, {"deep": [True, 1.5]}], "empty": {}}
     version = store.put("k", value, None)
     assert store.get("k") == (value, version)
@@ -68,7 +66,6 @@ def test_a_large_value(store: Store) -> None:
 
 
 def test_a_version_is_told_without_its_value(store: Store) -> None:
-    """version: that of the value that stands there, whoever wrote it; None where there is none, or no more."""
     assert store.version("k") is None
     first = store.put("k", {"x": 1}, None)
     assert store.version("k") == first
@@ -79,7 +76,6 @@ def test_a_version_is_told_without_its_value(store: Store) -> None:
 
 
 def test_a_version_that_somebody_else_wrote_is_told(shared: Store) -> None:
-    """version: that of another process's write, too."""
     first = shared.put("k", {"x": 1}, None)
     other = open_store(shared.url)
     second = other.put("k", {"x": 2}, first)
@@ -88,7 +84,6 @@ def test_a_version_that_somebody_else_wrote_is_told(shared: Store) -> None:
 
 
 def test_requests_at_once_answer_in_order(store: Store) -> None:
-    """at_once: what each request gave, in the items' order; what one of them raised is raised."""
     assert store.at_once(lambda n: store.put(f"k{n}", {"n": n}, None), range(30)) == [
         store.version(f"k{n}") for n in range(30)
     ]
@@ -98,12 +93,10 @@ def test_requests_at_once_answer_in_order(store: Store) -> None:
 
 @pytest.mark.parametrize("key", ["a/b", "a b", "100%", "a_b", "'; drop table x; --", "Ünïcode/☂", "a" * 250])
 def test_any_text_is_a_key(store: Store, key: str) -> None:
-    """put, get, list, delete: any text is a key."""
     is_a_key(store, key)
 
 
 def test_a_long_text_is_a_key(of_any_key: Store) -> None:
-    """put, get, list, delete: also one of 500 characters."""
     is_a_key(of_any_key, "a" * 500)
 
 
@@ -116,7 +109,6 @@ def is_a_key(store: Store, key: str) -> None:
 
 
 def test_creating_what_is_there_is_a_conflict(store: Store) -> None:
-    """Put without a version: a conflict where there is a value, which stays as it is."""
     store.put("k", {"x": 1}, None)
     with pytest.raises(Conflict, match="k was written by somebody else"):
         store.put("k", {"x": 1}, None)
@@ -131,7 +123,6 @@ def test_replacing_the_last_version(store: Store) -> None:
 
 
 def test_replacing_an_older_version_is_a_conflict(store: Store) -> None:
-    """Put with a version that is not the last: a conflict, nothing written."""
     first = store.put("k", {"x": 1}, None)
     second = store.put("k", {"x": 2}, first)
     for version in (first, "made up", ""):
@@ -141,7 +132,6 @@ def test_replacing_an_older_version_is_a_conflict(store: Store) -> None:
 
 
 def test_replacing_what_is_not_there_is_a_conflict(store: Store) -> None:
-    """Put with a version where there is no value: a conflict, nothing written."""
     with pytest.raises(Conflict):
         store.put("k", {"x": 1}, "made up")
     assert store.get("k") is None
@@ -163,7 +153,7 @@ def test_versions_never_repeat(store: Store) -> None:
 
 
 def test_a_version_from_before_a_delete_is_worth_nothing(store: Store) -> None:
-    """Versions never repeat: one from before delete and re-create replaces and deletes nothing."""
+    # Versions never repeat: one from before delete and re-create replaces and deletes nothing.
     old = store.put("k", {"x": 1}, None)
     store.delete("k", old)
     new = store.put("k", {"x": 1}, None)
@@ -183,7 +173,6 @@ def test_deleting(store: Store) -> None:
 
 
 def test_deleting_another_version_is_a_conflict(store: Store) -> None:
-    """delete: a conflict where the key has another version, which stays."""
     first = store.put("k", {"x": 1}, None)
     second = store.put("k", {"x": 2}, first)
     with pytest.raises(Conflict):
@@ -205,7 +194,6 @@ def test_listing(store: Store) -> None:
 
 
 def test_a_key_is_a_folder_of_others(of_any_key: Store) -> None:
-    """list: what is below a key that has a value itself."""
     for key in ("a/2", "a/10", "a"):
         of_any_key.put(key, {}, None)
     assert of_any_key.list("a/") == ["a/10", "a/2"]
@@ -213,7 +201,6 @@ def test_a_key_is_a_folder_of_others(of_any_key: Store) -> None:
 
 
 def test_a_snapshot_has_what_is_below_its_prefix(store: Store) -> None:
-    """snapshot: the values below a prefix with their versions, and no others."""
     for key in ("a/1", "a/2", "A/1", "a_/1"):
         store.put(key, {"key": key}, None)
     seen = store.snapshot("a/")
@@ -222,7 +209,6 @@ def test_a_snapshot_has_what_is_below_its_prefix(store: Store) -> None:
 
 
 def test_a_snapshot_is_of_one_moment_and_takes_no_writes(store: Store) -> None:
-    """snapshot: later writes are not in it, and it is not written to; but S3 has none, and gives itself."""
     version = store.put("a/1", {"x": 1}, None)
     seen = store.snapshot("a/")
     if seen is store:
@@ -238,7 +224,6 @@ def test_a_snapshot_is_of_one_moment_and_takes_no_writes(store: Store) -> None:
 
 
 def test_reading_does_not_share_the_value(store: Store) -> None:
-    """get: changing what was read, or what was written, changes nothing in the store."""
     value = {"list": [1]}
     store.put("k", value, None)
     value["list"].append(2)
@@ -248,7 +233,7 @@ def test_reading_does_not_share_the_value(store: Store) -> None:
 
 @pytest.mark.parametrize("name", ["format", "nonce"])
 def test_the_stores_own_fields(store: Store, name: str) -> None:
-    """put: the store's own fields cannot be overwritten: a lost nonce would be a lost answer."""
+    # put: the store's own fields cannot be overwritten: a lost nonce would be a lost answer.
     with pytest.raises(ValueError, match=name):
         store.put("k", {name: "mine"}, None)
     assert store.get("k") is None
@@ -256,7 +241,7 @@ def test_the_stores_own_fields(store: Store, name: str) -> None:
 
 @pytest.mark.parametrize("written", [NEWEST_FORMAT + 1, 0, None, "1"])
 def test_a_value_of_another_format_is_refused(store: Store, written: object) -> None:
-    """get: a value with a format this version does not know is an error that says to upgrade, not a guess."""
+    # get: a value with a format this version does not know is an error that says to upgrade, not a guess.
     body = json.dumps({"format": written, "nonce": "n", "x": 1})
     assert store._write("k", Stored(body, "n"), None)
     with pytest.raises(
@@ -269,7 +254,6 @@ def test_a_value_of_another_format_is_refused(store: Store, written: object) -> 
     "body", ["no JSON", '{"format": 1, "nonce": "n", "heartbeat": "NONSENSE"}', '{"format": 1}']
 )
 def test_a_damaged_value_is_an_error_that_names_its_key(store: Store, body: str) -> None:
-    """table.read: one that whoever reads several connectors can tell from an outage and from a mistake."""
     assert store._write("k", Stored(body, "n"), None)
     with pytest.raises(
         ConnectException, match=r"k (is damaged|was not written by sinksdk).* restore the store"
@@ -278,7 +262,7 @@ def test_a_damaged_value_is_an_error_that_names_its_key(store: Store, body: str)
 
 
 def test_an_error_of_the_backend_is_no_damage(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Regression: a driver's KeyError was told as "is damaged; restore the store from a backup"."""
+    # Regression: a driver's KeyError was told as "is damaged; restore the store from a backup".
 
     def read(key: str) -> Stored | None:
         raise KeyError(key)
@@ -329,7 +313,8 @@ sys.exit(max(process.exitcode for process in running))
 
 @pytest.mark.slow
 def test_processes_lose_nothing(shared: Store) -> None:
-    """Compare-and-set: 4 processes that increment one counter lose nothing, also through a store opened before."""
+    # Compare-and-set: 4 processes that increment one counter lose nothing, also through a store opened
+    # before.
     subprocess.run([sys.executable, "-c", INCREMENT, shared.url], check=True, timeout=120)
     assert shared.get("counter").value == {"count": 100}
 
@@ -341,7 +326,8 @@ def test_processes_lose_nothing(shared: Store) -> None:
     "lost", [["before"], ["after"], ["before", "before", "after"], ["after", "before", "after"]]
 )
 def test_a_lost_answer_to_a_first_write(lost: list[str], lossy: LossyStore) -> None:
-    """Unknown outcome: an answer to a first write that was lost before or after the effect is resolved by the nonce."""
+    # Unknown outcome: an answer to a first write that was lost before or after the effect is resolved by the
+    # nonce.
     lossy.faults["write"].extend(lost)
     version = lossy.put("k", {"x": 1}, None)
     assert lossy.inner.get("k") == ({"x": 1}, version)
@@ -351,7 +337,7 @@ def test_a_lost_answer_to_a_first_write(lost: list[str], lossy: LossyStore) -> N
     "lost", [["before"], ["after"], ["before", "before", "after"], ["after", "before", "after"]]
 )
 def test_a_lost_answer_to_a_replacement(lost: list[str], lossy: LossyStore) -> None:
-    """Unknown outcome: an answer to a replacement that was lost before or after the effect is resolved."""
+    # Unknown outcome: an answer to a replacement that was lost before or after the effect is resolved.
     first = lossy.put("k", {"x": 1}, None)
     lossy.faults["write"].extend(lost)
     version = lossy.put("k", {"x": 1}, first)
@@ -362,7 +348,7 @@ def test_a_lost_answer_to_a_replacement(lost: list[str], lossy: LossyStore) -> N
 
 @pytest.mark.parametrize("lost", [["before"], ["after"], ["after", "after", "before"]])
 def test_a_lost_answer_to_a_delete(lost: list[str], lossy: LossyStore) -> None:
-    """Unknown outcome: a delete whose answer was lost before or after the effect has happened."""
+    # Unknown outcome: a delete whose answer was lost before or after the effect has happened.
     version = lossy.put("k", {"x": 1}, None)
     lossy.faults["remove"].extend(lost)
     lossy.delete("k", version)
@@ -371,7 +357,6 @@ def test_a_lost_answer_to_a_delete(lost: list[str], lossy: LossyStore) -> None:
 
 @pytest.mark.parametrize("lost", ["before", "after"])
 def test_a_lost_answer_to_reading(lost: str, lossy: LossyStore) -> None:
-    """Unknown outcome: reading and listing are simply asked again."""
     version = lossy.put("k", {"x": 1}, None)
     lossy.faults["read"].append(lost)
     lossy.faults["keys"].extend([lost, lost])
@@ -380,7 +365,6 @@ def test_a_lost_answer_to_reading(lost: str, lossy: LossyStore) -> None:
 
 
 def test_the_answer_that_resolves_may_get_lost_too(lossy: LossyStore) -> None:
-    """Unknown outcome: the reading that resolves it may lose its answer as well."""
     lossy.faults["write"].append("after")
     lossy.faults["read"].extend(["before", "after"])
     version = lossy.put("k", {"x": 1}, None)
@@ -390,7 +374,7 @@ def test_the_answer_that_resolves_may_get_lost_too(lossy: LossyStore) -> None:
 
 @pytest.mark.parametrize("effect", [False, True], ids=["before the effect", "after the effect"])
 def test_somebody_else_writing_in_the_window(effect: bool, lossy: LossyStore) -> None:
-    """Unknown outcome: somebody else has written since: it stays unknown, and is a conflict; theirs stands."""
+    # Unknown outcome: somebody else has written since: it stays unknown, and is a conflict; theirs stands.
     first = lossy.put("k", {"by": "us"}, None)
 
     def somebody_else() -> None:
@@ -407,8 +391,6 @@ def test_somebody_else_writing_in_the_window(effect: bool, lossy: LossyStore) ->
 
 
 def test_somebody_else_creating_in_the_window(lossy: LossyStore) -> None:
-    """Unknown outcome: a first write whose effect somebody has deleted and made anew is a conflict."""
-
     def made_anew() -> None:
         lossy.inner.delete("k", lossy.inner.get("k").version)
         lossy.inner.put("k", {"by": "them"}, None)
@@ -420,7 +402,7 @@ def test_somebody_else_creating_in_the_window(lossy: LossyStore) -> None:
 
 
 def test_somebody_else_recreating_what_was_deleted(lossy: LossyStore) -> None:
-    """Unknown outcome: a delete whose key somebody has made anew since is a conflict; theirs stands."""
+    # Unknown outcome: a delete whose key somebody has made anew since is a conflict; theirs stands.
     version = lossy.put("k", {"by": "us"}, None)
     lossy.faults["remove"].append(lambda: lossy.inner.put("k", {"by": "them"}, None))
     with pytest.raises(Conflict):
@@ -429,7 +411,7 @@ def test_somebody_else_recreating_what_was_deleted(lossy: LossyStore) -> None:
 
 
 def test_without_a_doubt_a_write_is_one_request(lossy: LossyStore) -> None:
-    """A write or delete that is answered asks nothing else of the store."""
+    # A write or delete that is answered asks nothing else of the store.
     version = lossy.put("k", {"x": 1}, None)
     version = lossy.put("k", {"x": 2}, version)
     lossy.delete("k", version)
@@ -437,7 +419,7 @@ def test_without_a_doubt_a_write_is_one_request(lossy: LossyStore) -> None:
 
 
 def test_an_honest_conflict_is_no_doubt(lossy: LossyStore) -> None:
-    """A conflict without any lost answer is one look at what stands there, no retry."""
+    # A conflict without any lost answer is one look at what stands there, no retry.
     lossy.put("k", {"x": 1}, None)
     lossy.requests.clear()
     with pytest.raises(Conflict):
@@ -468,7 +450,6 @@ def test_a_lasting_outage(primitive: Primitive, store: Store, monkeypatch: pytes
 
 
 def test_an_outage_after_the_effect(store: Store) -> None:
-    """StoreUnavailable: the write may have taken effect; the caller must find out, with a fresh reading."""
     lossy = LossyStore(store, patience=0.05)
 
     def goes_down() -> None:
@@ -481,7 +462,8 @@ def test_an_outage_after_the_effect(store: Store) -> None:
 
 
 def test_a_value_that_nobody_has_replaced_is_written() -> None:
-    """Regression: an object copied in place has another ETag and the same value; its owner was told of a conflict."""
+    # Regression: an object copied in place has another ETag and the same value; its owner was told of a
+    # conflict.
 
     class Touched(MemoryStore):
         refusals = 0
@@ -507,7 +489,6 @@ def test_a_value_that_nobody_has_replaced_is_written() -> None:
 def test_an_outage_of_a_store_that_is_opened_again_and_again_is_one_line(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A server that waits for its store opens it anew each time; so does each task of a process."""
     monkeypatch.setattr(base, "_TOLD_AFTER", 0.0)
     with closed_port() as port:
         for _ in range(3):
@@ -520,8 +501,6 @@ def test_an_outage_of_a_store_that_is_opened_again_and_again_is_one_line(
 
 @pytest.mark.slow
 def test_an_outage_is_two_lines(caplog: pytest.LogCaptureFixture) -> None:
-    """Which store, which request, what it said; and how long it lasted. However often it was asked."""
-
     class Away(MemoryStore):
         answers_at = time.monotonic() + 1.5
 

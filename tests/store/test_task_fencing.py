@@ -25,7 +25,6 @@ def store() -> MemoryStore:
 
 
 def test_a_plan_is_in_force_while_its_generation_is_the_newest(store: MemoryStore) -> None:
-    """A generation's plan is in force from when it is planned until a newer generation is claimed."""
     assert current_plan(store, "c", 1) is None
     claim(store, 1)
     assert current_plan(store, "c", 1) is None
@@ -38,7 +37,6 @@ def test_a_plan_is_in_force_while_its_generation_is_the_newest(store: MemoryStor
 
 
 def test_the_first_attempt_begins_with_the_plans_entries(store: MemoryStore) -> None:
-    """take_over: the first attempt's record has the plan's entries of its own partitions, and attempt 1."""
     plan(store, 1, [P0], [P1], committed=(entry(P0, 10, 0), entry(P1, 20, 0), entry(P2, 30, 0)))
     taken = take_over(store, "c", 1, 1)
     assert recorded(store, 1) == TaskRecord(generation=1, attempt=1, entries=(entry(P1, 20, 0),))
@@ -49,7 +47,6 @@ def test_the_first_attempt_begins_with_the_plans_entries(store: MemoryStore) -> 
 
 
 def test_a_further_attempt_begins_where_the_one_before_committed(store: MemoryStore) -> None:
-    """take_over: attempt + 1; entries newer than the plan's, when an earlier attempt of the generation committed."""
     plan(store, 1, [P0], committed=(entry(P0, 10, 0),))
     first = take_over(store, "c", 1, 0).ledger
     first.commit({P0: OffsetAndMetadata(50)})
@@ -60,7 +57,6 @@ def test_a_further_attempt_begins_where_the_one_before_committed(store: MemorySt
 
 
 def test_a_further_attempt_fences_the_one_before(store: MemoryStore) -> None:
-    """take_over: from then on every write of the earlier attempt fails, for ever; nothing of it stands."""
     plan(store, 1, [P0])
     first = take_over(store, "c", 1, 0).ledger
     take_over(store, "c", 1, 0)
@@ -76,7 +72,6 @@ def test_a_further_attempt_fences_the_one_before(store: MemoryStore) -> None:
 
 
 def test_an_older_generation_takes_nothing_over(store: MemoryStore) -> None:
-    """take_over: None, nothing written, once a newer generation is claimed or planned."""
     plan(store, 1, [P0])
     claim(store, 2)
     assert take_over(store, "c", 1, 0) is None
@@ -86,7 +81,6 @@ def test_an_older_generation_takes_nothing_over(store: MemoryStore) -> None:
 
 
 def test_a_record_beyond_ours_is_left_alone(store: MemoryStore) -> None:
-    """take_over: None, nothing written, when the record is of a newer generation already."""
     plan(store, 1, [P0])
     fence(store, 0, 2)
     before = recorded(store)
@@ -95,7 +89,8 @@ def test_a_record_beyond_ours_is_left_alone(store: MemoryStore) -> None:
 
 
 def test_a_generation_claimed_between_the_two_looks(store: MemoryStore) -> None:
-    """take_over: the second look closes the race: a generation claimed while the record was taken over is seen."""
+    # take_over: the second look closes the race: a generation claimed while the record was taken over is
+    # seen.
     plan(store, 1, [P0])
     lossy = LossyStore(store)
 
@@ -107,7 +102,6 @@ def test_a_generation_claimed_between_the_two_looks(store: MemoryStore) -> None:
 
 
 def test_a_fence_between_looking_and_taking_over(store: MemoryStore) -> None:
-    """take_over: a fence that comes in between is seen: the conflict leads to another look, which abandons."""
     plan(store, 1, [P0])
     lossy = LossyStore(store)
     write = lossy._write
@@ -124,7 +118,8 @@ def test_a_fence_between_looking_and_taking_over(store: MemoryStore) -> None:
 
 
 def test_two_attempts_at_the_same_time(store: MemoryStore) -> None:
-    """take_over: of two attempts that look at the same time both get numbers of their own; the later one owns it."""
+    # take_over: of two attempts that look at the same time both get numbers of their own; the later one owns
+    # it.
     plan(store, 1, [P0])
     lossy = LossyStore(store)
     write = lossy._write
@@ -144,7 +139,8 @@ def test_two_attempts_at_the_same_time(store: MemoryStore) -> None:
 
 
 def test_a_lost_answer_does_not_fence_oneself(store: MemoryStore) -> None:
-    """take_over, commit: an answer lost after the effect is resolved by the store; the attempt owns its record."""
+    # take_over, commit: an answer lost after the effect is resolved by the store; the attempt owns its
+    # record.
     plan(store, 1, [P0])
     lossy = LossyStore(store)
     lossy.faults["write"].extend(["after", "after", "before"])
@@ -156,7 +152,6 @@ def test_a_lost_answer_does_not_fence_oneself(store: MemoryStore) -> None:
 
 
 def test_records_of_a_generation_are_counted_by_all_attempts_at_its_task(store: MemoryStore) -> None:
-    """Commits say how many records they cover: a successor counts on, and the next generation from 0."""
     plan(store, 1, [P0])
     ledger = take_over(store, "c", 1, 0).ledger
     ledger.prepare({P0: [A]})
@@ -177,7 +172,6 @@ def test_records_of_a_generation_are_counted_by_all_attempts_at_its_task(store: 
 
 
 def test_moving_the_record_fences_its_task(store: MemoryStore) -> None:
-    """Fencing: once the record is moved to a newer generation, every write of the task fails, for ever."""
     plan(store, 1, [P0], stale=(note(P0, A),))
     ledger = take_over(store, "c", 1, 0).ledger
     ledger.commit({P0: OffsetAndMetadata(10)})
@@ -194,7 +188,7 @@ def test_moving_the_record_fences_its_task(store: MemoryStore) -> None:
 
 
 def test_a_commit_before_the_fence_is_read_by_it(store: MemoryStore) -> None:
-    """Fencing: what the task committed before is read by the fence; nothing is lost between the two."""
+    # Fencing: what the task committed before is read by the fence; nothing is lost between the two.
     plan(store, 1, [P0])
     ledger = take_over(store, "c", 1, 0).ledger
     ledger.prepare({P0: [A]})
@@ -203,7 +197,6 @@ def test_a_commit_before_the_fence_is_read_by_it(store: MemoryStore) -> None:
 
 
 def test_a_fenced_record_is_taken_over_from_the_plan(store: MemoryStore) -> None:
-    """take_over: a record that was only fenced (attempt 0) gives nothing: the plan has what it said."""
     plan(store, 1, [P0])
     old = take_over(store, "c", 1, 0).ledger
     old.prepare({P0: [A]})
@@ -219,7 +212,7 @@ def test_a_fenced_record_is_taken_over_from_the_plan(store: MemoryStore) -> None
 
 
 def test_losing_every_answer_once_changes_nothing() -> None:
-    """Unknown outcomes: the protocol goes the same way when each single answer is lost once after its effect."""
+    # Unknown outcomes: the protocol goes the same way when each single answer is lost once after its effect.
 
     class LosesFirst(MemoryStore):
         """Every request takes effect, and its first answer is lost."""

@@ -49,7 +49,6 @@ LEADS_TO = {
 @pytest.mark.parametrize("step", STEPS)
 @pytest.mark.parametrize("state", [None, *TokenState], ids=str)
 def test_each_step_leads_to_one_state_or_is_refused(state: TokenState | None, step: str) -> None:
-    """TaskTokens: a step leads from one state to one other; one that the protocol does not have raises."""
     before = at(state)
     if (state, step) not in LEADS_TO:
         with pytest.raises(ConnectException, match="flights-0: "):
@@ -70,21 +69,20 @@ def test_published_tokens_are_gone() -> None:
 
 
 def test_a_withdrawn_commit_has_nothing_left_to_publish() -> None:
-    """withdraw: tokens of the commit that are not to be discarded are visible already."""
     both = NOTHING.prepare({P0: [A, B]}).commit(P0, OffsetAndMetadata(10, publish=[A, B]))
     after = both.withdraw(P0, [B])
     assert after.of(P0, *TokenState) == after.of(P0, TokenState.PREPARED) == (B,)
 
 
 def test_a_commit_covers_tokens_as_it_lists_them() -> None:
-    """Commit: what is known only at the end is added between the note and the commit."""
     sized = Token("a", {"size": 3})
     committed = at(TokenState.PREPARED).commit(P0, OffsetAndMetadata(10, publish=[sized]))
     assert committed.of(P0, TokenState.COMMITTED)[0].data == {"size": 3}
 
 
 def test_tokens_are_published_in_the_order_of_their_commit() -> None:
-    """Regression: the first upload of a group says what is visible already; another one was taken for the first."""
+    # Regression: the first upload of a group says what is visible already; another one was taken for the
+    # first.
     tokens = NOTHING.prepare({P0: [A, B, Token("c")]}).commit(P0, OffsetAndMetadata(9, publish=["c", "a"]))
 
     assert [token.id for token in tokens.of(P0, TokenState.COMMITTED)] == ["c", "a"]
@@ -92,7 +90,6 @@ def test_tokens_are_published_in_the_order_of_their_commit() -> None:
 
 
 def test_a_token_of_another_partition_is_refused() -> None:
-    """Commit: tokens are committed and discarded for the partition they were noted for."""
     noted = at(TokenState.PREPARED)
     with pytest.raises(ConnectException, match="cannot commit token a, which was not noted by this attempt"):
         noted.commit(P1, OffsetAndMetadata(1, publish=[A]))
@@ -101,7 +98,7 @@ def test_a_token_of_another_partition_is_refused() -> None:
 
 
 def test_an_id_is_prepared_by_one_attempt_only() -> None:
-    """prepare: an inherited or a discarded id is refused: a frozen predecessor may be about to discard it."""
+    # prepare: an inherited or a discarded id is refused: a frozen predecessor may be about to discard it.
     for state in (TokenState.STALE, TokenState.LEFT):
         with pytest.raises(ConnectException, match="token a was noted by an earlier attempt, and another"):
             at(state).prepare({P1: [A]})
@@ -113,7 +110,6 @@ def test_an_id_is_prepared_by_one_attempt_only() -> None:
 
 
 def test_discarded_ids_are_remembered_by_later_attempts() -> None:
-    """retired: what this generation has discarded is in the record, for the next attempt and generation."""
     gone = at(TokenState.LEFT).discard(P0, [A])
     record = TaskRecord(generation=5, attempt=3, retired=gone.retired())
     for successor in (
@@ -125,8 +121,6 @@ def test_discarded_ids_are_remembered_by_later_attempts() -> None:
 
 
 def test_the_newest_discarded_ids_are_kept() -> None:
-    """retired: 64 ids of a partition at most, of many partitions 4 each; the newest ones."""
-
     def rows(partitions: int, ids: int) -> list[RetiredTokens]:
         return [
             RetiredTokens(topic="t", partition=p, ids=tuple(f"{p}-{n}" for n in range(ids)))

@@ -43,8 +43,6 @@ SPEC = GenerationSpec("memory:", "id", "c", 1)
 
 
 class Clock(ManualClock):
-    """Something may happen while somebody sleeps."""
-
     happens: Callable[[], None] = staticmethod(lambda: None)
 
     def sleep(self, seconds: float) -> None:
@@ -62,7 +60,7 @@ def ask_to_close(store: MemoryStore, timeout: float) -> None:
 
 
 def test_a_copy_does_not_disturb_the_closing_commit_of_the_original() -> None:
-    """Regression: a speculative copy fenced the original in its closing flush, and opened nothing itself."""
+    # Regression: a speculative copy fenced the original in its closing flush, and opened nothing itself.
     store, clock = MemoryStore(), Clock()
     plan(store, 1, [P0])
     original = take_over(store, "c", 1, 0)
@@ -77,11 +75,9 @@ def test_a_copy_does_not_disturb_the_closing_commit_of_the_original() -> None:
 
 
 def test_nobody_waits_for_the_closing_commit_of_the_dead() -> None:
-    """Regression: after an attempt was killed just before, a closing took its whole graceful time.
-
-    Without speculation a second attempt means that Spark has given the first one up. Should that live on,
-    it may commit until the next generation has begun.
-    """
+    # Regression: after an attempt was killed just before, a closing took its whole graceful time. Without
+    # speculation a second attempt means that Spark has given the first one up. Should that live on, it may
+    # commit until the next generation has begun.
     store, clock = MemoryStore(), Clock()
     plan(store, 1, [P0])
     original = take_over(store, "c", 1, 0)
@@ -96,7 +92,6 @@ def test_nobody_waits_for_the_closing_commit_of_the_dead() -> None:
 
 
 def test_a_task_that_nobody_has_begun_opens_nothing_once_closing_was_asked() -> None:
-    """No original to wait for: it ends at once."""
     store, clock = MemoryStore(), Clock()
     plan(store, 1, [P0], config=CONFIG)
     ask_to_close(store, 30.0)
@@ -108,7 +103,7 @@ def test_a_task_that_nobody_has_begun_opens_nothing_once_closing_was_asked() -> 
 
 
 def test_a_fenced_attempt_does_not_wait_for_a_dead_owner_for_ever() -> None:
-    """Regression: the owner's executor was lost, and Spark starts no third attempt while this one waits."""
+    # Regression: the owner's executor was lost, and Spark starts no third attempt while this one waits.
     store, clock = MemoryStore(), Clock()
     plan(store, 1, [P0], config=CONFIG)
 
@@ -118,7 +113,6 @@ def test_a_fenced_attempt_does_not_wait_for_a_dead_owner_for_ever() -> None:
 
 
 def test_a_fenced_attempt_waits_as_long_as_its_owner_lives() -> None:
-    """Each sign of life counts; once the generation closes there is nothing to wait for."""
     store, clock = MemoryStore(), Clock()
     plan(store, 1, [P0], config=CONFIG)
     owners = []
@@ -162,7 +156,7 @@ class BusySink(SinkConnector):
     """What it writes to asks for patience, always."""
 
     class Task(SinkTask):
-        """Takes nothing."""
+        """Raises RetriableException in every put."""
 
         def put(self, records: SinkRecords) -> None:
             message = "busy"
@@ -188,7 +182,7 @@ def attempt_in_vain(store: MemoryStore, generation: int, clock: HostClock, epoch
 
 
 def test_what_is_left_to_a_later_generation_is_told_on_a_clock_that_all_share(store: MemoryStore) -> None:
-    """Its executor may be another host: since when it is tried survives, so that the timeout still ends."""
+    # Its executor may be another host: since when it is tried survives, so that the timeout still ends.
     config = {"name": "c", "topics": "flights", "connector.class": f"{__name__}:BusySink"}
     plan(store, 1, [P0], config=config)
 
@@ -208,7 +202,7 @@ def test_what_is_left_to_a_later_generation_is_told_on_a_clock_that_all_share(st
 
 
 def test_what_is_logged_while_a_store_is_opened_names_the_connector(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Workers of one Spark work for many connectors; a store that gives no answer concerns one just now."""
+    # Workers of one Spark work for many connectors; a store that gives no answer concerns one just now.
     about: list[object] = []
 
     def opened(url: str, *, expected_id: str) -> MemoryStore:

@@ -52,7 +52,6 @@ def seconds(folder: Path, **config: str) -> float:
 
 
 def test_the_store_says_how_often(tmp_path: Path) -> None:
-    """closing.poll.ms: by default what the store suggests."""
     assert seconds(tmp_path) == 7.0
 
 
@@ -62,7 +61,6 @@ def test_the_configuration_overrides_it(tmp_path: Path) -> None:
 
 
 def test_tasks_do_not_look_all_at_once(store: MemoryStore) -> None:
-    """Between two looks a task waits a fifth more or less each time: tasks that began together drift apart."""
     plan(store, 1, [P0])
     waits: list[float] = []
 

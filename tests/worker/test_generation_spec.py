@@ -19,7 +19,6 @@ def file(number: int, first: int) -> DataFile:
 
 
 def test_a_task_reads_with_what_is_its_own() -> None:
-    """The files of its partitions, and of no other one."""
     partitions = [TopicPartition("orders", number) for number in range(3)]
     reader = TopicDirectoryReader({p: (file(p.partition, 0),) for p in partitions})
     readers = packed(reader.of([partition]) for partition in partitions)
@@ -29,7 +28,7 @@ def test_a_task_reads_with_what_is_its_own() -> None:
 
 
 def test_what_travels_to_every_task_is_small() -> None:
-    """Regression: each of 1,000 tasks of 100 files took half a second to learn of the files of all of them."""
+    # Regression: each of 1,000 tasks of 100 files took half a second to learn of the files of all of them.
     partitions = [TopicPartition("orders", number) for number in range(TASKS)]
     files = {p: tuple(file(p.partition, 10 * n) for n in range(FILES)) for p in partitions}
     directory = TopicDirectoryReader(files)

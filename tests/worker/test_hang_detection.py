@@ -17,7 +17,6 @@ def watch(limit: float, clock: ManualClock, told: list[str]) -> HangWatch:
 
 
 def test_a_hang_is_reported_once_with_where_it_is() -> None:
-    """After the limit, with the label and the code's own lines."""
     clock, told = ManualClock(), list[str]()
     watching = watch(5.0, clock, told)
     for _ in range(3):
@@ -34,7 +33,6 @@ def test_a_hang_is_reported_once_with_where_it_is() -> None:
 
 
 def test_signs_of_life_put_it_off() -> None:
-    """Whatever is asked between two batches is one; slow is not hanging."""
     clock, told = ManualClock(), list[str]()
     watching = watch(5.0, clock, told)
     asked = watching.alive(lambda: "closing?")
@@ -46,7 +44,6 @@ def test_signs_of_life_put_it_off() -> None:
 
 
 def test_it_looks_from_a_thread_of_its_own() -> None:
-    """The one it watches hangs."""
     told, reported = list[str](), threading.Event()
 
     def report(text: str) -> bool:
@@ -62,14 +59,12 @@ def test_it_looks_from_a_thread_of_its_own() -> None:
 
 
 def test_without_a_limit_nothing_is_watched() -> None:
-    """`task.hang.timeout.ms=0`."""
     before = threading.active_count()
     with watch(0.0, ManualClock(), []):
         assert threading.active_count() == before
 
 
 def test_a_hang_that_nobody_heard_of_is_reported_again() -> None:
-    """The store was away when it was noticed: reported until that worked, as it was noticed, and once then."""
     clock, told, is_heard = ManualClock(), list[str](), iter([False, False, True])
 
     def report(text: str) -> bool:
@@ -85,7 +80,6 @@ def test_a_hang_that_nobody_heard_of_is_reported_again() -> None:
 
 
 def test_code_that_came_back_before_anybody_heard_of_its_hang_does_not_hang() -> None:
-    """Its generation need not end for what is over."""
     clock, told = ManualClock(), list[str]()
 
     def report(text: str) -> bool:

@@ -75,7 +75,6 @@ def test_a_task_decodes_avro(tmp_path: Path) -> None:
 
 
 def test_dead_letters_that_go_nowhere_fail_the_task(tmp_path: Path) -> None:
-    """Dead letters: a task that was not told of any cluster fails; bad records are not dropped for it."""
     keys = {"errors.tolerance": "all", "errors.deadletterqueue.topic.name": "bad", "value.converter": "json"}
     (outcome,) = attempt(tmp_path, [b"no JSON"], **keys).outcomes
     assert outcome.failure is not None
@@ -86,7 +85,7 @@ def test_dead_letters_that_go_nowhere_fail_the_task(tmp_path: Path) -> None:
 def test_an_executor_without_the_clients_properties_says_what_it_cannot_see(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Spark's reader has its properties from the driver: their file may be missing here, and reading goes on."""
+    # Spark's reader has its properties from the driver: their file may be missing here, and reading goes on.
     config = Config.parse({"name": "c", "connector.class": "x", "topics": "a", "folder": str(tmp_path)})
     nowhere = KafkaClient("127.0.0.1:1", str(tmp_path / "absent.properties"))
 
@@ -105,7 +104,6 @@ def ends_with_its_clients() -> Iterator[None]:
 
 @pytest.mark.usefixtures("ends_with_its_clients")
 def test_only_topics_with_ids_are_vouched_for(tmp_path: Path) -> None:
-    """A topic directory has none, and neither has a plan of an earlier version."""
     config = Config.parse({"name": "c", "connector.class": "x", "topics": "a", "folder": str(tmp_path)})
 
     assert topic_id_check(config, None, {"a": "id"}) is always_valid

@@ -61,7 +61,7 @@ def test_progress_has_the_measures(store: MemoryStore) -> None:
 
 
 def test_a_task_that_has_ended_reads_nothing_more(store: MemoryStore) -> None:
-    """Its last word has a rate of 0, so that nobody shows the one before for as long as nothing runs."""
+    # Its last word has a rate of 0, so that nobody shows the one before for as long as nothing runs.
     reading = writer(store, 1, 1)
     reading.write()
     during = written(store).partitions
@@ -75,7 +75,6 @@ def test_a_task_that_has_ended_reads_nothing_more(store: MemoryStore) -> None:
 def test_a_zombies_progress_is_not_written_over_its_successors(
     generation: int, attempt: int, store: MemoryStore
 ) -> None:
-    """The next generation's task, or the next attempt, replaces it; it does not come back."""
     zombie, successor = writer(store, 1, 1), writer(store, generation, attempt)
     zombie.write()
     successor.write()
@@ -87,7 +86,6 @@ def test_a_zombies_progress_is_not_written_over_its_successors(
 def test_when_closing_was_asked_for_is_told_on_the_tasks_own_clock(
     store: MemoryStore, clock: ManualClock
 ) -> None:
-    """Asked 3 s ago by the driver's clock: 3 s ago by the task's, which counts from another moment."""
     closing = Closing(reason=ClosingReason.REBALANCE, timeout=5.0, asked=clock.time() - 3.0)
     table.write(store, task_count_key("c"), TaskCountRecord(claimed=1, planned=1), None)
     request_closing(store, "c", 1, closing)
@@ -100,8 +98,6 @@ def test_when_closing_was_asked_for_is_told_on_the_tasks_own_clock(
 
 
 def test_a_hang_noticed_while_the_store_is_away_is_told_once_it_is_back() -> None:
-    """Told is what stands in the store."""
-
     class Away(MemoryStore):
         is_away = True
 

@@ -18,7 +18,7 @@ def records(offset: int) -> SinkRecords:
 
 
 def test_what_is_read_comes_in_order_and_nothing_is_told_as_none() -> None:
-    """While the source is silent the task hears so, again and again."""
+    # While the source is silent the task hears so, again and again.
     more, one = threading.Event(), records(1)  # made here: the first ones take their time
 
     def source() -> Generator[SinkRecords | None]:
@@ -38,7 +38,7 @@ def test_what_is_read_comes_in_order_and_nothing_is_told_as_none() -> None:
 
 
 def test_what_a_reader_raises_keeps_its_kind_and_its_words() -> None:
-    """Regression: all that was told of a refused login was that the input could not be read."""
+    # Regression: all that was told of a refused login was that the input could not be read.
 
     def refused() -> Generator[SinkRecords]:
         raise ConfigException("the login is refused")
@@ -55,7 +55,6 @@ def test_what_a_reader_raises_keeps_its_kind_and_its_words() -> None:
 
 
 def test_a_reader_is_closed_when_nobody_wants_more() -> None:
-    """What it holds, a consumer's partitions say, it gives back in its own thread."""
     closed = threading.Event()
 
     def endless() -> Generator[SinkRecords]:

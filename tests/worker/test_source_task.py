@@ -100,8 +100,6 @@ class UnmakeableSource(SourceConnector):
 
 
 class Scene:
-    """A generation with one task."""
-
     def __init__(self, connector: type[SourceConnector], **settings: str) -> None:
         Patient.starts = []
         self.store, self.topics = MemoryStore(), MemoryTopics()
@@ -118,7 +116,6 @@ class Scene:
         self.ends: list[SourceTaskResult | Exception] = []
 
     def begin(self) -> threading.Thread:
-        """An attempt at the task."""
         spec = GenerationSpec("memory:", "id", "c", self.plan.generation, target=MemoryTarget(self.topics))
 
         def run() -> None:
@@ -135,14 +132,12 @@ class Scene:
         self.generations.close_running(Closing(reason=ClosingReason.STOP, timeout=timeout))
 
     def ended(self) -> SourceTaskResult:
-        """How the only attempt ended."""
         eventually(lambda: self.ends)
         (end,) = self.ends
         assert isinstance(end, SourceTaskResult), end
         return end
 
     def told(self) -> SourceProgress:
-        """What the driver sees of it."""
         row = table.read(self.store, progress_key("c", 0), TaskProgress)
         return row.value.source if row and row.value.source else SourceProgress(state="")
 
@@ -156,7 +151,6 @@ class Scene:
 
 
 def test_what_poll_still_returns_is_committed() -> None:
-    """Closing: stopping the task, and ends in good order."""
     scene = Scene(PatientSource)
     scene.begin()
     eventually(lambda: Patient.starts)
@@ -168,7 +162,6 @@ def test_what_poll_still_returns_is_committed() -> None:
 
 
 def test_a_poll_that_never_returns_is_given_up() -> None:
-    """After the graceful time-out nothing of the task is written any more, whenever its poll returns."""
     Deaf.polling.clear()
     Deaf.release.clear()
     scene = Scene(DeafSource)
@@ -185,7 +178,7 @@ def test_a_poll_that_never_returns_is_given_up() -> None:
 
 
 def test_a_task_that_begins_after_closing_was_asked_for_opens_nothing() -> None:
-    """It abandons without a call, and without a writer that would fence."""
+    # It abandons without a call, and without a writer that would fence.
     scene = Scene(PatientSource)
     scene.ask()
     scene.begin()
@@ -195,7 +188,6 @@ def test_a_task_that_begins_after_closing_was_asked_for_opens_nothing() -> None:
 
 
 def test_a_task_that_cannot_be_made_is_told_of_at_once() -> None:
-    """In its progress too: others of the generation run on, and the job with them."""
     scene = Scene(UnmakeableSource)
     scene.begin()
 
@@ -206,7 +198,7 @@ def test_a_task_that_cannot_be_made_is_told_of_at_once() -> None:
 
 
 def test_a_start_that_hangs_has_failed_even_if_it_comes_back() -> None:
-    """Told while it hangs: others run on, and the job with them. What was told stays true: nothing is polled."""
+    # Told while it hangs: others run on, and the job with them. What was told stays true: nothing is polled.
     Late.release.clear()
     scene = Scene(LateSource, **{"task.hang.timeout.ms": "50"})
     scene.begin()
@@ -224,7 +216,7 @@ def test_a_start_that_hangs_has_failed_even_if_it_comes_back() -> None:
 
 
 def test_the_latest_attempt_owns_the_task() -> None:
-    """Spark runs it again elsewhere: the attempt before is fenced, and does not end before its generation."""
+    # Spark runs it again elsewhere: the attempt before is fenced, and does not end before its generation.
     scene = Scene(PatientSource)
     scene.begin()
     eventually(lambda: len(Patient.starts) == 1)
@@ -242,7 +234,6 @@ def test_the_latest_attempt_owns_the_task() -> None:
 
 
 def test_somebody_else_with_the_same_transactional_id_is_a_failure() -> None:
-    """Another store, or another group: no sibling has the task, so nothing is waited for; it says who."""
     scene = Scene(PatientSource)
     scene.begin()
     eventually(lambda: Patient.starts)
@@ -257,7 +248,6 @@ def test_somebody_else_with_the_same_transactional_id_is_a_failure() -> None:
 
 
 def test_a_result_comes_back_as_it_was() -> None:
-    """One row of text, whatever is in between."""
     scene = Scene(UnmakeableSource)
     scene.begin()
     result = scene.ended()
@@ -275,20 +265,18 @@ def test_more_source_tasks_than_local_task_slots_are_refused(master: str) -> Non
 
 
 def test_task_slots_of_a_local_cluster_count_executors_that_have_not_started() -> None:
-    """Spark counts those that are there, or says two."""
+    # Spark counts those that are there, or says two.
     context: Any = SimpleNamespace(defaultParallelism=2, master="local-cluster[2, 2, 1024]")
     check_task_slots(context, 4)
 
 
 def test_too_few_task_slots_of_a_cluster_are_a_warning(caplog: pytest.LogCaptureFixture) -> None:
-    """Executors may come later: it is only said."""
     context: Any = SimpleNamespace(defaultParallelism=2, master="spark://host:7077")
     check_task_slots(context, 3)
     assert "the others wait for executors" in caplog.text
 
 
 def test_configurations_of_tasks_reach_them() -> None:
-    """What task_configs returned lies on top of the connector's own configuration."""
     seen: list[Mapping[str, str]] = []
 
     class Telling(Patient):

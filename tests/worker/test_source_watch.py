@@ -159,7 +159,7 @@ def scene() -> Scene:
     "method", ["initialize", "start", "poll", "commit", "commit_record", "stop", "stopped"]
 )
 def test_an_error_names_the_authors_method(scene: Scene, method: str) -> None:
-    """Regression: each was reported as "call raised"."""
+    # Regression: each was reported as "call raised".
     broken = Mock()
     getattr(broken, method).side_effect = ValueError("no such file")
     task = WatchedSourceTask(broken, scene.clock, 0.0)
@@ -168,7 +168,6 @@ def test_an_error_names_the_authors_method(scene: Scene, method: str) -> None:
 
 
 def test_a_task_is_asked_to_stop_once(scene: Scene) -> None:
-    """Within an interval of the driver's asking, give or take a fifth, and never again."""
     scene.pass_(5)
     assert scene.worker.calls == []
     scene.ask(timeout=100)
@@ -179,7 +178,6 @@ def test_a_task_is_asked_to_stop_once(scene: Scene) -> None:
 
 
 def test_a_task_that_does_not_stop_is_given_up(scene: Scene) -> None:
-    """After the graceful time-out, counted from when it was asked for: once."""
     scene.ask(timeout=10)
     scene.pass_(9.9)
     assert scene.worker.calls == ["stop"]
@@ -188,7 +186,6 @@ def test_a_task_that_does_not_stop_is_given_up(scene: Scene) -> None:
 
 
 def test_a_stop_that_hangs_keeps_nobody_from_giving_up(scene: Scene) -> None:
-    """The author's stop runs in a thread of its own."""
     scene.beside_runs = False
     scene.ask(timeout=10)
     scene.pass_(15)
@@ -196,14 +193,13 @@ def test_a_stop_that_hangs_keeps_nobody_from_giving_up(scene: Scene) -> None:
 
 
 def test_a_task_of_a_generation_that_is_over_is_given_up_at_once(scene: Scene) -> None:
-    """A newer driver has claimed: nothing it does can count any more."""
     Generations(scene.store, "c").claim()
     scene.pass_(30)
     assert scene.worker.calls == ["cancel"]
 
 
 def test_progress_is_written_every_two_seconds(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-    """State, records, transactions, and the rate since the time before."""
+    # State, records, transactions, and the rate since the time before.
     monkeypatch.setattr(
         random, "uniform", lambda *_: 1.0
     )  # whole seconds: no turn comes a rounding error late
@@ -215,7 +211,7 @@ def test_progress_is_written_every_two_seconds(scene: Scene, monkeypatch: pytest
 
 
 def test_progress_has_measures_and_offsets(scene: Scene) -> None:
-    """What the task has measured, and how far it has read, while it runs and when it has ended."""
+    # What the task has measured, and how far it has read, while it runs and when it has ended.
     position = SourcePosition({"file": "a"}, {"byte": 8})
     scene.worker.known.committed({"a": position})
     scene.pass_(1)
@@ -232,7 +228,6 @@ def test_progress_has_measures_and_offsets(scene: Scene) -> None:
 
 
 def test_a_later_attempts_progress_stays(scene: Scene) -> None:
-    """An attempt that has been replaced does not write over its successor's."""
     SourceProgressWriter(scene.attempt(2)).write_if_due(scene.worker)
     scene.worker.records = 1
     scene.pass_(5)
@@ -241,7 +236,6 @@ def test_a_later_attempts_progress_stays(scene: Scene) -> None:
 
 @pytest.mark.parametrize("method", CALLS)
 def test_a_method_that_does_not_return_has_failed(scene: Scene, method: str) -> None:
-    """After task.hang.timeout.ms, with the lines it is at; the task is given up, and it stays said."""
     scene.author.does = lambda: scene.pass_(29)
     CALLS[method](scene.task)
     assert (scene.worker.calls, scene.written().failure) == ([], None)
@@ -261,14 +255,12 @@ def test_a_method_that_does_not_return_has_failed(scene: Scene, method: str) -> 
 
 
 def test_a_poll_may_wait_for_ever(scene: Scene) -> None:
-    """It is no hang, and nobody is told of one."""
     scene.author.does = lambda: scene.pass_(10_000)
     scene.task.poll()
     assert (scene.worker.calls, scene.written().failure, scene.row().hangs) == ([], None, None)
 
 
 def test_a_hang_counts_from_each_call(scene: Scene) -> None:
-    """A thousand records are acknowledged, each in its time."""
     scene.author.does = lambda: scene.pass_(20)
     for _ in range(10):
         CALLS["commit_record"](scene.task)
@@ -276,8 +268,6 @@ def test_a_hang_counts_from_each_call(scene: Scene) -> None:
 
 
 def test_where_a_poll_is_that_ignores_stop_is_told(scene: Scene) -> None:
-    """When the task is given up: its operator sees the line, and the generation ends without it."""
-
     def deaf() -> None:
         scene.ask(timeout=10)
         scene.pass_(60)
@@ -291,7 +281,6 @@ def test_where_a_poll_is_that_ignores_stop_is_told(scene: Scene) -> None:
 
 
 def test_where_a_stop_is_that_hangs_is_told_too(scene: Scene) -> None:
-    """All threads that are in the author's code are told of, each with its lines."""
     inside, release = threading.Event(), threading.Event()
 
     def hang() -> None:
@@ -317,7 +306,6 @@ def test_where_a_stop_is_that_hangs_is_told_too(scene: Scene) -> None:
 
 
 def test_without_a_hang_timeout_everything_may_wait(scene: Scene) -> None:
-    """`task.hang.timeout.ms=0`."""
     scene.let_hang(0)
     scene.author.does = lambda: scene.pass_(10_000)
     CALLS["start"](scene.task)
@@ -325,8 +313,6 @@ def test_without_a_hang_timeout_everything_may_wait(scene: Scene) -> None:
 
 
 def test_whether_the_last_word_was_heard_is_known() -> None:
-    """A failure that the store has not taken is told again by whoever asks."""
-
     class Failing(MemoryStore):
         is_down = False
 
