@@ -52,6 +52,7 @@ class ProgressTracker:
         self._committed: dict[TopicPartition, int] = {}
         self._counts: dict[TopicPartition, dict[str, int]] = {}
         self._before: dict[TopicPartition, dict[str, int]] = {}
+        self._shown: dict[TopicPartition, tuple[tuple[object, ...], PartitionStatus]] = {}
 
     def committed(self, offsets: Mapping[TopicPartition, int]) -> None:
         """These are the commits."""
@@ -94,14 +95,21 @@ class ProgressTracker:
         committed = self._committed.get(partition)
         if outcome is not None and outcome.committed is not None:
             committed = outcome.committed
-        return PartitionStatus.reported(
+        counts, inputs = self._counts.get(partition, {}), (committed, end, self._opens_in(partition), outcome)
+        before = self._shown.get(partition)
+        # Of thousands of partitions few change between two reports.
+        if before is not None and before[0] == inputs and before[1].counts == counts:
+            return before[1]
+        status = PartitionStatus.reported(
             partition,
             committed,
             outcome.position if outcome else None,
             end,
             error=outcome.failure.message if outcome and outcome.failure else None,
-            counts=dict(self._counts.get(partition, {})),
+            counts=dict(counts),
             records=outcome.records if outcome else 0,
             tail=outcome.tail if outcome else 0,
-            opens_in=self._opens_in(partition),
+            opens_in=inputs[2],
         )
+        self._shown[partition] = inputs, status
+        return status

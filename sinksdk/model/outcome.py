@@ -158,7 +158,8 @@ class PartitionOutcome:
         return cls(partition, committed, start, 0, 0, start, failure)
 
 
-def _to_report(outcome: PartitionOutcome) -> dict[str, Any]:
+def as_report(outcome: PartitionOutcome) -> dict[str, Any]:
+    """The form of an outcome in the stored report of a running task, which has fewer fields."""
     failure = outcome.failure
     return {
         "topic": outcome.partition.topic,
@@ -177,12 +178,12 @@ def _to_report(outcome: PartitionOutcome) -> dict[str, Any]:
 
 
 def _from_report(report: object) -> object:
-    """The fields of an outcome from those of its report; pydantic checks them."""
+    """The fields of an outcome from those of its report; pydantic checks them and ignores others."""
     if not isinstance(report, dict):
         return report
-    same = ("position", "committed", "records", "counts", "rate", "tail", "visible")
-    fields = {"tail": 0} | {name: report[name] for name in same if name in report}
-    fields |= {"partition": (report.get("topic"), report.get("partition")), "read_to": report.get("position")}
+    fields: dict[str, object] = {"tail": 0, **report}
+    fields["partition"] = report.get("topic"), report.get("partition")
+    fields["read_to"] = report.get("position")
     if (message := report.get("failure")) is not None:
         fields["failure"] = {
             "kind": ConnectException.__name__,
@@ -194,8 +195,8 @@ def _from_report(report: object) -> object:
     return fields
 
 
-ReportedOutcome = Annotated[PartitionOutcome, BeforeValidator(_from_report), PlainSerializer(_to_report)]
-"""An outcome in the report of a running task, whose form in the store has fewer fields."""
+ReportedOutcome = Annotated[PartitionOutcome, BeforeValidator(_from_report), PlainSerializer(as_report)]
+"""An outcome as read from the report of a running task."""
 
 
 class SourceTaskState(StrEnum):
