@@ -63,7 +63,7 @@ from sinksdk.connectors.s3_archiver.s3 import publisher
 from sinksdk.connectors.s3_archiver.s3.client import Location
 from sinksdk.connectors.s3_archiver.s3.publisher import Publisher, UploadExpired, groups_of
 from sinksdk.connectors.s3_archiver.task import S3ArchiverTask
-from sinksdk.engine import retry
+from sinksdk.engine import hooks
 from sinksdk.engine.commits import always_valid
 from sinksdk.engine.context import TaskScope, WorkerSinkTaskContext
 from sinksdk.engine.partition import PartitionState
@@ -426,7 +426,7 @@ def hook_that_does_nothing_is_committed(patch: Patch) -> None:
     def lazy(self: SimulatedTask, records: SinkRecords) -> Iterator[SinkRecords]:
         yield records
 
-    patch.setattr(retry, "finished", lambda hook, result: result)
+    patch.setattr(hooks, "finished", lambda hook, result: result)
     patch.setattr(SimulatedTask, "put", lazy)
 
 
