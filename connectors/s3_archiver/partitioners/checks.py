@@ -13,7 +13,6 @@ from sinksdk.connectors.s3_archiver.archive.layout import FileName, folder_of
 from sinksdk.connectors.s3_archiver.partitioners.catalog import (
     EXTRACTORS,
     Partitioner,
-    partitioner,
     unknown_partitioner,
 )
 from sinksdk.connectors.s3_archiver.partitioners.path_format import Moment, PathFormat
@@ -22,7 +21,7 @@ from sinksdk.connectors.s3_archiver.partitioners.settings import PartitionerSett
 
 def folder_problems(config: PartitionerSettings) -> list[str]:
     """Return what is wrong with a configuration's folders."""
-    kind = partitioner(config.partitioner_class)
+    kind = config.partitioner
     if kind is None:
         return [unknown_partitioner(config.partitioner_class)]
     found: list[str] = []
@@ -52,8 +51,7 @@ def _value_problems(config: PartitionerSettings, kind: Partitioner) -> Iterator[
     Values that a format takes as they were read are bytes, which are read as JSON. The values that transforms
     return are not known.
     """
-    by_field = kind.has_time and config.extractor == "RecordField"
-    if config.has_transforms or not (kind.has_fields or by_field):
+    if config.has_transforms or not config.reads_fields:
         return
     with suppress(ConfigException):  # there is no such converter, which is said of all connectors
         given = config.value_spec().kind
@@ -169,7 +167,7 @@ def _longest_names(config: PartitionerSettings, partition: TopicPartition) -> It
 
 def _shortest_folder(config: PartitionerSettings, partition: TopicPartition) -> str:
     """Return a partition's folder with values of one letter and a time of the year 1970."""
-    kind = partitioner(config.partitioner_class)
+    kind = config.partitioner
     if kind is None or kind.is_default:
         return folder_of(partition)
     are_named = config.partition_field_format_path or not kind.has_time
@@ -183,7 +181,7 @@ def _shortest_folder(config: PartitionerSettings, partition: TopicPartition) -> 
 def _parts_of(config: PartitionerSettings, key: str, name: FileName) -> tuple[str, dict[str, int]]:
     """Return the configuration key that contributes most bytes to a file's key, and the bytes of each."""
     is_of_tombstones = name.path == config.tombstone_encoded_partition
-    kind = partitioner(config.partitioner_class)
+    kind = config.partitioner
     by_field = "partition.field.name" if kind is not None and kind.has_fields else "path.format"
     of_path = "tombstone.encoded.partition" if is_of_tombstones else by_field
     texts = {

@@ -21,7 +21,7 @@ from sinksdk import ConfigException, DataException, TopicPartition
 from sinksdk.connectors.s3_archiver.archive.layout import folder_of
 from sinksdk.connectors.s3_archiver.formats.columns import long_column
 from sinksdk.connectors.s3_archiver.partitioners.avro_fields import AvroFields
-from sinksdk.connectors.s3_archiver.partitioners.catalog import Partitioner, partitioner
+from sinksdk.connectors.s3_archiver.partitioners.catalog import Partitioner
 from sinksdk.connectors.s3_archiver.partitioners.checks import MOST_BYTES, folder_problems, longest_path
 from sinksdk.connectors.s3_archiver.partitioners.fields import (
     Field,
@@ -91,21 +91,19 @@ def folders_of(config: PartitionerSettings, schema_of: Callable[[int], Any] | No
     Raises:
         ConfigException: what :func:`folder_problems` finds, or Avro without a registry.
     """
-    kind = partitioner(config.partitioner_class)
+    kind = config.partitioner
     problems = list(folder_problems(config))
     if problems or kind is None:
         raise ConfigException(problems)
     if kind.is_default:
         return PartitionFolders()
-    extractor = config.extractor
-    needs_fields = kind.has_fields or (kind.has_time and extractor == "RecordField")
     return ValueFolders(
         names=tuple(config.partition_field_name) if kind.has_fields else (),
         are_named=config.partition_field_format_path or not kind.has_time,
         time=_time_of(config, kind) if kind.has_time else None,
-        extractor=extractor,
+        extractor=config.extractor,
         timestamp_field=config.timestamp_field,
-        reader=_reader_of(config, kind, schema_of) if needs_fields else None,
+        reader=_reader_of(config, kind, schema_of) if config.reads_fields else None,
         delimiter=config.directory_delim,
         room=partial(longest_path, config),
     )
