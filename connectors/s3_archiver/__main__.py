@@ -26,13 +26,13 @@ def main(arguments: Sequence[str] | None = None, *, connect: Connect = connect) 
     Returns:
         0: the archive is whole; 1: something is wrong with it; 2: it could not be checked.
     """
-    asked = _parser().parse_args(arguments)
+    given = _parser().parse_args(arguments)
     try:
-        config = S3ArchiverConfig.parse(_load(asked.config))
+        config = S3ArchiverConfig.parse(_load(given.config))
         s3 = connect(config)
         s3.head_bucket(config.s3_bucket_name)
-        report = verify(config, s3, lambda: committed_offsets(asked.store, config.name))
-        if (original := _original(asked, config)) is not None:
+        report = verify(config, s3, lambda: committed_offsets(given.store, config.name))
+        if (original := _original(given, config)) is not None:
             compare(s3, original, report)
     except ConnectException as error:
         print(f"the archive could not be checked: {error}", file=sys.stderr)  # noqa: T201 - a command
@@ -72,27 +72,27 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _original(asked: argparse.Namespace, config: S3ArchiverConfig) -> Original | None:
+def _original(given: argparse.Namespace, config: S3ArchiverConfig) -> Original | None:
     """What to compare with, if anything."""
     is_changed = config.is_transformed or bool(config.transforms)
-    if is_changed and (asked.bootstrap_servers or asked.source_directory):
+    if is_changed and (given.bootstrap_servers or given.source_directory):
         message = (
             "the archive holds what 'records.sql', 'records.transform' or 'transforms' has made of the "
             "topic, so it cannot be compared with it: leave the source out"
         )
         raise ConfigException(message)
-    if config.holds_values and (asked.bootstrap_servers or asked.source_directory):
+    if config.holds_values and (given.bootstrap_servers or given.source_directory):
         message = (
             "the archive holds values, which do not say their offsets, so it cannot be compared with the "
             "topic record by record: leave the source out"
         )
         raise ConfigException(message)
-    if asked.kafka_config and not asked.bootstrap_servers:
+    if given.kafka_config and not given.bootstrap_servers:
         message = "--kafka-config needs --bootstrap-servers"
         raise ConfigException(message)
-    if asked.bootstrap_servers:
-        return _kafka(asked.bootstrap_servers, asked.kafka_config, config)
-    return TopicDirectory(asked.source_directory) if asked.source_directory else None
+    if given.bootstrap_servers:
+        return _kafka(given.bootstrap_servers, given.kafka_config, config)
+    return TopicDirectory(given.source_directory) if given.source_directory else None
 
 
 def _kafka(bootstrap_servers: str, properties_file: str, config: S3ArchiverConfig) -> Original:

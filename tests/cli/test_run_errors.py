@@ -255,7 +255,7 @@ def test_an_unreachable_s3_endpoint_is_retried_until_a_signal(
     with StopsWaiting(3):
         result = here.sinksdk("run", config, "--topic-directory", here.topic())
 
-    refused = f"no S3 endpoint answers at http://127.0.0.1:{closed_port}"
+    refused = f"no S3 endpoint responds at http://127.0.0.1:{closed_port}"
     assert (result.exit_code, result.stderr) == (0, "")
     (said,) = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
     assert refused in said

@@ -283,7 +283,7 @@ def test_denied_access_is_named(config: S3ArchiverConfig, layer: FaultyS3) -> No
 def test_an_endpoint_that_is_down_is_named() -> None:
     with (
         closed_port() as port,
-        pytest.raises(RetriableException, match=rf"no S3 endpoint answers at http://127\.0\.0\.1:{port}"),
+        pytest.raises(RetriableException, match=rf"no S3 endpoint responds at http://127\.0\.0\.1:{port}"),
     ):
         start(configured(f"http://127.0.0.1:{port}", "bucket"))
 

@@ -125,7 +125,7 @@ class Case(NamedTuple):
 HOMELESS = "topic orders, partition 0, offset 3: the record has no folder: "
 NO_JSON, CONVERTER = "topic orders: the bytes are no JSON: ", "or name the converter that reads them"
 UNFIT = "orders-0: the record at offset 3 cannot be archived: "
-TOLERATE = "correct what produces such records, or have them passed over with 'errors.tolerance' = all"
+TOLERATE = "correct what produces such records, or skip them with 'errors.tolerance' = all"
 OF_REGISTRY = "correct what produces it, or its schema, or which registry"
 FOLDERS_ARE = "folders are made of text, whole numbers and booleans"
 TIMES_ARE = "must be milliseconds since 1970, a timestamp, or text as 2024-02-29T12:34:56Z"

@@ -358,7 +358,7 @@ def test_an_error_names_topic_partition_and_offset() -> None:
     assert list(found.bad) == [30]
     assert str(found.bad[30]) == (
         "topic orders, partition 3, offset 130: the record has no folder: its value has no field 'f' "
-        "('partition.field.name'); correct what produces such records, or have them passed over with "
+        "('partition.field.name'); correct what produces such records, or skip them with "
         "'errors.tolerance' = all"
     )
     assert of(found) == ["f=1"] * 30 + [None] + ["f=2"] * 30

@@ -157,7 +157,7 @@ def test_an_endpoint_that_does_not_answer_is_one_clear_message(s3: FakeS3) -> No
     request = Request("HeadBucket", "bucket", "", "http://minio:9000")
     s3.fail_next("HeadBucket", failure_of(request, NO_ANSWER, "connection refused"))
 
-    with pytest.raises(S3Trouble, match=r"no S3 endpoint answers at http://minio:9000"):
+    with pytest.raises(S3Trouble, match=r"no S3 endpoint responds at http://minio:9000"):
         connector(s3).start(config(store_url="http://minio:9000"))
 
 

@@ -266,7 +266,7 @@ def _exceptions(
     return {
         row: DataException(
             f"topic {partition.topic}, partition {partition.partition}, offset {offsets[row].as_py()}: the "
-            f"record has no folder: {bad[row]}; correct what produces such records, or have them passed over "
+            f"record has no folder: {bad[row]}; correct what produces such records, or skip them "
             f"with 'errors.tolerance' = all"
         )
         for row in sorted(bad)

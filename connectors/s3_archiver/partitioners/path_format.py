@@ -320,7 +320,7 @@ class Zone:
         begin, end = days_of(_year_of(first)) * DAY, days_of(_year_of(last) + 1) * DAY
         if self._from == self._to:
             self._from = self._to = begin
-            self._offsets = np.array([self._asked(begin // SECOND) * SECOND], np.int64)
+            self._offsets = np.array([self._offset_at(begin // SECOND) * SECOND], np.int64)
         if begin < self._from:
             changes, offsets = self._found(begin, self._from)
             self._changes = np.concatenate((changes, self._changes))
@@ -336,13 +336,13 @@ class Zone:
         """Return the changes after ``begin`` and up to ``end``, and the offsets before and after each."""
         at, last = begin // SECOND, end // SECOND
         changes: list[int] = []
-        offsets = [self._asked(at)]
+        offsets = [self._offset_at(at)]
         while at < last:
             then = at + DAY // SECOND
-            while self._asked(then) != offsets[-1]:
+            while self._offset_at(then) != offsets[-1]:
                 at = self._change(at, then, offsets[-1])
                 changes.append(at)
-                offsets.append(self._asked(at))
+                offsets.append(self._offset_at(at))
             at = then
         return np.array(changes, np.int64) * SECOND, np.array(offsets, np.int64) * SECOND
 
@@ -350,13 +350,13 @@ class Zone:
         """Return the first second with another offset."""
         while behind - before > 1:
             middle = (before + behind) // 2
-            if self._asked(middle) == offset:
+            if self._offset_at(middle) == offset:
                 before = middle
             else:
                 behind = middle
         return behind
 
-    def _asked(self, seconds: int) -> int:
+    def _offset_at(self, seconds: int) -> int:
         """Return the offset at a second, in seconds."""
         offset = (_EPOCH + dt.timedelta(seconds=seconds)).astimezone(self._zone).utcoffset()
         return 0 if offset is None else offset.days * 86_400 + offset.seconds

@@ -83,7 +83,7 @@ class Patience:
                 give_up = now + self._timeout if give_up is None else give_up
                 if now + delay > give_up:
                     raise
-                log.info("what an endpoint can do is tried again in %.1f s: %s", delay, error)
+                log.info("cannot test the endpoint, retrying in %.1f s: %s", delay, error)
                 self._sleep(delay)
                 delay *= 2
 
@@ -138,7 +138,7 @@ def _tell(
         )
     if not has_conditions and config.s3_conditional_writes == "auto":
         log.warning(
-            "connector %s: %s does not honour If-None-Match of CompleteMultipartUpload: the archiver looks "
+            "connector %s: %s does not honour If-None-Match of CompleteMultipartUpload: the archiver checks "
             "whether an object is there before it completes an upload",
             config.name,
             endpoint,
@@ -178,7 +178,7 @@ def _has_conditions(s3: S3, where: Location, kind: Checksum, configured: str, pa
         for each in made:
             patience(partial(s3.delete, each))
     except (S3Error, S3Trouble) as error:
-        log.info("%s stays: %s", where, error)
+        log.info("cannot delete the object of the test, %s: %s", where, error)
     return has_conditions or configured == "true"
 
 
@@ -218,28 +218,28 @@ def _give_up(s3: S3, where: Location, upload_id: str) -> None:
     try:
         _expect(NO_SUCH_UPLOAD, partial(s3.abort_upload, where, upload_id))
     except S3Trouble as error:
-        log.info("an upload to %s is left to the next start: %s", where, error)
+        log.info("cannot abort an upload to %s, the next start will: %s", where, error)
 
 
 def _refusal(config: UploadSettings, kinds: list[Checksum], refused: list[S3Error]) -> ConfigException:
     bucket = config.s3_bucket_name
     if config.s3_checksum != "auto" and may_be_a_checksum(refused[-1].code):
         return ConfigException(
-            f"files cannot be written to bucket {bucket}{_asked(config, checksum=True)}: {refused[-1]}. If "
-            f"this endpoint has no such checksum: set 's3.checksum' to auto, which finds one that works"
+            f"files cannot be written to bucket {bucket}{_configured(config, checksum=True)}: {refused[-1]}. "
+            f"If this endpoint has no such checksum: set 's3.checksum' to auto, which finds one that works"
         )
     tried = f". No 's3.checksum' helps, tried: {', '.join(kinds[: len(refused)])}" if len(refused) > 1 else ""
     return ConfigException(
-        f"files cannot be written to bucket {bucket}{_asked(config)}: {refused[-1]}{tried}"
+        f"files cannot be written to bucket {bucket}{_configured(config)}: {refused[-1]}{tried}"
     )
 
 
-def _asked(config: UploadSettings, *, checksum: bool = False) -> str:
+def _configured(config: UploadSettings, *, checksum: bool = False) -> str:
     """Return the configured properties of uploads, by their keys."""
-    asked = {key: getattr(config, field) for field, key in _UPLOAD_KEYS.items()}
+    configured = {key: getattr(config, field) for field, key in _UPLOAD_KEYS.items()}
     if checksum:
-        asked["s3.checksum"] = config.s3_checksum
-    wanted = " and ".join(f"'{key}' = {value}" for key, value in asked.items() if value)
+        configured["s3.checksum"] = config.s3_checksum
+    wanted = " and ".join(f"'{key}' = {value}" for key, value in configured.items() if value)
     return f" with {wanted}" if wanted else ""
 
 
@@ -304,7 +304,9 @@ def probe(
     try:
         patience(lambda: _probe(s3, where, config, checksum))
     except S3Error as error:
-        raise ConfigException(f"files of topic {topic} cannot be written{_asked(config)}: {error}") from error
+        raise ConfigException(
+            f"files of topic {topic} cannot be written{_configured(config)}: {error}"
+        ) from error
 
 
 def _probe(s3: S3, where: Location, config: UploadSettings, checksum: Checksum) -> None:

@@ -47,7 +47,7 @@ _TRANSIENT: Final = (
 _CHECK_KEYS: Final = "check 'aws.access.key.id' and 'aws.secret.access.key', or the default credential chain"
 _GRANT: Final = "grant these credentials {permission} on this bucket"
 _CREATE: Final = "create the bucket, or correct 's3.bucket.name' (now '{bucket}') or 'store.url'"
-_UNKNOWN: Final = "S3 will not do this however often it is asked; look the code up in its manual"
+_UNKNOWN: Final = "S3 refuses this permanently; look the code up in its manual"
 _ADVICE: Final[Mapping[tuple[str, ...], str]] = {
     (ACCESS_DENIED, "AllAccessDisabled", "AccountProblem", "403", "Forbidden"): _GRANT,
     (NO_SUCH_BUCKET,): _CREATE,
@@ -214,6 +214,6 @@ def bucket_problem(bucket: str, endpoint: str, error: S3Error | S3Trouble) -> st
         )
     if error.code == NO_ANSWER:
         return (
-            f"no S3 endpoint answers at {endpoint}: check 'store.url', 's3.region' and the network ({error})"
+            f"no S3 endpoint responds at {endpoint}: check 'store.url', 's3.region' and the network ({error})"
         )
     return str(error)
