@@ -230,14 +230,14 @@ class S3ArchiverTask(SinkTask):
             w.has_failed_request for w in writers
         ):
             return 0  # put has just retried for as long as it may
-        config = self._config  # half of the deadline, since the store's commit follows
+        config = self._config
         limits = [self._step_seconds(), *([_PATIENCE] if self.context.deadline() is None else [])]
         if config.errors_retry_timeout >= 0:
             limits.append(config.errors_retry_timeout / 1000)
         return min(limits)
 
     def _step_seconds(self) -> float:
-        # A close request is not noticed during a step, so a step may take half of the graceful timeout.
+        # Half of the time: the store's commit follows, and no step notices a close request while it lasts.
         half, left = self._config.graceful_timeout_ms / 2000, self.context.deadline()
         return half if left is None else min(half, left / 2)
 

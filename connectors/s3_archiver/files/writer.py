@@ -92,7 +92,7 @@ class PartitionWriter:
         self._open: FileGroup | None = None
         self._sealed: list[FileGroup] = []  # complete, but not all is sent
         self._finished: list[FileGroup] = []  # all sent, not published
-        self._failed_request: RetriableException | None = None
+        self._transient_error: RetriableException | None = None
         self._is_broken = False
         self.has_refused_batch = False
         """Whether the last batch was not taken because an earlier request still fails."""
@@ -101,7 +101,7 @@ class PartitionWriter:
     @property
     def has_failed_request(self) -> bool:
         """Whether the last request failed with a transient error and was not repeated since."""
-        return self._failed_request is not None
+        return self._transient_error is not None
 
     def put(self, records: SinkRecords) -> None:
         """Take a batch.
@@ -215,14 +215,14 @@ class PartitionWriter:
     @property
     def sendable(self) -> int:
         """Bytes of the largest part that S3 would take before it is full; 0 if there is none."""
-        if self._open is None or self._is_broken or self._failed_request is not None:
+        if self._open is None or self._is_broken or self._transient_error is not None:
             return 0
         return max((each.upload.sendable for each in self._open.objects), default=0)
 
     def send_largest(self) -> None:
         """Send the largest part before it is full; defer a transient error."""
         group = self._open
-        if group is None or self._failed_request is not None:
+        if group is None or self._transient_error is not None:
             return
         with self._breaking(), self._deferring_transient():
             upload = max((each.upload for each in group.objects), key=lambda upload: upload.sendable)
@@ -232,7 +232,7 @@ class PartitionWriter:
 
     def release(self) -> None:
         """Seal and send the open group; defer a transient error."""
-        if self._is_broken or self._failed_request is not None:
+        if self._is_broken or self._transient_error is not None:
             return
         with self._breaking(), self._deferring_transient():
             self._seal()
@@ -468,7 +468,7 @@ class PartitionWriter:
     # -- requests --------------------------------------------------------------------------------
 
     def _send_due(self) -> None:
-        if self._failed_request is not None:
+        if self._transient_error is not None:
             return  # the next put repeats the failed request before it takes anything
         with self._deferring_transient():
             self._push()
@@ -485,14 +485,14 @@ class PartitionWriter:
             yield
         except RetriableException as error:
             log.info("%s: %s; the data stays in memory until the request succeeds", self._partition, error)
-            self._failed_request = error
+            self._transient_error = error
 
     def _retry(self) -> None:
-        if self._failed_request is not None:
+        if self._transient_error is not None:
             self.has_refused_batch = True
             self._write_all()
             self._push()
-            self._failed_request = None
+            self._transient_error = None
         self.has_refused_batch = False
 
     def _push(self) -> None:

@@ -24,6 +24,8 @@ from sinksdk.connectors.s3_archiver.s3.requests import Together, together
 from sinksdk.connectors.s3_archiver.s3.settings import UploadSettings
 from sinksdk.connectors.s3_archiver.s3.upload import NONCE
 
+log = logging.getLogger(__name__)
+
 _ONE_BY_ONE: Final = 2
 """The number of files of a group up to which they are checked one by one, without a listing."""
 
@@ -179,9 +181,6 @@ def abort(s3: S3, token: Token) -> None:
     # Some stores report success for every abort: three are enough.
 
 
-log = logging.getLogger(__name__)
-
-
 class Publisher:
     """Publishes and discards tokens, also those of predecessors that wrote to another endpoint.
 
@@ -194,9 +193,7 @@ class Publisher:
         self._connect = connect
         self._together = together
         self._clients: dict[str, S3] = {}
-        self._visible: set[str] = (
-            set()
-        )  # ids of published uploads whose commits are not yet published as a whole
+        self._visible: set[str] = set()  # uploads that are published, unlike the rest of their commits
         self._lists_uploads = True
 
     def publish(self, tokens: Sequence[Token]) -> None:
