@@ -44,7 +44,7 @@ INDEPENDENT = ("property_tests", "tests/testing")  # tests that take long and sh
 TERMS = {
     "backoff": ("delay", "retries", "restarts"),
     "fencing": ("fence", "zombie", "overtaken"),
-    "graceful": ("_grace", "signal", "ctrl_c", "shutdown"),
+    "graceful": ("signal", "ctrl_c", "shutdown", "closing_deadline"),
     "handover": (
         "newer_driver",
         "two_drivers",

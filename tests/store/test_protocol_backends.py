@@ -16,6 +16,7 @@ from sinksdk.store.generations import Generations
 from sinksdk.store.keys import plans_prefix
 from sinksdk.store.ledger import TaskLedger
 from sinksdk.store.records import Closing, PartitionCommit, TaskPlan
+from tests.helpers.tiers import extended_after
 from tests.integration.fault_proxy import (
     CUT_AFTER,
     CUT_BEFORE,
@@ -93,7 +94,9 @@ def test_the_protocol_on_each_store(backend: str, new_store: Callable[[str], Sto
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("fault", [DROP_REQUEST, DROP_ANSWER], ids=["request lost", "answer lost"])
+@pytest.mark.parametrize(
+    "fault", extended_after(1, [DROP_REQUEST, DROP_ANSWER]), ids=["request lost", "answer lost"]
+)
 def test_every_mutation_of_the_protocol_spoiled_once(
     fault: Fault, places: Callable[[str], Place], s3_server: tuple[str, FaultProxy], tmp_path: Path
 ) -> None:
@@ -115,7 +118,7 @@ def test_every_mutation_of_the_protocol_spoiled_once(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("how", [CUT_BEFORE, CUT_AFTER])
+@pytest.mark.parametrize("how", extended_after(1, [CUT_BEFORE, CUT_AFTER]))
 def test_every_statement_of_the_protocol_cut_once(
     how: str, postgres: PostgresServer, places: Callable[[str], Place], tmp_path: Path
 ) -> None:
@@ -172,7 +175,7 @@ sys.exit(max(process.exitcode for process in running))
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("backend", SHARED)
+@pytest.mark.parametrize("backend", extended_after(1, SHARED))
 def test_two_processes_race_for_one_key(backend: str, new_store: Callable[[str], Store]) -> None:
     ran = subprocess.run(
         [sys.executable, "-c", RACE, new_store(backend).url, str(ROUNDS)],

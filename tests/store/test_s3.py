@@ -406,6 +406,7 @@ def test_keys_are_readable_names(place: Place, store: S3Store) -> None:
     assert store.list("a b/..") == ["a b/../ü"]
 
 
+@pytest.mark.extended
 def test_more_keys_than_a_page_holds(place: Place, store: S3Store) -> None:
     for number in range(1005):
         place.client.put_object(Bucket=BUCKET, Key=f"{place.prefix}/many/{number:04d}", Body=b"{}")

@@ -22,20 +22,21 @@ from sinksdk.store.sql import SqlStore
 from sinksdk.testing import ManualClock
 from tests.helpers.memory_store import MemoryStore
 from tests.helpers.ports import closed_port
+from tests.helpers.tiers import extended_after
 from tests.store.backends import BACKENDS, OF_ANY_KEY, SHARED, LossyStore, Primitive
 
 
-@pytest.fixture(params=BACKENDS)
+@pytest.fixture(params=extended_after(2, BACKENDS))
 def store(request: pytest.FixtureRequest, new_store: Callable[[str], Store]) -> Store:
     return new_store(request.param)
 
 
-@pytest.fixture(params=OF_ANY_KEY)
+@pytest.fixture(params=extended_after(2, OF_ANY_KEY))
 def of_any_key(request: pytest.FixtureRequest, new_store: Callable[[str], Store]) -> Store:
     return new_store(request.param)
 
 
-@pytest.fixture(params=SHARED)
+@pytest.fixture(params=extended_after(1, SHARED))
 def shared(request: pytest.FixtureRequest, new_store: Callable[[str], Store]) -> Store:
     return new_store(request.param)
 
