@@ -44,7 +44,6 @@ from sinksdk.testing.judge import WITHDRAWN
 from sinksdk.testing.machine import DEFAULTS
 from sinksdk.testing.trial import Trial
 from tests.helpers.depth import DEPTH
-from tests.helpers.tiers import extended_after
 from tests.integration.archive_site import client
 from tests.s3_archiver.beside import Late, at_once
 from tests.s3_archiver.fake_s3 import Asked, FakeS3, Fault, denied, no_answer, slow_down
@@ -135,10 +134,9 @@ IN_MEMORY: SinkOptions = {
 }
 
 
+@pytest.mark.extended
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "is_late", extended_after(1, [True, False]), ids=["parts that travel", "parts sent at once"]
-)
+@pytest.mark.parametrize("is_late", [True, False], ids=["parts that travel", "parts sent at once"])
 def test_the_archiver_is_exactly_once(*, is_late: bool) -> None:
     """Whatever request fails, whoever is fenced: each record once, in order, never before its commit."""
     make = functools.partial(make_archiver, S3ArchiverTask, is_late=is_late)

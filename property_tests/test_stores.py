@@ -107,7 +107,7 @@ class Stores(RuleBasedStateMachine):
         self.exercised["cases"] += 1
 
 
-@pytest.mark.parametrize("backend", extended_after(2, BACKENDS))
+@pytest.mark.parametrize("backend", extended_after(1, BACKENDS))
 def test_stores_do_what_the_model_does(backend: str, new_store: Callable[[str], Store]) -> None:
     """Versions never repeat, old ones never win, and a lost answer leaves no doubt."""
     machine = type(f"Stores_{backend}", (Stores,), {"backend": backend, "open": staticmethod(new_store)})

@@ -138,7 +138,7 @@ def test_a_write_that_fails_leaves_nothing(session: SparkSession, place: Place) 
     place.assert_once(50, kills=True)
 
 
-@pytest.mark.parametrize("step", ["put", "prepared"])
+@pytest.mark.parametrize("step", extended_after(1, ["put", "prepared"]))
 def test_a_tasks_worker_is_killed(session: SparkSession, place: Place, step: str, tmp_path: Path) -> None:
     (tmp_path / "flag").touch()
     save(numbers(session, 0, 100), place.options(KILLED_SINK, kill_at=step, kill_flag=tmp_path / "flag"))

@@ -13,7 +13,7 @@ import pytest
 from sinksdk import TopicPartition
 from sinksdk.topics import write_records
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.extended, pytest.mark.spark]
 
 ROOT = Path(__file__).parent.parent.parent
 PARTITIONS, RECORDS = 2, 100_000  # of each partition: ten Arrow batches

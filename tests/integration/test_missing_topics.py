@@ -158,6 +158,7 @@ def test_a_topic_written_anew_with_fewer_records_is_not_read_from_its_start(site
     assert site.written("ships") == list(range(300))
 
 
+@pytest.mark.extended
 def test_waiting_goes_on_with_the_others_and_takes_the_topic_up_again(site: Site) -> None:
     runner = site.idle(missing_topic_policy="wait")
     site.move_away()

@@ -14,7 +14,7 @@ import pytest
 
 from tests.integration.archive_site import Site, descendants, ended, site, wait_until
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow]
+pytestmark = [pytest.mark.extended, pytest.mark.spark, pytest.mark.slow]
 
 PARTITIONS, RECORDS = 2, 60_000
 DROPS_AND_MULTIPLIES = """
@@ -66,7 +66,6 @@ def assert_complete(archive: Site) -> None:
     assert found.returncode == 0, found.stdout + found.stderr
 
 
-@pytest.mark.extended
 @pytest.mark.parametrize(
     "whose",
     [
@@ -103,7 +102,6 @@ def test_a_transform_is_exactly_once_when_a_process_is_killed(archive: Site, who
     assert_complete(archive)
 
 
-@pytest.mark.extended
 def test_a_closing_in_mid_stream_commits_what_was_read_and_breaks_no_pipe(archive: Site) -> None:
     archive.configure(records_sql=DROPS_AND_MULTIPLIES, flush_size=50_000)
     archive.s3.delays.update(UploadPart=1.5, CreateMultipartUpload=0.5)
@@ -126,7 +124,6 @@ def test_a_closing_in_mid_stream_commits_what_was_read_and_breaks_no_pipe(archiv
     assert_complete(archive)
 
 
-@pytest.mark.extended
 def test_a_transform_that_cannot_be_used_ends_the_connector_with_one_sentence(archive: Site) -> None:
     archive.configure(records_sql="SELECT * FROM records ORDER BY offset")
     code, output = archive.run("--until-caught-up")

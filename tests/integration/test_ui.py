@@ -27,6 +27,7 @@ from sinksdk.store.reports import Bucket
 from tests.helpers.memory_store import MemoryStore
 from tests.helpers.needs import missing
 from tests.helpers.ports import free_port
+from tests.helpers.tiers import extended_after
 from tests.server.filled_store import HOSTILE, TRACE, Scene, fill, scenes
 
 pytestmark = pytest.mark.slow
@@ -504,7 +505,7 @@ def test_a_browser_that_has_credentials_shows_the_page(browser: Browser, user: s
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
-@pytest.mark.parametrize("width", [1400, 400])
+@pytest.mark.parametrize("width", extended_after(1, [1400, 400]))
 def test_texts_are_readable(browser: Browser, site: Site, tmp_path: Path, theme: Any, width: int) -> None:
     # WCAG AA: a contrast of 4.5 for every text, in both themes.
     page = open_page(browser, viewport={"width": width, "height": 900}, color_scheme=theme)

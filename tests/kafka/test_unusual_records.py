@@ -19,7 +19,7 @@ from tests.integration.archive_site import descendants, ended
 from tests.kafka.archive import KafkaSite, kafka_site
 from tests.kafka.topics import consume, create_topic, unused_name
 
-pytestmark = [pytest.mark.slow, pytest.mark.spark]
+pytestmark = [pytest.mark.extended, pytest.mark.slow, pytest.mark.spark]
 
 MIB = 1024 * 1024
 MANY = 200
@@ -85,7 +85,6 @@ def test_unusual_records_are_archived_unchanged(site: KafkaSite) -> None:
     assert len(archived[4].headers) == 10_000
 
 
-@pytest.mark.extended
 def test_records_of_a_megabyte_do_not_accumulate_in_memory(site: KafkaSite) -> None:
     send(site, *({"value": (b"%d" % number).ljust(MIB, b".")} for number in range(300)))
     peaks: dict[int, int] = {}
@@ -103,7 +102,6 @@ def test_records_of_a_megabyte_do_not_accumulate_in_memory(site: KafkaSite) -> N
     assert max(peaks.values()) < 400 * MIB
 
 
-@pytest.mark.extended
 def test_two_hundred_partitions_are_planned_and_read_in_one_generation(
     tmp_path: Path, bootstrap: str
 ) -> None:

@@ -113,6 +113,7 @@ def test_both_phases_are_driven() -> None:
     assert report.exercised["task: crash before"] > 0
 
 
+@pytest.mark.extended
 def test_a_run_that_hardly_met_a_fault_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     """It shows little: many cases must have met each fault now and then."""
     monkeypatch.setitem(check.POSSIBLE, "moon", (FaultKind.SLOW,))
