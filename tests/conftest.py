@@ -45,19 +45,11 @@ TERMS = {
     "backoff": ("delay", "retries", "restarts"),
     "fencing": ("fence", "zombie", "overtaken"),
     "graceful": ("signal", "ctrl_c", "shutdown", "closing_deadline"),
-    "handover": (
-        "newer_driver",
-        "two_drivers",
-        "second_driver",
-        "take_over",
-        "takes_over",
-        "gives_way",
-        "rolling_deploy",
-    ),
+    "handover": ("newer_driver", "two_drivers", "second_driver", "gives_way", "rolling_deploy"),
 }
 
-# Fixtures that take seconds to start. One process runs all tests that use one of them.
-SHARED = {"spark", "bootstrap", "shared_broker"}
+# Fixtures that take seconds to start, by the group of tests that one process must run. No test uses two of the groups.
+GROUPS = {"spark": "spark", "standalone": "standalone", "bootstrap": "kafka", "shared_broker": "kafka"}
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -82,13 +74,14 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
 
 def _group(item: pytest.Item) -> str:
-    fixtures = getattr(item, "fixturenames", ())
-    if SHARED.intersection(fixtures):
-        return "shared"
-    if "standalone" in fixtures:
-        return "standalone"
+    if shared := _shared_group(item):
+        return shared
     file = f"{item.path.parent.name}.{item.path.stem}"
     return f"{file}.{item.name.rstrip(']')}" if _is_below(item, INDEPENDENT) else file
+
+
+def _shared_group(item: pytest.Item) -> str | None:
+    return next((GROUPS[name] for name in getattr(item, "fixturenames", ()) if name in GROUPS), None)
 
 
 def _keywords(item: pytest.Item) -> set[str]:
@@ -98,7 +91,7 @@ def _keywords(item: pytest.Item) -> set[str]:
 
 def _order(item: pytest.Item) -> int:
     """Sort groups by how long they may take: a long one that starts last would keep one process busy alone."""
-    if SHARED.intersection(getattr(item, "fixturenames", ())):
+    if _shared_group(item):
         return 0
     if _is_below(item, ("tests/integration", "tests/kafka")):
         return 1
