@@ -158,7 +158,7 @@ def server(
             )
             return spark, worker, deployment.store.url
 
-        begun = patiently(begin, "the server", lambda: signals.is_received, tell=rest.waits)
+        begun = patiently(begin, "the server", lambda: signals.is_received, tell=rest.show_waiting)
         if begun is not None:
             spark, worker, url = begun
             with spark:

@@ -21,7 +21,7 @@ from sinksdk.control.herder import Herder
 from sinksdk.errors import ConfigException, ConnectException
 from sinksdk.metrics.prometheus import exposition
 from sinksdk.server.bodies import Alive, Health, Level, LoggerLevel, ServerInfo
-from sinksdk.server.errors import NotFoundException, answer, errors
+from sinksdk.server.errors import NotFoundException, error_response, errors
 from sinksdk.server.parameters import Name
 from sinksdk.spark.task_slots import ReadTaskSlots
 from sinksdk.store import StoreUnavailable
@@ -31,89 +31,88 @@ from sinksdk.support.threads import start_thread
 T = TypeVar("T")
 
 PATIENCE: Final = 1.5
-"""Seconds; a probe waits one or two by default."""
+"""Seconds; probes wait one or two seconds by default."""
 
-_OVERDUE_PATIENCE: Final = 0.4  # seconds, of what is left of the two
+_OVERDUE_PATIENCE: Final = 0.4  # seconds, after PATIENCE still within two seconds
 _UNAVAILABLE: Final = 503
 _HEALTHY: Final = Health(status="healthy", message="Worker has completed startup and is ready.")
 _MAY_BE: Final[dict[int | str, dict[str, Any]]] = {**errors(), _UNAVAILABLE: {"model": Health}}
 
 
-class Latest(Generic[T]):
-    """A question that may take long, and its latest answer, whatever the store does.
+class BoundedRequest(Generic[T]):
+    """Runs a blocking request in a thread, and bounds how long callers wait for it.
 
-    One background request at a time, whose result all concurrent callers get.
+    At most one request is running; all concurrent callers get its result.
 
     Args:
         patience: seconds that a caller waits at most.
     """
 
-    def __init__(self, ask: Callable[[], T], *, patience: float = PATIENCE) -> None:
-        self._ask = ask
+    def __init__(self, request: Callable[[], T], *, patience: float = PATIENCE) -> None:
+        self._request = request
         self._patience = patience
         self._lock = threading.Lock()
-        self._asked: Future[T] | None = None
-        self.asked_at = time.monotonic()
-        """When the question was asked that is not answered yet, or the last one."""
+        self._running: Future[T] | None = None
+        self.started_at = time.monotonic()
+        """Start of the running request, or of the last one."""
         self.last: tuple[Future[T], float] | None = None
-        """The latest answer there was, or how the question failed instead, and when."""
+        """Result or failure of the last completed request, and its time."""
 
     async def get(self) -> Future[T] | None:
-        """A result newer than the call; None: there is none in time."""
+        """Wait for the running request, or start one; None if it takes too long."""
         with self._lock:
-            asked = self._asked or self._begin()
-        answer = asyncio.wrap_future(asked)
-        # Nobody may wait any more when it fails: asyncio would log that as an error.
-        answer.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
-        # Shielded: a caller that stops waiting does not cancel the request of the others.
-        waiting = asyncio.shield(answer)
-        with suppress(Exception):  # raised where the result is taken
-            await asyncio.wait_for(waiting, self._patience)
-        return asked if asked.done() else None
+            running = self._running or self._start()
+        response = asyncio.wrap_future(running)
+        # Reading the exception keeps asyncio from logging it when no caller waits any more.
+        response.add_done_callback(lambda done: done.cancelled() or done.exception())
+        with suppress(Exception):  # raised by result()
+            # Shielded: a caller that stops waiting must not cancel the request of the others.
+            await asyncio.wait_for(asyncio.shield(response), self._patience)
+        return running if running.done() else None
 
-    def _begin(self) -> Future[T]:
-        asked = self._asked = Future[T]()
-        self.asked_at = time.monotonic()
-        # A daemon, and none of a pool's: the process ends without it.
-        start_thread(lambda: self._run(asked), "latest")
-        return asked
+    def _start(self) -> Future[T]:
+        running = self._running = Future[T]()
+        self.started_at = time.monotonic()
+        # A daemon thread outside of any pool: it must not delay the end of the process.
+        start_thread(lambda: self._run(running), "request")
+        return running
 
-    def _run(self, asked: Future[T]) -> None:
+    def _run(self, running: Future[T]) -> None:
         try:
-            answer = partial(asked.set_result, self._ask())
-        except Exception as error:  # noqa: BLE001 - raised where the result is taken
-            answer = partial(asked.set_exception, error)
+            complete = partial(running.set_result, self._request())
+        except Exception as error:  # noqa: BLE001 - raised by result()
+            complete = partial(running.set_exception, error)
         with self._lock:
-            self._asked, self.last = None, (asked, time.monotonic())
-        answer()
+            self._running, self.last = None, (running, time.monotonic())
+        complete()
 
 
 # -- health ------------------------------------------------------------------------------------------
 
 
 class StoreHealth:
-    """Whether the store answers; found out within two seconds."""
+    """Checks within two seconds whether the store responds."""
 
     def __init__(self, herder: Herder) -> None:
-        self._look = Latest(herder.connectors)
-        self._overdue = Latest(herder.overdue, patience=_OVERDUE_PATIENCE)
+        self._names = BoundedRequest(herder.connectors)
+        self._overdue = BoundedRequest(herder.overdue, patience=_OVERDUE_PATIENCE)
 
     async def problem(self) -> str | None:
-        """The problem; None: the store responds."""
-        answer = await self._look.get()
-        if answer is None:
-            seconds = time.monotonic() - self._look.asked_at
-            return f"The store has not answered for {seconds:.1f} s."
+        """Return the store's problem; None: it responds."""
+        response = await self._names.get()
+        if response is None:
+            seconds = time.monotonic() - self._names.started_at
+            return f"The store has not responded for {seconds:.1f} s."
         try:
-            answer.result()
+            response.result()
         except ConnectException as error:
-            return f"The store does not answer: {SECRETS.hide(str(error))}"
+            return f"The store does not respond: {SECRETS.hide(str(error))}"
         return None
 
     async def failure(self) -> str | None:
-        """Connectors for which nothing has been planned for too long; None: there are none, as far as known.
+        """Name connectors for which nothing has been planned for too long; None: there are none.
 
-        Of so many that the store does not respond in time, those of the last response.
+        If the store takes too long to read all connectors, the last result counts.
         """
         found = await self._overdue.get()
         if found is None and self._overdue.last is not None:
@@ -124,44 +123,44 @@ class StoreHealth:
 
 
 def admin_router(health: StoreHealth, version: str, store_id: str) -> APIRouter:
-    """Version and health; ``store_id`` stands where Connect has its cluster's id."""
+    """Create the router for version and health; ``store_id`` replaces Kafka Connect's cluster id."""
     router = APIRouter(tags=["server"])
 
     @router.get("/", responses=errors())
     def server() -> ServerInfo:
-        """Version and store."""
+        """Return version and store."""
         return ServerInfo(version=version, commit="", kafka_cluster_id=store_id)
 
-    # None of these is left to a pool of threads: those may all be waiting for the store.
+    # Coroutines: the threads of the pool for other handlers may all be waiting for the store.
 
     @router.get("/health", response_model=Health, responses=_MAY_BE)
     async def healthy() -> Any:
-        """Whether the store answers (KIP-1017), and no connector has failed to plan for too long.
+        """Check that the store responds (KIP-1017), and that each connector could plan lately.
 
-        Known within 2 s, whatever the store does. Not for probes that restart the server: it retries itself.
+        Responds within 2 s. Do not let a probe on this path restart the server, which retries by itself.
         """
-        # One after the other: a store that hangs is asked once.
+        # Sequentially: if the first request to the store hangs, the second one is not sent.
         if (reason := await health.problem() or await health.failure()) is not None:
             return unhealthy(SECRETS.hide(reason))
         return _HEALTHY
 
     @router.get("/ready", response_model=Health, responses=_MAY_BE)
     async def ready() -> Any:
-        """Whether the store answers, without credentials, and without the reason."""
+        """Check that the store responds; without authentication, and without a reason in the response."""
         if await health.problem() is not None:
-            return unhealthy("The store does not answer.")
+            return unhealthy("The store does not respond.")
         return _HEALTHY
 
     @router.get("/live", responses=errors())
     async def live() -> Alive:
-        """That the process answers, whatever it waits for; without credentials."""
+        """Respond while the process is alive, even if it waits for its store; without authentication."""
         return Alive()
 
     return router
 
 
 def waiting_router(why: Callable[[], str]) -> APIRouter:
-    """Answers everything while the server waits for its store; ``why`` says what it waits for."""
+    """Create the router for all paths while the server waits for its store, with the reason from ``why``."""
     router = APIRouter()
 
     @router.get("/live")
@@ -170,58 +169,57 @@ def waiting_router(why: Callable[[], str]) -> APIRouter:
 
     @router.get("/ready")
     async def ready() -> Any:
-        return unhealthy("The store does not answer.")
+        return unhealthy("The store does not respond.")
 
     @router.get("/health")
     async def health() -> Any:
         return unhealthy(why())
 
     @router.api_route("/{path:path}", methods=["GET", "POST", "PUT", "PATCH", "DELETE"])
-    async def anything(path: str) -> Any:  # noqa: ARG001 - whatever it is
-        return answer(503, why())
+    async def anything(path: str) -> Any:  # noqa: ARG001 - the route's parameter
+        return error_response(503, why())
 
     return router
 
 
 def unhealthy(message: str) -> JSONResponse:
-    """503, in KIP-1017's words."""
+    """Build a 503 response in KIP-1017's form."""
     return JSONResponse(Health(status="unhealthy", message=message).model_dump(), status_code=_UNAVAILABLE)
 
 
 # -- metrics -----------------------------------------------------------------------------------------
 
 _TEXT: dict[str, Any] = {"content": {"text/plain": {}, "application/openmetrics-text": {}}}
-_OLDEST: Final = 90.0  # seconds: Prometheus asks each minute, or more often
+_OLDEST: Final = 90.0  # seconds: Prometheus usually scrapes every minute, or more often
 
 
 def metrics_router(herder: Herder, health: StoreHealth, task_slots: ReadTaskSlots) -> APIRouter:
-    """What Prometheus asks for."""
     router = APIRouter(tags=["server"])
-    latest: dict[str, Latest[tuple[bytes, str]]] = {}  # by format: there are a few
+    scrapes: dict[str, BoundedRequest[tuple[bytes, str]]] = {}  # by Content-Type
 
     @router.get("/metrics", response_class=Response, responses={**errors(), 200: _TEXT})
     async def metrics(accept: Annotated[str, Header()] = "") -> Response:
-        """Metrics of all connectors, in Prometheus's text format or OpenMetrics, within 2 s.
+        """Return the metrics of all connectors, in Prometheus's text format or OpenMetrics, within 2 s.
 
-        Where there are too many for that, each scrape gets what the one before has asked for. While the
-        store does not answer there are no numbers.
+        If reading all connectors takes longer, a scrape returns the result of the previous one. While the
+        store does not respond, the response is 503.
         """
-        ask = latest.setdefault(
-            choose_encoder(accept)[1], Latest(lambda: exposition(herder, accept, task_slots()))
+        scrape = scrapes.setdefault(
+            choose_encoder(accept)[1], BoundedRequest(lambda: exposition(herder, accept, task_slots()))
         )
-        before = ask.last
-        now, problem = await asyncio.gather(ask.get(), health.problem())
-        if now is None and problem is None and before is not None and ask.asked_at - before[1] < _OLDEST:
+        before = scrape.last
+        now, problem = await asyncio.gather(scrape.get(), health.problem())
+        if now is None and problem is None and before is not None and scrape.started_at - before[1] < _OLDEST:
             now = before[0]
-        return _response(now, problem)
+        return _metrics_response(now, problem)
 
     return router
 
 
-def _response(found: Future[tuple[bytes, str]] | None, problem: str | None) -> Response:
+def _metrics_response(found: Future[tuple[bytes, str]] | None, problem: str | None) -> Response:
     if found is None:
         raise StoreUnavailable(
-            problem or "the metrics of so many connectors are not collected yet; ask again"
+            problem or "collecting the metrics of all connectors takes longer than 2 s; retry"
         )
     body, content_type = found.result()
     return Response(body, headers={"Content-Type": content_type})
@@ -238,19 +236,18 @@ _LEVELS: Final = {
     "DEBUG": logging.DEBUG,
     "TRACE": logging.DEBUG,
 }
-"""Log4j's levels, which Connect's clients send."""
+"""Log4j's levels, as Kafka Connect's clients send them."""
 
 _ROOT: Final = "root"
 _OURS: Final = "sinksdk"
-"""The logger that Connect's root stands for here: other libraries' are left alone."""
+"""The logger for Kafka Connect's ``root``: loggers of other libraries stay unchanged."""
 
 loggers_router = APIRouter(tags=["server"])
-"""Log levels, as Connect's clients read and change them."""
 
 
 @loggers_router.get("/admin/loggers", responses=errors())
 def loggers() -> dict[str, LoggerLevel]:
-    """Loggers of sinksdk with a level of their own, and ``root``, which stands for all of them."""
+    """List the loggers of sinksdk with their own level, and ``root``, which stands for all of them."""
     names = sorted(name for name in logging.root.manager.loggerDict if _is_ours(name))
     own = {name: _level(name) for name in names if logging.getLogger(name).level}
     return {_ROOT: _level(_OURS), **own}
@@ -258,7 +255,7 @@ def loggers() -> dict[str, LoggerLevel]:
 
 @loggers_router.get("/admin/loggers/{name}", responses=errors(404))
 def logger(name: Name) -> LoggerLevel:
-    """A logger's level."""
+    """Return a logger's level."""
     if name != _ROOT and name not in logging.root.manager.loggerDict:
         raise NotFoundException(f"Logger {name} not found.")
     return _level(_OURS if name == _ROOT else name)
@@ -266,11 +263,11 @@ def logger(name: Name) -> LoggerLevel:
 
 @loggers_router.put("/admin/loggers/{name}", responses=errors(400, 404, 415))
 def set_level(name: Name, wanted: Level) -> list[str]:
-    """Change the level of a logger; names of those that are changed."""
+    """Change a logger's level; return the names of the changed loggers."""
     if wanted.level.upper() not in _LEVELS:
-        raise NotFoundException(f"invalid log level '{wanted.level}'; there are {', '.join(_LEVELS)}")
+        raise NotFoundException(f"unknown log level '{wanted.level}': use one of {', '.join(_LEVELS)}")
     if name != _ROOT and not _is_ours(name):
-        raise ConfigException(f"logger '{name}' is none of sinksdk's")
+        raise ConfigException(f"logger '{name}' does not belong to sinksdk")
     changed = _OURS if name == _ROOT else name
     logging.getLogger(changed).setLevel(_LEVELS[wanted.level.upper()])
     return [changed]
@@ -303,19 +300,19 @@ _HEADERS: Final = {
     "Referrer-Policy": "no-referrer",
     "Cache-Control": "no-cache",
 }
-"""Headers of pages: injected code would run with the reader's rights."""
+"""Headers against injected code, which would run with the reader's permissions."""
 
 
 def page_router() -> APIRouter:
-    """The status page and what it consists of; read once."""
+    """Create the router for the status page, whose files are read once."""
     folder = files("sinksdk.server") / "ui"
     found = {file.name: file.read_bytes() for file in folder.iterdir()}
     router = APIRouter(include_in_schema=False)
 
     @router.get("/ui")
     def page(request: Request) -> Response:
-        # Its files have relative addresses, since a proxy may have put the server below a path of its own: so
-        # the slash matters here, and elsewhere it does not.
+        # The page's URLs are relative, because a proxy may prefix the path: so the trailing slash matters
+        # here.
         if not request.scope["raw_path"].endswith(b"/"):
             return RedirectResponse("ui/", status_code=307)
         return file("index.html")

@@ -1,4 +1,4 @@
-"""The server's application: Kafka Connect's REST interface on one store."""
+"""The ASGI application: Kafka Connect's REST interface on one store."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ from sinksdk.server.admin import (
     page_router,
     waiting_router,
 )
-from sinksdk.server.middleware import Credentials, protect
+from sinksdk.server.credentials import Credentials
+from sinksdk.server.middleware import protect
 from sinksdk.server.plugins import plugins_router
 from sinksdk.settings.references import ConfigProviders
 from sinksdk.spark.task_slots import ReadTaskSlots
@@ -39,24 +40,24 @@ def create_app(
     sinks: Sinks | None = None,
     task_slots: ReadTaskSlots = lambda: None,
 ) -> FastAPI:
-    """An application that handles the connectors of a store; it runs none of them.
+    """Create an application that handles the connectors of a store, without running them.
 
     Args:
         credentials, hosts: as for :func:`protect`.
-        providers: what configurations may refer to; nothing by default.
-        targets: opens where a source writes; by default it is not known, and neither are its offsets.
-        sinks: opens a sink whose offsets are altered; by default it is not known what its source has.
+        providers: providers that configurations may reference; none by default.
+        targets: opens a source's target; without it offsets of sources are unavailable.
+        sinks: opens a sink whose offsets are altered; without it they are not checked against the topics.
         task_slots: returns the task slots of this process's Spark, if it runs one.
     """
     providers = providers or ConfigProviders()
     herder = Herder(store, sinks=sinks or partial(opened_sink, providers=providers))
     own = version("sinksdk")
-    # No page of documentation: FastAPI's loads scripts from elsewhere, which could control connectors.
-    app = _Described(title="sinksdk", version=own, docs_url=None, redoc_url=None, redirect_slashes=False)
+    # No documentation page: FastAPI's loads scripts of other sites, which could control connectors.
+    app = _Application(title="sinksdk", version=own, docs_url=None, redoc_url=None, redirect_slashes=False)
     health = StoreHealth(herder)
     app.include_router(admin_router(health, own, identify(store)))
     app.state.herder, app.state.providers = herder, providers
-    app.state.source_offsets = SourceOffsets(store, targets or _unknown)
+    app.state.source_offsets = SourceOffsets(store, targets or _refuse_target)
     app.include_router(loggers_router)
     app.include_router(connectors.router)
     app.include_router(metrics_router(herder, health, task_slots))
@@ -70,7 +71,7 @@ def create_app(
 def create_waiting_app(
     why: Callable[[], str], credentials: Credentials | None = None, *, hosts: Collection[str] | None = None
 ) -> FastAPI:
-    """An application for as long as the store is not there: it lives, is not ready, and says why."""
+    """Create the application for the time until the store responds: alive, not ready, with the reason."""
     app = FastAPI(openapi_url=None, docs_url=None, redoc_url=None, redirect_slashes=False)
     app.include_router(page_router())
     app.include_router(waiting_router(why))
@@ -78,18 +79,18 @@ def create_waiting_app(
     return app
 
 
-def _unknown(config: Mapping[str, str]) -> OpenedTarget:
+def _refuse_target(config: Mapping[str, str]) -> OpenedTarget:
     raise ConfigException(
-        f"connector '{config.get('name')}' is a source, and where it writes is not known to this server: ask "
-        f"the one that was started with --topic-directory or --bootstrap-servers"
+        f"connector '{config.get('name')}' is a source, whose topics this server does not know: send the "
+        f"request "
+        f"to a server that was started with --topic-directory or --bootstrap-servers"
     )
 
 
-class _Described(FastAPI):
-    """Its description has the response to a bad request: Connect's 400, not FastAPI's 422."""
+class _Application(FastAPI):
+    """Describes Kafka Connect's 400 for invalid requests instead of FastAPI's 422."""
 
     def openapi(self) -> dict[str, Any]:
-        """As FastAPI has it, without 422."""
         if self.openapi_schema is None:
             described = super().openapi()
             for path in described["paths"].values():

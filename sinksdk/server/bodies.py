@@ -1,4 +1,4 @@
-"""Bodies of requests and answers, in Kafka Connect's words."""
+"""Bodies of requests and responses, in Kafka Connect's form."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ from sinksdk.source.positions import SourcePosition
 from sinksdk.store.reports import Scalar, Unavailable
 
 RawConfig = dict[str, Scalar | list[Any] | dict[str, Any]]
-"""A configuration in JSON; its values are kept as texts."""
+"""A configuration in JSON; values are stored as strings."""
 
 
-def as_written(config: RawConfig, connector_class: str = "") -> dict[str, str]:
-    """A configuration in the store's form.
+def as_strings(config: RawConfig, connector_class: str = "") -> dict[str, str]:
+    """Convert a configuration's values to strings.
 
     Args:
-        connector_class: where ``config`` names none.
+        connector_class: used if ``config`` names none.
 
     Raises:
-        ConfigException: a list or an object is given where the connector has no use for one.
+        ConfigException: a key has a list or an object that the connector does not accept.
     """
     written = texts(config)
     nested = {key: kind for key, value in config.items() if (kind := kind_of(value)) is not None}
@@ -43,7 +43,7 @@ _Digits = Annotated[str, Field(pattern="^[0-9]{1,19}$")]
 
 
 def _number(value: object) -> object:
-    """As Connect reads it: digits in quotes are a number, ``true`` is none, and neither is 7.0."""
+    # As Kafka Connect: "7" is accepted, true and 7.0 are not.
     if type(value) is int or (isinstance(value, str) and value.isascii() and value.isdigit()):
         return value
     message = "must be a whole number"
@@ -54,20 +54,18 @@ _Int32 = Annotated[int, Field(ge=0, lt=2**31)]
 _Int64 = Annotated[int, Field(ge=0, lt=2**63)]
 
 Partition = Annotated[_Int32, BeforeValidator(_number, json_schema_input_type=_Int32 | _Digits)]
-"""A partition's number, or its digits as text."""
+"""A partition number, also as a string of digits."""
 
 Offset = Annotated[_Int64, BeforeValidator(_number, json_schema_input_type=_Int64 | _Digits)]
-"""An offset in a topic partition, or its digits as text."""
+"""An offset, also as a string of digits."""
 
 
 class Body(BaseModel):
-    """Base of all bodies."""
-
     model_config = ConfigDict(frozen=True)
 
 
 class CreateConnector(Body):
-    """``POST /connectors``; ``initial_state`` as of KIP-980."""
+    """Body of ``POST /connectors``; ``initial_state`` as in KIP-980."""
 
     name: str | None = None
     config: RawConfig
@@ -75,14 +73,12 @@ class CreateConnector(Body):
 
 
 class TaskId(Body):
-    """Which task of which connector."""
-
     connector: str
     task: int
 
 
 class Connector(Body):
-    """A connector as it was configured; secrets are hidden."""
+    """A connector with its configuration; secrets are hidden."""
 
     name: str
     config: dict[str, str]
@@ -91,15 +87,13 @@ class Connector(Body):
 
 
 class State(Body):
-    """State of a task or a connector."""
-
     state: str
     worker_id: str
     trace: str | None = None
 
 
 class ConnectorState(State):
-    """State of a connector; ``waiting`` and the unavailable partitions are not Connect's."""
+    """State of a connector; Kafka Connect lacks ``waiting`` and ``unavailable``."""
 
     waiting: Waiting | None = None
     unavailable: list[Unavailable] | None = Field(
@@ -108,13 +102,11 @@ class ConnectorState(State):
 
 
 class TaskState(State):
-    """State of a task."""
-
     id: int
 
 
 class Status(Body):
-    """``GET /connectors/{name}/status``."""
+    """Response of ``GET /connectors/{name}/status``."""
 
     name: str
     connector: ConnectorState
@@ -123,46 +115,45 @@ class Status(Body):
 
 
 class Expanded(Body):
-    """One connector of ``GET /connectors?expand=status&expand=info``."""
+    """A connector of ``GET /connectors?expand=status&expand=info``."""
 
     status: Status | None = None
     info: Connector | None = None
 
 
 class TaskConfig(Body):
-    """One of ``GET /connectors/{name}/tasks``."""
+    """An element of ``GET /connectors/{name}/tasks``."""
 
     id: TaskId
     config: dict[str, str]
 
 
 class KafkaPartition(Body):
-    """A topic partition, as KIP-875 names it."""
+    """A topic partition in KIP-875's form."""
 
     kafka_topic: str = Field(min_length=1)
     kafka_partition: Partition
 
 
 class KafkaOffset(Body):
-    """Next offset to read."""
+    """The next offset to read."""
 
     kafka_offset: Offset
 
 
 class PartitionOffset(Body):
-    """One partition's offset; without one to reset it."""
+    """A partition's offset; null resets it."""
 
     partition: KafkaPartition
     offset: KafkaOffset | None = None
 
 
 class Offsets(Body):
-    """``GET /connectors/{name}/offsets``."""
+    """Response of ``GET /connectors/{name}/offsets`` for a sink."""
 
     offsets: list[PartitionOffset]
 
     def by_partition(self) -> dict[TopicPartition, int | None]:
-        """As the herder takes them."""
         return {
             TopicPartition(row.partition.kafka_topic, row.partition.kafka_partition): (
                 row.offset.kafka_offset if row.offset else None
@@ -172,7 +163,6 @@ class Offsets(Body):
 
     @classmethod
     def of(cls, offsets: dict[TopicPartition, int]) -> Offsets:
-        """As they are told."""
         return cls(
             offsets=[
                 PartitionOffset(
@@ -185,20 +175,19 @@ class Offsets(Body):
 
 
 class SourcePartitionOffset(Body):
-    """A source partition's offset; without one to reset it."""
+    """A source partition's offset; null resets it."""
 
     partition: dict[str, Scalar]
     offset: dict[str, Scalar] | None = None
 
 
 class SourceOffsetsBody(Body):
-    """``GET /connectors/{name}/offsets`` of a source."""
+    """Response of ``GET /connectors/{name}/offsets`` for a source."""
 
     offsets: list[SourcePartitionOffset]
 
     @classmethod
     def of(cls, positions: Sequence[SourcePosition]) -> SourceOffsetsBody:
-        """As they are told."""
         return cls(
             offsets=[
                 SourcePartitionOffset(partition=dict(partition), offset=dict(offset))
@@ -208,12 +197,12 @@ class SourceOffsetsBody(Body):
 
 
 class AlterAnyOffsets(Body):
-    """``PATCH /connectors/{name}/offsets``, of a sink or a source: at least one."""
+    """Body of ``PATCH /connectors/{name}/offsets``: at least one offset."""
 
     offsets: list[SourcePartitionOffset] = Field(min_length=1)
 
     def of_sink(self) -> dict[TopicPartition, int | None]:
-        """As the herder takes them. Raises ConfigException: they are not of a sink's form."""
+        """Convert to a sink's offsets. Raises ConfigException: they have another form."""
         try:
             return Offsets.model_validate(self.model_dump()).by_partition()
         except ValidationError as error:
@@ -222,31 +211,28 @@ class AlterAnyOffsets(Body):
             ) from error
 
     def of_source(self) -> Changes:
-        """As source offsets are altered."""
         return [(row.partition, row.offset) for row in self.offsets]
 
 
 class Message(Body):
-    """What was done."""
-
     message: str
 
 
 class Error(Body):
-    """An error in Connect's form."""
+    """An error in Kafka Connect's form."""
 
     error_code: int
     message: str
 
 
 class ActiveTopics(Body):
-    """Topics of which something was read."""
+    """Topics of which the connector has read records."""
 
     topics: list[str]
 
 
 class Plugin(Body):
-    """One of ``GET /connector-plugins``."""
+    """An element of ``GET /connector-plugins``."""
 
     model_config = ConfigDict(frozen=True, populate_by_name=True)
 
@@ -257,7 +243,7 @@ class Plugin(Body):
 
 # Its eleven attributes are KIP-769's.
 class ConfigDefinition(Body):
-    """What a key of a configuration is (KIP-769)."""
+    """Definition of a configuration key (KIP-769)."""
 
     name: str
     type: str
@@ -273,10 +259,10 @@ class ConfigDefinition(Body):
 
 
 class ConfigValue(Body):
-    """What a key of a configuration was given, and what is wrong with that.
+    """A key's value with its problems.
 
-    ``warnings`` is not Connect's: what becomes of a key that keeps nothing from starting, as one without
-    effect, which may be misspelt.
+    Kafka Connect lacks ``warnings``: they do not prevent the start, such as a key without effect, which may
+    be misspelt.
     """
 
     name: str
@@ -288,14 +274,14 @@ class ConfigValue(Body):
 
 
 class ConfigInfo(Body):
-    """One key of a configuration; without a definition where the connector has no such key."""
+    """A configuration key; without a definition if the connector does not have it."""
 
     definition: ConfigDefinition | None
     value: ConfigValue
 
 
 class ConfigInfos(Body):
-    """``PUT /connector-plugins/{plugin}/config/validate``."""
+    """Response of ``PUT /connector-plugins/{plugin}/config/validate``."""
 
     name: str
     error_count: int
@@ -304,20 +290,20 @@ class ConfigInfos(Body):
 
 
 class Level(Body):
-    """``PUT /admin/loggers/{name}``."""
+    """Body of ``PUT /admin/loggers/{name}``."""
 
     level: str
 
 
 class LoggerLevel(Body):
-    """A logger's level; when it was changed last is not known (KIP-976 has it)."""
+    """A logger's level; ``last_modified`` (KIP-976) is unknown."""
 
     level: str
     last_modified: int | None = None
 
 
 class ServerInfo(Body):
-    """``GET /``."""
+    """Response of ``GET /``."""
 
     version: str
     commit: str
@@ -325,26 +311,24 @@ class ServerInfo(Body):
 
 
 class Alive(Body):
-    """``GET /live``."""
+    """Response of ``GET /live``."""
 
     status: Literal["alive"] = "alive"
 
 
 class Health(Body):
-    """``GET /health`` and ``GET /ready``."""
+    """Response of ``GET /health`` and ``GET /ready``."""
 
     status: Literal["healthy", "unhealthy"]
     message: str
 
 
 def connector_body(info: ConnectorInfo) -> Connector:
-    """A connector in Connect's form."""
     tasks = [TaskId(connector=info.name, task=task.number) for task in info.tasks]
     return Connector(name=info.name, config=redacted(info.config), tasks=tasks, type=info.type)
 
 
 def status_body(info: ConnectorInfo) -> Status:
-    """A connector's state, and those of its tasks."""
     return Status(
         name=info.name,
         connector=ConnectorState(
@@ -360,5 +344,4 @@ def status_body(info: ConnectorInfo) -> Status:
 
 
 def task_state(task: TaskInfo, driver: str) -> TaskState:
-    """A task's state."""
     return TaskState(id=task.number, state=task.state, worker_id=driver, trace=task.trace)

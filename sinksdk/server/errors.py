@@ -1,4 +1,4 @@
-"""Errors in the form of Kafka Connect's REST interface: a code and a message."""
+"""Error responses in Kafka Connect's form: a code and a message."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ log = logging.getLogger(__name__)
 
 
 class NotFoundException(ConnectException):
-    """What a path names is not there."""
+    """A path names nothing that exists."""
 
 
 _CODES: Final[tuple[tuple[type[Exception], int], ...]] = (
@@ -47,60 +47,62 @@ _CODES: Final[tuple[tuple[type[Exception], int], ...]] = (
     (StoreUnavailable, 503),
     (ConnectException, 500),
 )
-"""Connect's codes; the first class that fits counts."""
+"""Kafka Connect's codes; the first matching class counts."""
 
 _MEANINGS: Final = {
-    400: "The request says nothing that can be done: every problem at once.",
-    401: "Credentials are needed.",
-    403: "The request comes from another site's page, names a host that this server is not, or needs another "
-    "role than its client has.",
-    404: "There is no such connector, task, plugin or logger.",
+    400: "The request is invalid; the message lists every problem.",
+    401: "Authentication is required.",
+    403: "The request comes from another site's page, has a Host that "
+    "is not accepted, or needs a role that the "
+    "client does not have.",
+    404: "The connector, task, plugin or logger does not exist.",
     409: (
-        "The name is taken or of another kind, the connector is being deleted, or somebody else is just "
-        "changing it."
+        "The name is taken or belongs to another kind of connector, or the connector is being deleted or "
+        "changed "
+        "by another request."
     ),
     413: "The body is larger than 8 MiB.",
-    415: "The body is not JSON by its Content-Type.",
-    500: "The server or its store has failed.",
-    503: "The store does not answer.",
+    415: "The Content-Type is not JSON.",
+    500: "The server or its store failed.",
+    503: "The store does not respond.",
 }
 _ALWAYS: Final = (401, 403, 500, 503)
 _METHOD_NOT_ALLOWED: Final = 405
 
 
 def errors(*codes: int) -> dict[int | str, dict[str, Any]]:
-    """What a path may answer besides its success and what every path may, for the interface's description."""
-    with_body = (413,) if 415 in codes else ()  # noqa: PLR2004 - what has a body may have too much of it
+    """Describe the error responses of a path for OpenAPI, with those that every path may return."""
+    with_body = (413,) if 415 in codes else ()  # noqa: PLR2004 - paths with a body
     return {
         code: {"model": Error, "description": _MEANINGS[code]}
         for code in sorted({*codes, *with_body, *_ALWAYS})
     }
 
 
-def answer(code: int, message: str) -> JSONResponse:
-    """Connect's body of an error; secrets that the message quotes are left out."""
+def error_response(code: int, message: str) -> JSONResponse:
+    """Build Kafka Connect's error body; secrets in the message are hidden."""
     body = Error(error_code=code, message=SECRETS.hide(message))
     return JSONResponse(body.model_dump(), status_code=code)
 
 
-def answer_errors(app: FastAPI) -> None:
-    """Answer whatever goes wrong in Connect's form."""
+def add_error_handlers(app: FastAPI) -> None:
+    """Respond to all exceptions in Kafka Connect's form."""
 
     @app.exception_handler(ConnectException)
     async def of_ours(_: Request, error: ConnectException) -> JSONResponse:
         code = next(code for kind, code in _CODES if isinstance(error, kind))
-        return answer(code, str(error))
+        return error_response(code, str(error))
 
     @app.exception_handler(RequestValidationError)
     async def of_a_body(_: Request, error: RequestValidationError) -> JSONResponse:
         problems = "; ".join(
             f"{'.'.join(map(str, detail['loc']))}: {detail['msg']}" for detail in error.errors()
         )
-        return answer(400, problems)
+        return error_response(400, problems)
 
     @app.exception_handler(HTTPException)
     async def of_http(request: Request, error: HTTPException) -> JSONResponse:
-        response = answer(error.status_code, f"HTTP {error.status_code} {error.detail}")
+        response = error_response(error.status_code, f"HTTP {error.status_code} {error.detail}")
         response.headers.update(error.headers or {})
         if error.status_code == _METHOD_NOT_ALLOWED:
             response.headers["Allow"] = ", ".join(sorted(_methods(request)))
@@ -109,11 +111,11 @@ def answer_errors(app: FastAPI) -> None:
     @app.exception_handler(Exception)
     async def of_anything(request: Request, error: Exception) -> JSONResponse:
         log.error("%s %s failed", request.method, request.url.path, exc_info=error)
-        return answer(500, f"{type(error).__name__}: {error}")
+        return error_response(500, f"{type(error).__name__}: {error}")
 
 
 def _methods(request: Request) -> set[str]:
-    """The allowed methods of a path; each has its own route, of which Starlette names only the first."""
+    # Each method has its own route, and Starlette itself returns only those of the first one.
     described = request.app.openapi()["paths"].items()
     here = [methods for path, methods in described if compile_path(path)[0].match(request.scope["path"])]
     found = {method.upper() for methods in here for method in methods}

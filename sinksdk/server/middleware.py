@@ -1,11 +1,8 @@
-"""Middleware of the REST API: roles, audit, body limit; paths, HEAD and errors as in Kafka Connect."""
+"""Middleware of the REST API: authentication, audit, body limit; paths and HEAD as in Kafka Connect."""
 
 from __future__ import annotations
 
 import asyncio
-import base64
-import hashlib
-import hmac
 import ipaddress
 import logging
 import time
@@ -13,9 +10,7 @@ from collections import OrderedDict
 from collections.abc import Collection, Coroutine
 from contextlib import suppress
 from dataclasses import dataclass, field
-from enum import IntEnum
-from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 from urllib.parse import unquote, urlsplit
 
 from fastapi import FastAPI
@@ -25,146 +20,33 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from sinksdk.errors import ConfigException
-from sinksdk.server.errors import answer, answer_errors
+from sinksdk.server.credentials import Credentials, Role
+from sinksdk.server.errors import add_error_handlers, error_response
 
-log = logging.getLogger(__name__)
 audit = logging.getLogger("sinksdk.server.audit")
-"""Who changed what, and who was refused."""
+"""Logger of changes with their client, and of failed authentications."""
 
 _PROBES: Final = ("/live", "/ready")
-"""Paths that need no credentials: what probes a process has none, and they tell nothing else."""
+"""Paths without authentication: probes have no credentials, and the responses disclose nothing."""
 _MEASURED: Final = ("/metrics", "/health")
-"""Paths for the role METRICS."""
+"""Paths that the role METRICS may read."""
 _READS: Final = ("GET", "HEAD", "OPTIONS")
 
 BODY_BYTES: Final = 8 * 1024 * 1024
-"""Largest body of a request: offsets of some 50,000 partitions."""
+"""Largest body of a request: enough for the offsets of some 50,000 partitions."""
 
 _WITH_BODIES: Final = ("POST", "PUT", "PATCH")
-
-
-NAMELESS: Final = "token"
-"""The user whose password, in basic authentication, is any of the tokens: they have no names of their own."""
-
-
-class Role(IntEnum):
-    """What a client may do; each role includes those before it."""
-
-    METRICS = 1
-    """``GET /metrics`` and ``/health``: Prometheus."""
-    READ = 2
-    """Every GET: an operator who looks, a dashboard."""
-    WRITE = 3
-    """Everything. Who may create connectors runs code with the server's rights."""
-
-
-class Client(NamedTuple):
-    """Who sent a request; ``name`` is a user's, or the line of a token in the file of credentials."""
-
-    name: str
-    role: Role
-
-
-class Login(NamedTuple):
-    """One line of the file of credentials: ``text`` is a token, or ``user:password``."""
-
-    text: str
-    role: Role = Role.WRITE
-    line: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Credentials:
-    """Who has access: bearer tokens, and users, each ``user:password``."""
-
-    tokens: Collection[Login] = ()
-    users: Collection[Login] = ()
-
-    @classmethod
-    def read(cls, path: Path) -> Credentials:
-        """Read a file of credentials.
-
-        A line ``user:password`` is a user, one without a colon is a token; ``#`` begins a comment. A line
-        ``[metrics]``, ``[read]`` or ``[write]`` sets the role of the lines below it; until the first of
-        them it is ``write``.
-
-        Raises:
-            ConfigException: the file cannot be read, has no credentials, or names another role.
-        """
-        try:
-            lines = path.read_text(encoding="utf-8-sig").splitlines()
-            mode = path.stat().st_mode
-        except (OSError, UnicodeDecodeError) as error:
-            raise ConfigException(f"the credentials {path} cannot be read: {type(error).__name__}") from None
-        role, found = Role.WRITE, list[Login]()
-        for number, line in enumerate(map(str.strip, lines), 1):
-            if line.startswith("[") and line.endswith("]"):
-                role = _role(line[1:-1], f"the credentials {path}, line {number}")
-            elif line and not line.startswith("#"):
-                found.append(Login(line, role, number))
-        if not found:
-            raise ConfigException(f"the credentials {path} let nobody in: write a token, or user:password")
-        if mode & 0o077:
-            # No refusal: Kubernetes mounts secrets so, inside a container that others do not enter.
-            log.warning(
-                "other users of this machine may read the credentials in %s (mode %04o): chmod 600 %s",
-                *(path, mode & 0o777, path),
-            )
-        return cls(
-            [login for login in found if ":" not in login.text],
-            [login for login in found if ":" in login.text],
-        )
-
-    def client(self, header: str) -> Client | None:
-        """Return whose ``Authorization`` header it is; None if it is not valid. Compared in constant time.
-
-        A browser can ask its user for a name and a password, never for a token: so a token is valid as the
-        password of a user :data:`NAMELESS` as well.
-        """
-        scheme, _, given = header.partition(" ")
-        if scheme.lower() == "bearer":
-            return _found(given.strip(), [(login.text, login) for login in self.tokens])
-        if scheme.lower() == "basic":
-            try:
-                pair = base64.b64decode(given, validate=True).decode()
-            except ValueError:  # no base64, no ASCII, no UTF-8
-                return None
-            as_users = [(f"{NAMELESS}:{login.text}", login) for login in self.tokens]
-            return _found(pair, [*((login.text, login) for login in self.users), *as_users])
-        return None
-
-
-def _role(name: str, where: str) -> Role:
-    try:
-        return Role[name.strip().upper()]
-    except KeyError:
-        raise ConfigException(f"{where}: [{name}] is no role: write [metrics], [read] or [write]") from None
-
-
-def _found(given: str, known: Collection[tuple[str, Login]]) -> Client | None:
-    # Digests of one length, all of them compared: the duration reveals nothing.
-    equal = [login for text, login in known if hmac.compare_digest(_digest(given), _digest(text))]
-    if not equal:
-        return None
-    login = max(equal, key=lambda login: login.role)
-    user, colon, _ = login.text.partition(":")
-    return Client(user if colon else f"token of line {login.line}", login.role)
-
-
-def _digest(text: str) -> bytes:
-    return hashlib.sha256(text.encode()).digest()
 
 
 def protect(app: FastAPI, credentials: Credentials | None, hosts: Collection[str] | None) -> None:
     """Add the middleware to an application.
 
     Args:
-        credentials: who is let in; None: everybody who reaches it.
-        hosts: names besides ``localhost`` and addresses by which the server may be asked for; None: any. (An
-            address cannot be made to lead elsewhere, a name can.)
+        credentials: accepted clients; None: all clients.
+        hosts: accepted names in the ``Host`` header in addition to ``localhost`` and IP addresses; None: any.
+            (DNS rebinding can redirect a name, not an address.)
     """
-    answer_errors(app)
+    add_error_handlers(app)
     app.add_middleware(_PathSegments)
     app.add_middleware(_Heads)
     if credentials is not None:
@@ -175,11 +57,11 @@ def protect(app: FastAPI, credentials: Credentials | None, hosts: Collection[str
 
 
 class _Guard:
-    """Refuses what another site's page has sent (403), and bodies that do not say they are JSON (415).
+    """Refuses requests of other sites' pages (403) and bodies without a JSON Content-Type (415).
 
-    A browser lets such a page send requests to 127.0.0.1 without asking: a POST to another site without any
-    check beforehand, and every request once the page's own name leads to 127.0.0.1 (DNS rebinding). The
-    one comes with the page's ``Origin``, the other with its name as ``Host``.
+    Browsers let a page send a POST to 127.0.0.1 without a preflight request, and any request once the page's
+    own name resolves to 127.0.0.1 (DNS rebinding). The first has the page's ``Origin``, the second its name
+    as ``Host``.
     """
 
     def __init__(self, app: ASGIApp, hosts: Collection[str] | None = None) -> None:
@@ -193,15 +75,16 @@ class _Guard:
     def _refusal(self, request: Request) -> Response | None:
         host, origin = request.headers.get("Host", ""), request.headers.get("Origin")
         if self._hosts is not None and host and not self._is_ours(host):
-            return answer(
+            return error_response(
                 403,
-                f"this server is not '{host}': ask for it as localhost or by its address; a name that is its "
-                f"own is told to it with --allowed-host",
+                f"the host '{host}' is not accepted: address the server as localhost or by its IP address, "
+                f"or "
+                f"start it with --allowed-host for this name",
             )
         if origin is not None and not self._is_same_site(origin, host):
-            return answer(403, f"requests of pages from {origin} are refused")
+            return error_response(403, f"requests from pages of {origin} are refused")
         if request.method in _WITH_BODIES and _has_body(request) and not _is_json(request):
-            return answer(415, "write the body as JSON, and say so: Content-Type: application/json")
+            return error_response(415, "the body must be JSON, with Content-Type: application/json")
         return None
 
     def _is_ours(self, host: str) -> bool:
@@ -209,7 +92,7 @@ class _Guard:
         return name == "localhost" or _is_address(name) or name in (self._hosts or ())
 
     def _is_same_site(self, origin: str, host: str) -> bool:
-        """Behind a proxy that gives its own ``Host`` the page's is another one: then it must be named."""
+        # A proxy may replace ``Host`` by its own: then the name in ``Origin`` must be allowed.
         try:
             site = urlsplit(origin)
         except ValueError:
@@ -218,7 +101,7 @@ class _Guard:
 
 
 def _name_of(host: str) -> str:
-    """Return a host in lower case, without port, dot at its end, and brackets of an IPv6 address."""
+    """Return a host in lower case, without port, trailing dot and brackets of an IPv6 address."""
     try:
         return (urlsplit(f"//{host}").hostname or "").removesuffix(".")
     except ValueError:
@@ -243,7 +126,7 @@ def _is_json(request: Request) -> bool:
 
 
 class _BodyLimit:
-    """Refuses bodies above :data:`BODY_BYTES` with 413, also those that do not say their length."""
+    """Refuses bodies above :data:`BODY_BYTES` with 413, with and without a Content-Length."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -254,7 +137,7 @@ class _BodyLimit:
             return
         length = Request(scope).headers.get("Content-Length", "0")
         if length.isdigit() and int(length) > BODY_BYTES:
-            await answer(413, _TOO_LARGE)(scope, receive, send)
+            await error_response(413, _TOO_LARGE)(scope, receive, send)
             return
         received = 0
 
@@ -270,11 +153,11 @@ class _BodyLimit:
         await self._app(scope, counted, send)
 
 
-_TOO_LARGE: Final = f"the body has more than {BODY_BYTES // 1024**2} MiB: send it in several requests"
+_TOO_LARGE: Final = f"the body is larger than {BODY_BYTES // 1024**2} MiB: split it into several requests"
 
 
 class _Audit:
-    """Logs who changed what: each request that may change something, with its user, address and status."""
+    """Logs each request that may change something, with its client, address and status."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -297,7 +180,7 @@ class _Audit:
 
 
 _CLIENT: Final = "sinksdk.client"
-"""Where a request's scope holds the name of its client."""
+"""Key of a request's scope for the name of its client."""
 
 
 def _address(scope: Scope) -> str:
@@ -306,9 +189,11 @@ def _address(scope: Scope) -> str:
 
 
 def _network(address: str) -> str:
-    """Return what failures are counted by: a client may have all addresses of an IPv6 network of 64 bits.
+    """Return the key by which failures are counted.
 
-    Texts that are no address, which a proxy forwards, count together: a client may have any of them.
+    A client may own all addresses of a 64-bit IPv6 network, and choose any text that is not an address behind
+    a
+    proxy: each of these counts as one client.
     """
     try:
         ip = ipaddress.ip_address(address)
@@ -320,13 +205,13 @@ def _network(address: str) -> str:
 
 
 def _printable(text: str) -> str:
-    # A path may hold a line's end, percent-encoded: it would forge a line of the audit.
+    # A percent-encoded newline in a path would forge an audit line.
     return text.encode("unicode_escape").decode()
 
 
 @dataclass(slots=True)
 class _Failures:
-    """Requests without valid credentials from one address, or IPv6 network."""
+    """Failed authentications of one address or IPv6 network."""
 
     count: int = 0
     last: float = 0.0
@@ -335,11 +220,11 @@ class _Failures:
 
 
 class _Authentication(BaseHTTPMiddleware):
-    """Responds with 401 to requests without valid credentials, and with 403 where the role does not suffice.
+    """Responds with 401 to requests without valid credentials, and with 403 if the role does not suffice.
 
-    A client that guesses is slowed down: after :data:`_FREE` wrong credentials from one address (IPv6: one
-    network of 64 bits) each further 401 waits, up to :data:`_SLOWEST` seconds, one at a time. Valid
-    credentials never wait.
+    After :data:`_FREE` wrong credentials of one address (IPv6: 64-bit network), further 401 responses are
+    delayed by up to :data:`_SLOWEST` seconds, one at a time, to slow down guessing. Valid credentials are
+    never delayed.
     """
 
     def __init__(self, app: ASGIApp, credentials: Credentials) -> None:
@@ -354,28 +239,29 @@ class _Authentication(BaseHTTPMiddleware):
         header = request.headers.get("Authorization", "")
         client = self._credentials.client(header)
         if client is None:
-            return await self._refused(request, gave_some=bool(header))
+            return await self._refuse(request, has_credentials=bool(header))
         request.scope[_CLIENT] = client.name
         needed = _needed(request.method, path)
         if client.role < needed:
-            return answer(
+            return error_response(
                 403,
-                f"{client.name} has the role {client.role.name.lower()}, and {request.method} {path} needs "
-                f"{needed.name.lower()}: the server's file of credentials says who has which role",
+                f"{client.name} has the role {client.role.name.lower()}, but {request.method} {path} needs "
+                f"{needed.name.lower()}: change the role in the server's credentials file",
             )
         return await call_next(request)
 
-    async def _refused(self, request: Request, *, gave_some: bool) -> Response:
-        if gave_some:  # a browser's first request has none, and asks its user then
-            failures = self._noted(_address(request.scope))
+    async def _refuse(self, request: Request, *, has_credentials: bool) -> Response:
+        # A browser sends its first request without credentials, and asks the user after the 401.
+        if has_credentials:
+            failures = self._count_failure(_address(request.scope))
             if failures.count > _FREE:
                 seconds = min(_SLOWEST, _FIRST * 2.0 ** (failures.count - _FREE - 1))
-                await _unless_gone(request, _in_turn(failures.turn, seconds))
-        refused = answer(401, "credentials are needed: a bearer token, or user and password")
+                await _until_disconnected(request, _in_turn(failures.turn, seconds))
+        refused = error_response(401, "authentication required: send a bearer token, or user and password")
         refused.headers["WWW-Authenticate"] = 'Basic realm="sinksdk"'
         return refused
 
-    def _noted(self, address: str) -> _Failures:
+    def _count_failure(self, address: str) -> _Failures:
         now = time.monotonic()
         network = _network(address)
         failures = self._failures.setdefault(network, _Failures())
@@ -388,7 +274,8 @@ class _Authentication(BaseHTTPMiddleware):
         if failures.logged_at is None or now - failures.logged_at > _FORGOTTEN:
             failures.logged_at = now
             audit.warning(
-                "request from %s with wrong credentials (%d in a row); its next ones are logged each %.0f s",
+                "authentication of %s failed: wrong credentials (%d in a row); further failures are logged "
+                "every %.0f s",
                 *(address, failures.count, _FORGOTTEN),
             )
         return failures
@@ -399,8 +286,8 @@ async def _in_turn(turn: asyncio.Lock, seconds: float) -> None:
         await asyncio.sleep(seconds)
 
 
-async def _unless_gone(request: Request, delay: Coroutine[None, None, None]) -> None:
-    """Wait, but no longer than the client: those that guess and hang up would fill the memory with delays."""
+async def _until_disconnected(request: Request, delay: Coroutine[None, None, None]) -> None:
+    # Waiting no longer than the client: clients that guess and disconnect would fill the memory with delays.
     waits = asyncio.ensure_future(delay), asyncio.ensure_future(_disconnected(request))
     try:
         await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
@@ -410,17 +297,17 @@ async def _unless_gone(request: Request, delay: Coroutine[None, None, None]) -> 
 
 
 async def _disconnected(request: Request) -> None:
-    is_there = True
-    while is_there:
-        with suppress(HTTPException):  # the body is too large: the client waits all the same
-            is_there = (await request.receive())["type"] != "http.disconnect"
+    is_connected = True
+    while is_connected:
+        with suppress(HTTPException):  # the body is too large, but the client still waits
+            is_connected = (await request.receive())["type"] != "http.disconnect"
 
 
-_FREE: Final = 5  # wrong credentials from one address that do not wait
-_FIRST: Final = 0.25  # seconds that the first of the others waits; doubled with each
+_FREE: Final = 5  # wrong credentials of one address without a delay
+_FIRST: Final = 0.25  # seconds of the first delay; doubled with each failure
 _SLOWEST: Final = 4.0  # seconds
 _FORGOTTEN: Final = 60.0  # seconds until the failures of an address are forgotten
-_ADDRESSES: Final = 1000  # and networks remembered: more would let a client fill the memory
+_ADDRESSES: Final = 1000  # addresses and networks remembered, so that clients cannot fill the memory
 
 
 def _needed(method: str, path: str) -> Role:
@@ -430,10 +317,9 @@ def _needed(method: str, path: str) -> Role:
 
 
 class _PathSegments:
-    """Leaves ``%2F`` in a path as it is, where servers decode all of it, and takes a slash at its end away.
+    """Keeps ``%2F`` within a path segment encoded, and removes a trailing slash, as Kafka Connect does.
 
-    As Connect does, ``/connectors/`` is ``/connectors``. Parameters in paths are of
-    :data:`~sinksdk.server.parameters.Name`.
+    Path parameters have the type :data:`~sinksdk.server.parameters.Name`, which decodes them.
     """
 
     def __init__(self, app: ASGIApp) -> None:
@@ -446,14 +332,14 @@ class _PathSegments:
 
 
 def _with_segments(raw: bytes) -> str:
-    """The path decoded, but for slashes within its segments, and for percent signs: they tell these apart."""
+    # Percent signs stay encoded too: otherwise "%2F" and "%252F" in a segment would become the same.
     segments = (unquote(segment) for segment in raw.decode("latin-1").split("/"))
     path = "/".join(segment.replace("%", "%25").replace("/", "%2F") for segment in segments)
     return path.rstrip("/") or "/"
 
 
 class _Heads:
-    """Answers HEAD as GET, without the body (RFC 9110): load balancers and monitors ask so."""
+    """Handles HEAD as GET without the body (RFC 9110), for load balancers and monitors."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app

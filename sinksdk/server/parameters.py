@@ -1,4 +1,4 @@
-"""Parameters of requests: names in paths, and what all requests share."""
+"""Path parameters, and dependencies that all requests share."""
 
 from __future__ import annotations
 
@@ -16,31 +16,29 @@ from sinksdk.settings.references import ConfigProviders
 
 
 def path_of(connector: str) -> str:
-    """Where a connector is; it may be called ``a/b``, which is ``/connectors/a%2Fb``."""
+    """URL path of a connector; that of ``a/b`` is ``/connectors/a%2Fb``."""
     return f"/connectors/{quote(connector, safe='')}"
 
 
-def _meant(segment: str) -> str:
+def _decode_name(segment: str) -> str:
     name = unquote(segment)
     if len(quote(name, safe="", errors="replace")) > LONGEST_NAME:
-        raise NotFoundException(f"nothing has a name as long as '{name[:40]}…'")
+        raise NotFoundException(f"the name '{name[:40]}…' is too long for anything that exists")
     return name
 
 
-Name = Annotated[str, AfterValidator(_meant)]
-"""A name in a path, in which the middleware leaves ``%2F`` as it is."""
+Name = Annotated[str, AfterValidator(_decode_name)]
+"""A name in a path, where the middleware keeps ``%2F`` encoded."""
 
 
-def _of_the_app(name: str) -> Any:
-    """What ``create_app`` has put into the application's state."""
-
+def _from_app_state(name: str) -> Any:
     def value(request: Request) -> Any:
         return getattr(request.app.state, name)
 
     return Depends(value)
 
 
-TheHerder = Annotated[Herder, _of_the_app("herder")]
-TheProviders = Annotated[ConfigProviders, _of_the_app("providers")]
-"""What configurations may refer to that come over REST."""
-TheSourceOffsets = Annotated[SourceOffsets, _of_the_app("source_offsets")]
+TheHerder = Annotated[Herder, _from_app_state("herder")]
+TheProviders = Annotated[ConfigProviders, _from_app_state("providers")]
+"""Providers that configurations sent over REST may reference."""
+TheSourceOffsets = Annotated[SourceOffsets, _from_app_state("source_offsets")]

@@ -1,4 +1,4 @@
-"""``/connector-plugins``: installed connectors, and validation of configurations."""
+"""``/connector-plugins``: lists installed connectors and validates configurations."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from sinksdk.server.bodies import (
     ConfigValue,
     Plugin,
     RawConfig,
-    as_written,
+    as_strings,
 )
 from sinksdk.server.errors import NotFoundException, errors
 from sinksdk.server.parameters import Name, TheProviders
@@ -35,7 +35,7 @@ _TYPES: Final = {
     "class": "CLASS",
 }
 _GROUPS: Final = ("Common", "Transforms", "Predicates", "Error Handling")
-"""Connect's, in its order. Those of single transforms follow; a connector's own keys have none."""
+"""Kafka Connect's groups in its order. Groups of transforms follow; a connector's own keys have none."""
 _COMMON: Final = frozenset(
     {
         *("name", "connector.class", "tasks.max", "topics", "topics.regex", "key.converter"),
@@ -45,12 +45,12 @@ _COMMON: Final = frozenset(
 
 
 def plugins_router(version: str) -> APIRouter:
-    """The paths of plugins, all of which have sinksdk's version."""
+    """Create the router; all plugins have sinksdk's version."""
     router = APIRouter(tags=["plugins"])
 
     @router.get("/connector-plugins", responses=errors())
     def installed() -> list[Plugin]:
-        """Connectors that ``connector.class`` may name."""
+        """List the connectors that ``connector.class`` may name."""
         return [
             Plugin.model_validate(
                 {"class": plugin.name, "type": connector_type(plugin.name), "version": version}
@@ -60,16 +60,17 @@ def plugins_router(version: str) -> APIRouter:
 
     @router.get("/connector-plugins/{plugin}/config", responses=errors(404))
     def keys(plugin: Name) -> list[ConfigDefinition]:
-        """Every key of a connector's configuration (KIP-769)."""
+        """Describe every key of a connector's configuration (KIP-769)."""
         return [_definition(key) for key in _reference(plugin)]
 
     @router.put("/connector-plugins/{plugin}/config/validate", responses=errors(400, 404, 415))
     def validate(plugin: Name, config: RawConfig, providers: TheProviders) -> ConfigInfos:
-        """Whether a connector could start with a configuration: each key with its problems."""
-        given = {"connector.class": plugin, **as_written(config, plugin)}
+        """Check whether a connector could start with a configuration; return each key with its problems."""
+        given = {"connector.class": plugin, **as_strings(config, plugin)}
         if given["connector.class"] != plugin:
             raise ConfigException(
-                f"'connector.class' is {given['connector.class']} in the configuration, {plugin} in the path"
+                f"'connector.class' is {given['connector.class']} in the configuration, but {plugin} in the "
+                f"path"
             )
         return _validated(plugin, given, providers)
 
@@ -104,7 +105,7 @@ def _validated(plugin: str, given: dict[str, str], providers: ConfigProviders) -
     rows = [ConfigInfo(definition=_definition(key), value=value(key.name, _default(key))) for key in keys]
     groups = list(dict.fromkeys(group for key in keys if (group := _group(key))))
     groups.sort(key=lambda group: _GROUPS.index(group) if group in _GROUPS else len(_GROUPS))
-    # Keys that the connector does not have.
+    # Keys of the configuration that the connector does not have.
     rows += [ConfigInfo(definition=None, value=value(name)) for name in {**wrong, **odd}]
     return ConfigInfos(name=plugin, error_count=count, groups=groups, configs=rows)
 

@@ -1,4 +1,4 @@
-"""``/progress``: what Connect's interface lacks and the status page shows. Lag, rates, commits, failures."""
+"""``/progress``: lag, rates, commits and failures for the status page, which Kafka Connect's API lacks."""
 
 from __future__ import annotations
 
@@ -20,47 +20,49 @@ from sinksdk.store.reports import Bucket, ConnectorHistory, PastFailure, Unavail
 from sinksdk.support.confidential import SECRETS
 
 router = APIRouter(tags=["progress"])
-"""Paths that Connect does not have."""
 
 _HOUR = 3600  # seconds
 
 
-# Bodies of answers are as wide as what the status page shows of a connector, a task, a partition.
 class Summary(Body):
-    """How a connector is doing."""
+    """State and totals of a connector."""
 
     name: str
     type: ConnectorType
     state: ShownState
     target_state: TargetState
-    is_deleted: bool = Field(description="It is being deleted.")
-    driver: str = Field(description="The driver's id; empty if there is none.")
+    is_deleted: bool = Field(description="The connector is being deleted.")
+    driver: str = Field(description="Id of the driver; empty if there is none.")
     last_heartbeat_at: float | None = Field(
         description="Time of the driver's last heartbeat, in seconds since the epoch."
     )
     generation: int
-    task_states: dict[State, int] = Field(description="How many tasks are in which state.")
+    task_states: dict[State, int] = Field(description="Number of tasks by state.")
     partition_count: int
     failing_count: int = Field(
-        description="Partitions that failed the last time; of a source, tasks that did."
+        description="Number of partitions whose last attempt failed; of a source, of tasks."
     )
     lag: int | None = Field(
-        description="Offsets that are there and not committed, as far as it is known; null of a source."
+        description="Number of offsets not committed yet, as far as known; null of a source."
     )
     committed_at: float | None = Field(
         description="Time of the last commit, in seconds since the epoch; null of a source."
     )
-    rate: float = Field(description="Records read per second, lately; of a source, committed ones.")
+    rate: float = Field(
+        description="Current rate of records read per second; of a source, of records committed."
+    )
     missing_topics: tuple[str, ...]
-    trace: str | None = Field(description="What made it FAILED, or keeps it DELETING.")
+    trace: str | None = Field(description="The error that made the connector FAILED, or keeps it DELETING.")
     waiting: Waiting | None = Field(
-        description="The unavailable system that it waits for; it resumes by itself."
+        description="The unavailable system for which the connector waits; it retries by itself."
     )
     unavailable: tuple[Unavailable, ...] = Field(
-        description="Partitions without a leader, not read until they have one; of many, the first."
+        description="Partitions without a leader, not read until they have one; of many, the first ones."
     )
-    unavailable_count: int = Field(description="How many partitions have no leader.")
-    buckets: list[Bucket] = Field(description="Commits per interval, oldest first; empty ones are left out.")
+    unavailable_count: int = Field(description="Number of partitions without a leader.")
+    buckets: list[Bucket] = Field(
+        description="Commits per interval, oldest first; empty intervals are left out."
+    )
 
 
 class TaskRow(Body):
@@ -70,46 +72,49 @@ class TaskRow(Body):
     state: State
     partition_count: int
     trace: str | None
-    records: int = Field(description="Records that a source's task has committed, in all generations.")
-    transactions: int = Field(description="In how many transactions.")
-    rate: float = Field(description="Records that a source's task commits per second, lately.")
+    records: int = Field(
+        description="Number of records that a source's task has committed in all generations."
+    )
+    transactions: int = Field(description="Number of transactions that a source's task has committed.")
+    rate: float = Field(description="Current rate of records that a source's task commits per second.")
     source_state: str | None = Field(description="State of a running source task.")
 
 
 class Progress(Summary):
-    """``GET /progress/{name}``: the last six hours, every task, every partition."""
+    """Response of ``GET /progress/{name}``: six hours of commits, every task, every partition."""
 
     now: float = Field(description="The server's time, in seconds since the epoch.")
-    bucket_seconds: int = Field(description="How long a bucket is.")
+    bucket_seconds: int = Field(description="Length of an interval in seconds.")
     tasks: list[TaskRow]
     partitions: list[PartitionStatus]
     source_partitions: list[SourceOffsetInfo] = Field(
-        description="Of a source, those whose offsets its tasks have requested or committed since they "
-        "started; of many, the last ones."
+        description="Source partitions whose offsets the tasks have read or committed since they started; "
+        "of many, "
+        "the last ones."
     )
-    has_more_source_partitions: bool = Field(description="Whether there are more than listed.")
-    failures: list[PastFailure] = Field(description="What failed lately, the last one first.")
+    has_more_source_partitions: bool = Field(
+        description="Whether there are more source partitions than listed."
+    )
+    failures: list[PastFailure] = Field(description="Recent failures, the last one first.")
 
 
 class Damage(Body):
-    """A connector whose records in the store cannot be read."""
-
     name: str
     message: str
 
 
 class Overview(Body):
-    """``GET /progress``: all connectors by name, with the last hour's commits."""
+    """Response of ``GET /progress``: all connectors by name, with the commits of the last hour."""
 
     now: float = Field(description="The server's time, in seconds since the epoch.")
-    bucket_seconds: int = Field(description="How long a bucket is.")
+    bucket_seconds: int = Field(description="Length of an interval in seconds.")
     connectors: list[Summary]
     damaged: list[Damage] = Field(description="Connectors whose records are damaged.")
 
 
 @router.get("/progress", responses=errors())
 def overview(herder: TheHerder) -> Overview:
-    """All connectors: states, lag, rate, and the commits of the last hour."""
+    """Return states, lag, rates and the last hour's commits of all connectors."""
     now, damaged = SystemWallClock().time(), list[Damage]()
 
     def leave_out(name: str, error: ConnectException) -> None:
@@ -125,7 +130,7 @@ def overview(herder: TheHerder) -> Overview:
 
 @router.get("/progress/{name}", responses=errors(404))
 def one(herder: TheHerder, name: Name) -> Progress:
-    """One connector with its tasks, its partitions, six hours of commits, and what failed lately."""
+    """Return a connector with its tasks, partitions, six hours of commits and recent failures."""
     info, history = herder.info(name), herder.history(name)
     return Progress(
         **_summary(info, history, since=0).__dict__,
@@ -140,7 +145,6 @@ def one(herder: TheHerder, name: Name) -> Progress:
 
 
 def _summary(info: ConnectorInfo, history: ConnectorHistory, since: float) -> Summary:
-    """The facts of the same names, and the buckets since then."""
     facts = {name: getattr(info, name) for name in Summary.model_fields if name != "buckets"}
     return Summary(**facts, buckets=[row for row in history.buckets if row.start > since - BUCKET])
 

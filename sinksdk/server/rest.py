@@ -1,4 +1,4 @@
-"""The REST interface on a port, in a separate thread."""
+"""Serves the REST interface on a port, in its own thread."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from sinksdk.errors import ConfigException, ConnectException
 from sinksdk.model.status import Waiting
 from sinksdk.runtime.backoff import in_words
 from sinksdk.server.app import create_app, create_waiting_app
-from sinksdk.server.middleware import Credentials
+from sinksdk.server.credentials import Credentials
 from sinksdk.settings.addresses import is_loopback_host
 from sinksdk.settings.references import ConfigProviders
 from sinksdk.spark.task_slots import ReadTaskSlots
@@ -31,31 +31,32 @@ from sinksdk.store import Store
 
 log = logging.getLogger(__name__)
 
-_LOOK: Final = 0.01  # seconds between checks whether the port is open
+_POLL: Final = 0.01  # seconds between checks whether the port is open
 _START: Final = 10.0  # seconds until the port must be open
 _REQUEST: Final = 20.0
-"""Seconds from a request's first byte, or the connection's start, to its last byte; and within which a client
-reads more of its response."""
-_STOP: Final = 5  # seconds that requests have to finish when the server stops
+"""Seconds from a request's first byte, or the connection's start, until it must have arrived completely; also
+seconds within which a client must read more of its response."""
+_STOP: Final = 5  # seconds for running requests when the server stops
 _CONNECTIONS: Final = 256
-"""Open at the same time. Each needs a file descriptor, of which Kafka's clients need the most."""
-_UNREAD: Final = 64 * 1024  # bytes of responses that the system buffers for a client
+"""Maximum number of open connections. Each uses a file descriptor, and Kafka's clients need many of them."""
+_UNREAD: Final = 64 * 1024  # bytes of unread responses that the kernel buffers for a client
 
 
 class RestServer:
-    """Answers while the block runs; until :meth:`serve` it says that it waits for its store.
+    """Serves requests during a ``with`` block; until :meth:`serve`, it responds that it waits for its store.
 
     Args:
-        credentials: a file of tokens, and of users with passwords.
-        allowed_hosts: names by which it may be asked for, besides localhost and addresses.
+        credentials: the credentials file.
+        allowed_hosts: accepted ``Host`` names in addition to localhost and IP addresses.
         trusted_proxies: addresses and networks of the proxies whose ``X-Forwarded-For`` names the client.
-        request_seconds: until a request must have arrived, or some of its response have been read; then its
-            connection is closed.
-        stop_seconds: for requests in progress when the server stops; then they are cancelled.
+        request_seconds: seconds until a request must have arrived, or more of its response must have been
+            read; then its connection is closed.
+        stop_seconds: seconds for running requests when the server stops; then they are cancelled.
 
     Raises:
-        ConfigException: it would listen beyond this machine without credentials, or a proxy is no address.
-        ConnectException: the port is taken.
+        ConfigException: the host is reachable from other machines and there are no credentials, or a proxy is
+            not an address.
+        ConnectException: the port is in use.
     """
 
     def __init__(
@@ -72,29 +73,32 @@ class RestServer:
         self._credentials = Credentials.read(credentials) if credentials else None
         if self._credentials is None and not is_loopback_host(host):
             raise ConfigException(
-                f"{host} is reachable from elsewhere: name a file of credentials with --credentials, "
-                f"or listen at 127.0.0.1"
+                f"{host} is reachable from other machines: give a credentials file with --credentials, or "
+                f"listen "
+                f"on 127.0.0.1"
             )
-        # Without credentials another site's page is recognized by the name that it asks for.
+        # Without credentials the Host header reveals requests of other sites' pages (DNS rebinding).
         self._hosts = allowed_hosts if self._credentials is None or allowed_hosts else None
         self._stop_seconds = stop_seconds
         self._waiting: Waiting | None = None
         self._app: ASGIApp = create_waiting_app(self._why, self._credentials, hosts=self._hosts)
         config = uvicorn.Config(
-            self._answer,
+            self._handle,
             interface="asgi3",
             host=host,
             port=port,
             access_log=False,
-            log_config=None,  # its log lines go where ours go, without secrets
-            # By default uvicorn believes each client at 127.0.0.1: it could choose its address for the audit.
+            log_config=None,  # uvicorn logs through our handlers, which hide secrets
+            # By default uvicorn trusts clients on 127.0.0.1, which could then forge their address in the
+            # audit log.
             proxy_headers=bool(trusted_proxies),
             forwarded_allow_ips=list(map(_network, trusted_proxies)),
-            http=_connections(request_seconds),
-            ws="none",  # the time-outs and the limit of connections are of HTTP
-            # Without it one client that sends half a body, or does not read, keeps the server from stopping.
+            http=_connection_class(request_seconds),
+            ws="none",  # the time-outs and the limit of connections cover HTTP only
+            # Without it a client that sends half a body, or does not read, would keep the server from
+            # stopping.
             timeout_graceful_shutdown=stop_seconds,
-            backlog=64,  # asyncio logs as many errors a second when it cannot accept
+            backlog=64,  # asyncio logs one error per waiting connection when it cannot accept
         )
         self._server = uvicorn.Server(config)
         self._thread = threading.Thread(target=lambda: asyncio.run(self._run()), name="rest", daemon=True)
@@ -103,16 +107,16 @@ class RestServer:
         asyncio.get_running_loop().set_exception_handler(_AcceptErrors())
         await self._server.serve()
 
-    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _handle(self, scope: Scope, receive: Receive, send: Send) -> None:
         await self._app(scope, receive, send)
 
     def _why(self) -> str:
         if self._waiting is None:
             return "The server is opening its store."
-        return f"The server waits for its store, {in_words(self._waiting)}"
+        return f"The server is waiting for its store, {in_words(self._waiting)}"
 
-    def waits(self, waiting: Waiting | None) -> None:
-        """What the server waits for before it can serve anything."""
+    def show_waiting(self, waiting: Waiting | None) -> None:
+        """Set the system for which the server waits before it can serve requests."""
         self._waiting = waiting
 
     def serve(
@@ -124,7 +128,7 @@ class RestServer:
         sinks: Sinks,
         task_slots: ReadTaskSlots,
     ) -> None:
-        """From now on handle the connectors of a store; as :func:`create_app`. Raises StoreUnavailable."""
+        """Start to handle the connectors of a store, as :func:`create_app`. Raises StoreUnavailable."""
         self._app = create_app(
             store,
             self._credentials,
@@ -141,15 +145,18 @@ class RestServer:
         while not self._server.started:
             if not self._thread.is_alive() or time.monotonic() > deadline:
                 config = self._server.config
-                message = f"nothing can listen at {config.host}:{config.port}: is the port taken?"
+                message = f"cannot listen on {config.host}:{config.port}: the port may be in use"
                 raise ConnectException(message)
-            time.sleep(_LOOK)
+            time.sleep(_POLL)
 
     def __exit__(self, *_: object) -> None:
         self._server.should_exit = True
         self._thread.join(self._stop_seconds + _STOP)
         if self._thread.is_alive():
-            log.warning("the REST server has not stopped; the process ends without it")
+            log.warning(
+                "the REST server did not stop within %d s; the process exits without it",
+                self._stop_seconds + _STOP,
+            )
 
 
 def _network(address: str) -> str:
@@ -157,24 +164,25 @@ def _network(address: str) -> str:
         return str(ipaddress.ip_network(address))
     except ValueError as error:
         raise ConfigException(
-            f"--trusted-proxy {address!r} is no address or network, as 10.0.0.7 or 10.0.0.0/8: {error}"
+            f"--trusted-proxy {address!r} is not an address or network such as 10.0.0.7 or 10.0.0.0/8: "
+            f"{error}"
         ) from None
 
 
-def _connections(patience: float) -> type[asyncio.Protocol]:
-    """The class of one server's connections, whose clients have ``patience`` seconds."""
-    return type("_Connection", (_Connection,), {"patience": patience, "full": _Seldom()})
+def _connection_class(patience: float) -> type[asyncio.Protocol]:
+    """Create a server's connection class; its clients have ``patience`` seconds."""
+    return type("_Connection", (_Connection,), {"patience": patience, "full": _RateLimit()})
 
 
 class _Connection(H11Protocol):
-    """One connection; uvicorn's own waits for ever for the rest of a request, or until a response is read.
+    """A connection with time-outs: uvicorn's own waits without limit for a request, or for a reader.
 
-    When :data:`_CONNECTIONS` are open, a new one replaces the one that has waited longest for its client, or
-    if there is none, the one whose request has been in progress longest: a probe is always served.
+    When :data:`_CONNECTIONS` are open, a new connection replaces the one that has waited longest for its
+    client, or else the one with the longest-running request, so that a probe is always served.
     """
 
     patience: float
-    full: _Seldom
+    full: _RateLimit
 
     def __init__(self, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
@@ -183,11 +191,10 @@ class _Connection(H11Protocol):
         self._since = self.loop.time()  # the connection's start, or its last response
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # as uvicorn's
-        """See :class:`asyncio.Protocol`."""
         super().connection_made(transport)
-        # Linux buffers some 2.5 MiB for each client that does not read: the responses to 10,000 requests.
+        # By default Linux buffers some 2.5 MiB for a client that does not read.
         transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _UNREAD)
-        # Writing is paused while any byte is unsent; by default 64 KiB may be, also after the last response.
+        # Pause writing while any byte is unsent: by default up to 64 KiB count as sent.
         transport.set_write_buffer_limits(high=0)
         if len(self.connections) > _CONNECTIONS:
             others = (one for one in self.connections if isinstance(one, _Connection) and one is not self)
@@ -195,29 +202,25 @@ class _Connection(H11Protocol):
         self._expect_request()
 
     def data_received(self, data: bytes) -> None:
-        """See :class:`asyncio.Protocol`."""
         super().data_received(data)
         self._expect_request()
 
     def on_response_complete(self) -> None:
-        """See uvicorn. Handles the next request, if it has arrived already."""
+        """Handle the next request if it has already arrived."""
         self._since = self.loop.time()
         super().on_response_complete()
         if self.conn.their_state is h11.SEND_BODY:
             self._expect_request()
 
     def pause_writing(self) -> None:
-        """See :class:`asyncio.Protocol`."""
         super().pause_writing()
         self._expect_reading()
 
     def resume_writing(self) -> None:
-        """See :class:`asyncio.Protocol`."""
         super().resume_writing()
         _cancel(self._unread)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """See :class:`asyncio.Protocol`."""
         _cancel(self._deadline)
         _cancel(self._unread)
         super().connection_lost(exc)
@@ -226,37 +229,44 @@ class _Connection(H11Protocol):
         return self.conn.their_state in (h11.IDLE, h11.SEND_BODY)
 
     def _precedence(self) -> tuple[bool, float]:
-        """Sorts first the connection that a new one replaces."""
+        """Sort key: the smallest one is the connection that a new one replaces."""
         return not (self._awaits_request() or self.flow.write_paused), self._since
 
     def _replace(self) -> None:
-        self.connections.discard(self)  # at once: the next new connection replaces another one
+        self.connections.discard(self)  # at once, so that the next new connection replaces another one
         self.transport.abort()
         if self.full.is_due():
-            log.warning("more than %d connections: closing those that have waited longest", _CONNECTIONS)
+            log.warning(
+                "more than %d open connections: closing those that have waited longest for their client",
+                _CONNECTIONS,
+            )
 
     def _expect_request(self) -> None:
         if not self._awaits_request():
             _cancel(self._deadline)
             self._deadline = None
         elif self._deadline is None:
-            self._deadline = self.loop.call_later(self.patience, self._give_up)
+            self._deadline = self.loop.call_later(self.patience, self._abort_idle)
 
-    def _give_up(self) -> None:
+    def _abort_idle(self) -> None:
         self._deadline = None
         if self._awaits_request():
-            log.info("closed a connection of %s: no request in %.0f s", self.client, self.patience)
+            log.info(
+                "closed a connection of %s: no complete request within %.0f s", self.client, self.patience
+            )
             self.transport.abort()
 
     def _expect_reading(self) -> None:
         left = self.transport.get_write_buffer_size()
-        self._unread = self.loop.call_later(self.patience, self._give_up_writing, left)
+        self._unread = self.loop.call_later(self.patience, self._abort_unread, left)
 
-    def _give_up_writing(self, left: int) -> None:
+    def _abort_unread(self, left: int) -> None:
         if self.transport.get_write_buffer_size() < left:  # a slow client
             self._expect_reading()
             return
-        log.info("closed a connection of %s: it has read nothing for %.0f s", self.client, self.patience)
+        log.info(
+            "closed a connection of %s: the client has read nothing for %.0f s", self.client, self.patience
+        )
         self.transport.abort()
 
 
@@ -266,10 +276,10 @@ def _cancel(timer: asyncio.TimerHandle | None) -> None:
 
 
 class _AcceptErrors:
-    """Logs a lack of file descriptors once in ten minutes; asyncio does so for each waiting connection."""
+    """Logs a lack of file descriptors every ten minutes; asyncio logs it for each waiting connection."""
 
     def __init__(self) -> None:
-        self._lines = _Seldom()
+        self._lines = _RateLimit()
 
     def __call__(self, loop: asyncio.AbstractEventLoop, context: Mapping[str, Any]) -> None:
         if "out of system resource" not in str(context.get("message")):
@@ -277,25 +287,25 @@ class _AcceptErrors:
             return
         if self._lines.is_due():
             log.error(
-                "the REST server cannot accept connections: %s; the limit of open files is too low for this "
-                "number of connectors: raise it (ulimit -n, LimitNOFILE of the systemd unit)",
+                "the REST server cannot accept connections: %s; the limit of open files is too low for the "
+                "number of "
+                "connectors: raise it (ulimit -n, LimitNOFILE of the systemd unit)",
                 context.get("exception"),
             )
 
 
-class _Seldom:
-    """Whether to log a line that may be due many times a second: once in ten minutes."""
+class _RateLimit:
+    """Limits a log line to one in ten minutes."""
 
     def __init__(self) -> None:
         self._logged_at: float | None = None
 
     def is_due(self) -> bool:
-        """True for the first call in a while, which logs."""
         now = time.monotonic()
-        if self._logged_at is not None and now - self._logged_at <= _REPEATED:
+        if self._logged_at is not None and now - self._logged_at <= _LOG_INTERVAL:
             return False
         self._logged_at = now
         return True
 
 
-_REPEATED: Final = 600.0  # seconds
+_LOG_INTERVAL: Final = 600.0  # seconds

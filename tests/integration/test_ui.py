@@ -19,7 +19,7 @@ from playwright.sync_api import Browser, BrowserContext, Page, Request, expect, 
 
 from sinksdk.control.herder import Herder
 from sinksdk.server.app import create_app
-from sinksdk.server.middleware import Credentials, Login
+from sinksdk.server.credentials import Credentials, Login
 from sinksdk.store import Store
 from sinksdk.store.base import Lost, Stored
 from sinksdk.store.keys import history_key
@@ -440,7 +440,7 @@ def test_markup_in_names_and_errors_is_text(visit: Visit, site: Site) -> None:
 
 def test_a_connector_that_is_not_there_is_said_so(visit: Visit, site: Site) -> None:
     visit.page.goto(f"{site.url}/ui/#/connectors/absent")
-    expect(visit.page.get_by_role("alert")).to_contain_text("There is no connector 'absent'")
+    expect(visit.page.get_by_role("alert")).to_contain_text("Connector 'absent' does not exist")
 
 
 def test_a_damaged_connector_does_not_hide_the_others(visit: Visit, site: Site) -> None:
@@ -461,8 +461,8 @@ def test_an_outage_of_the_store_is_shown_with_what_was_known(
     before = visit.page.get_by_role("table", name="Connectors").inner_text()
     site.store.is_down = True
     alert = visit.page.get_by_role("alert")
-    expect(alert).to_contain_text("The store does not answer")
-    expect(alert).to_contain_text(re.compile(r"Shown is what was known at \d\d:\d\d, \d+ s ago"))
+    expect(alert).to_contain_text("The store does not respond")
+    expect(alert).to_contain_text(re.compile(r"The data is from \d\d:\d\d, \d+ s ago"))
     expect(visit.page.locator("header")).to_contain_text("not up to date")
     assert visit.page.evaluate("getComputedStyle(document.querySelector('main')).filter") == "grayscale(1)"
     # Relative times go on.
@@ -485,7 +485,7 @@ def test_a_server_that_is_gone_is_said_so(browser: Browser) -> None:
         page.goto(f"{site.url}/ui")
         expect(page.get_by_role("table", name="Connectors")).to_be_visible()
         site.server.should_exit = True
-        expect(page.get_by_role("alert")).to_contain_text("The server cannot be reached")
+        expect(page.get_by_role("alert")).to_contain_text("The server is unreachable")
         expect(page.get_by_role("table", name="Connectors")).to_be_visible()
         page.close()
 
@@ -536,7 +536,7 @@ def test_a_store_without_connectors(browser: Browser) -> None:
             site.store.delete(key, found.version)
         page = open_page(browser)
         page.goto(f"{site.url}/ui")
-        expect(page.locator("main")).to_contain_text("There are no connectors in this store yet.")
+        expect(page.locator("main")).to_contain_text("This store has no connectors yet.")
         page.close()
 
 

@@ -1,4 +1,4 @@
-"""Which Spark connectors use when they need one, and who ends it."""
+"""The Spark that connectors share, and its end."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.helpers.memory_store import MemoryStore
 
 
 class Context:
-    """A SparkContext, as far as it matters who ends it."""
+    """A SparkContext that can be stopped."""
 
     is_alive = True
 
@@ -32,7 +32,7 @@ class Context:
 
 
 class Process:
-    """The Sparks of this process: at most one is alive."""
+    """The Sparks of this process, of which at most one is alive."""
 
     def __init__(self) -> None:
         self.started: list[Context] = []
@@ -71,8 +71,7 @@ def on_demand(context: Context | None = None, *, joins: bool = True) -> SparkOnD
     )
 
 
-def test_connectors_of_a_process_share_what_the_first_one_has_started(process: Process) -> None:
-    """It ends with the last of them."""
+def test_connectors_share_the_spark_that_the_first_one_started(process: Process) -> None:
     with on_demand() as first, on_demand() as second:
         assert first.context() is second.context()
         first.__exit__()
@@ -82,8 +81,7 @@ def test_connectors_of_a_process_share_what_the_first_one_has_started(process: P
     assert [context.is_alive for context in process.started] == [False]
 
 
-def test_somebody_elses_is_left(process: Process) -> None:
-    """One that is active, and one that is given."""
+def test_the_users_spark_is_not_stopped(process: Process) -> None:
     process.users = Context()
     with on_demand() as joined, on_demand(process.users) as given:
         assert joined.context() is given.context() is process.users
@@ -92,8 +90,7 @@ def test_somebody_elses_is_left(process: Process) -> None:
     assert not process.started
 
 
-def test_somebody_elses_that_has_ended_is_not_replaced(process: Process) -> None:
-    """What ran in it fails, and says so; nothing is buried that is not ours."""
+def test_the_users_stopped_spark_is_not_replaced(process: Process) -> None:
     process.users = Context()
     with on_demand(process.users) as spark:
         spark.context()
@@ -104,8 +101,7 @@ def test_somebody_elses_that_has_ended_is_not_replaced(process: Process) -> None
     assert (process.started, process.buried) == ([], 0)
 
 
-def test_one_of_ours_that_has_died_is_replaced_for_all_that_use_it(process: Process) -> None:
-    """Buried once, started once."""
+def test_a_dead_spark_is_replaced_once_for_all_connectors(process: Process) -> None:
     with on_demand() as first, on_demand() as second:
         first.context()
         second.context()
@@ -117,10 +113,10 @@ def test_one_of_ours_that_has_died_is_replaced_for_all_that_use_it(process: Proc
     assert process.active() is None
 
 
-def test_the_store_is_asked_for_its_id_when_a_generation_is_launched(
+def test_the_store_id_is_read_when_a_generation_is_launched(
     process: Process, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Not when the launcher is made, which nobody retries; once it has answered, not again."""
+    # Creating the launcher is not retried, launching is.
     answers: list[str | StoreUnavailable] = ["the store's id", StoreUnavailable("no answer")]
     specs: list[GenerationSpec] = []
 
@@ -135,7 +131,7 @@ def test_the_store_is_asked_for_its_id_when_a_generation_is_launched(
             specs.append(spec)
 
         def launch(self, plan: GenerationPlan) -> None:
-            """Nothing runs."""
+            pass
 
     monkeypatch.setattr(launch_spark, "identify", identify)
     monkeypatch.setattr(launch_spark, "SparkSourceLauncher", Launcher)
@@ -151,8 +147,7 @@ def test_the_store_is_asked_for_its_id_when_a_generation_is_launched(
     assert [spec.store_id for spec in specs] == ["the store's id"] * 2
 
 
-def test_a_command_takes_no_part_in_what_is_active(process: Process) -> None:
-    """It starts its own; that there is one already, Spark's start says."""
+def test_a_command_does_not_join_an_active_spark(process: Process) -> None:
     process.users = Context()
     with on_demand(joins=False) as spark, pytest.raises(AssertionError):
         spark.context()

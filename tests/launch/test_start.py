@@ -1,4 +1,4 @@
-"""sinksdk.run and sinksdk.start, where Spark is not the point: its generations are run by a fake."""
+"""sinksdk.run and sinksdk.start with a fake Spark."""
 
 from __future__ import annotations
 
@@ -41,8 +41,6 @@ RECORDS, HALF = 10, 6
 
 
 class FakeSpark:
-    """Ends with the connector, and is told apart by that."""
-
     made: FakeSpark
     launches: Callable[[Store], Any]
 
@@ -58,14 +56,14 @@ class FakeSpark:
         self.has_ended = True
 
     def check(self, ready: Any) -> None:
-        """No Spark runs yet."""
+        pass
 
     def launcher(self, ready: Any) -> Any:
         return FakeSpark.launches(self.store)
 
 
 class Reading:
-    """A generation that has read everything, and commits half of it when it is asked to close."""
+    """A generation that has read everything, and commits half of it when it is closed."""
 
     launched: threading.Event
     asked: ClosingReason | None = None
@@ -95,7 +93,7 @@ class Reading:
         return ()
 
     def cancel(self) -> None:
-        """Nothing runs."""
+        pass
 
 
 @pytest.fixture(autouse=True)
@@ -135,8 +133,7 @@ def committed(where: dict[str, Any]) -> int:
     return sinksdk.committed_offsets(where["store"], "c")[P0].offset
 
 
-def test_a_connector_runs_until_it_has_caught_up(where: dict[str, Any]) -> None:
-    """run: returns how many records were committed, by partition; what it started has ended then."""
+def test_run_returns_committed_records_by_partition(where: dict[str, Any]) -> None:
     summary = sinksdk.run(RAW, **where, until_caught_up=True)
 
     assert (summary.records, summary.partitions, summary.signal) == (RECORDS, {P0: RECORDS}, None)
@@ -145,11 +142,9 @@ def test_a_connector_runs_until_it_has_caught_up(where: dict[str, Any]) -> None:
     assert FakeSpark.made.has_ended
 
 
-def test_files_are_told_where_the_connector_counts_them(
+def test_summary_has_files_if_the_connector_counts_them(
     where: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """run: what tasks count as files and bytes."""
-
     def put(self: Task, records: SinkRecords) -> None:
         self.context.count(records.partition, files=2, bytes=7)
 
@@ -168,12 +163,10 @@ def test_files_are_told_where_the_connector_counts_them(
     ],
 )
 def test_a_configuration_in_any_of_connects_forms(where: dict[str, Any], written: Any) -> None:
-    """config: Connect's JSON as a mapping or as a text, with the name outside or flat; numbers and booleans too."""
     assert sinksdk.run(written, **where, until_caught_up=True).records == RECORDS
 
 
 def test_a_configuration_in_a_file(where: dict[str, Any], tmp_path: Path) -> None:
-    """config: a path, as a text or not."""
     path = tmp_path / "c.properties"
     path.write_text("".join(f"{key}={value}\n" for key, value in RAW.items()))
 
@@ -181,8 +174,8 @@ def test_a_configuration_in_a_file(where: dict[str, Any], tmp_path: Path) -> Non
     assert sinksdk.run(path, **where, until_caught_up=True).records == 0
 
 
-def test_closing_deletes_nothing(reading: sinksdk.RunningConnector) -> None:
-    """close: takes no reason. With DELETE the connector cleaned up as if deleted, and was not."""
+def test_close_does_not_delete(reading: sinksdk.RunningConnector) -> None:
+    # Regression: close(DELETE) let the connector clean up as if it were deleted.
     with pytest.raises(TypeError):
         reading.close(ClosingReason.DELETE)  # type: ignore[call-arg]
     reading.stop()
@@ -191,8 +184,7 @@ def test_closing_deletes_nothing(reading: sinksdk.RunningConnector) -> None:
 
 
 @pytest.mark.parametrize("enter", [sinksdk.run, sinksdk.start])
-def test_every_problem_is_told_at_once(enter: Callable[..., Any], tmp_path: Path) -> None:
-    """Configuration, source, store, master and settings of Spark: one ConfigException; no store is made."""
+def test_start_reports_every_problem_at_once(enter: Callable[..., Any], tmp_path: Path) -> None:
     with pytest.raises(ConfigException) as caught:
         enter(
             {**RAW, "tasks.max": [2], 7: "x"},
@@ -215,16 +207,16 @@ def test_every_problem_is_told_at_once(enter: Callable[..., Any], tmp_path: Path
     assert not list(tmp_path.glob("*sqlite*"))
 
 
-def test_a_store_whose_folder_is_not_there(where: dict[str, Any], tmp_path: Path) -> None:
-    """start: said at once, not by the connector that has started."""
+def test_a_store_without_its_folder_is_reported_by_start(where: dict[str, Any], tmp_path: Path) -> None:
     where["store"] = f"sqlite:///{tmp_path}/absent/store.sqlite"
 
     with pytest.raises(ConfigException, match="there is no folder"):
         sinksdk.start(RAW, **where)
 
 
-def test_a_store_that_is_away(where: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is raised by start, for whoever starts it is there to decide; run waits for it."""
+def test_an_unavailable_store_is_raised_by_start_and_retried_by_run(
+    where: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
     opened, away = running_prepare().open_store, [StoreUnavailable("no answer")] * 2
 
     def open_store(*arguments: Any, **options: Any) -> Store:
@@ -248,7 +240,6 @@ def running_prepare() -> Any:
 
 
 def test_warnings_are_logged(where: dict[str, Any], caplog: pytest.LogCaptureFixture) -> None:
-    """A key that nobody knows keeps nothing from starting, and is named."""
     sinksdk.run({**RAW, "unknown.key": "x"}, **where, until_caught_up=True)
 
     assert "'unknown.key'" in caplog.text
@@ -258,7 +249,6 @@ def test_warnings_are_logged(where: dict[str, Any], caplog: pytest.LogCaptureFix
 
 
 def test_leaving_the_block_flushes_and_commits(where: dict[str, Any]) -> None:
-    """start: as a context manager; what was read is committed, and all that it started has ended."""
     FakeSpark.launches = Reading
     with sinksdk.start(RAW, **where) as connector:
         assert Reading.launched.wait(10)
@@ -271,7 +261,6 @@ def test_leaving_the_block_flushes_and_commits(where: dict[str, Any]) -> None:
 
 
 def test_the_blocks_own_exception_is_raised(where: dict[str, Any]) -> None:
-    """Leaving the block with an exception commits as well, and raises that one."""
     FakeSpark.launches = Reading
     with pytest.raises(KeyError), sinksdk.start(RAW, **where):  # noqa: PT012 - the block is what is tested
         assert Reading.launched.wait(10)
@@ -280,8 +269,9 @@ def test_the_blocks_own_exception_is_raised(where: dict[str, Any]) -> None:
     assert committed(where) == HALF
 
 
-def test_a_rebalance_commits_and_goes_on(where: dict[str, Any], reading: sinksdk.RunningConnector) -> None:
-    """rebalance: the generation closes, the next one is launched."""
+def test_a_rebalance_commits_and_starts_the_next_generation(
+    where: dict[str, Any], reading: sinksdk.RunningConnector
+) -> None:
     Reading.launched.clear()
     reading.rebalance()
 
@@ -290,8 +280,7 @@ def test_a_rebalance_commits_and_goes_on(where: dict[str, Any], reading: sinksdk
     assert reading.status().generation == 2
 
 
-def test_a_flush_commits_what_is_there(where: dict[str, Any], reading: sinksdk.RunningConnector) -> None:
-    """flush: the generation closes as due."""
+def test_a_flush_commits_available_records(where: dict[str, Any], reading: sinksdk.RunningConnector) -> None:
     Reading.launched.clear()
     reading.flush()
 
@@ -299,8 +288,7 @@ def test_a_flush_commits_what_is_there(where: dict[str, Any], reading: sinksdk.R
     assert committed(where) == HALF
 
 
-def test_the_status_says_how_it_is_doing(reading: sinksdk.RunningConnector) -> None:
-    """status: as the store says, from the start to after the end."""
+def test_status_is_the_stores_before_and_after_the_end(reading: sinksdk.RunningConnector) -> None:
     status = reading.status()
 
     assert (status.name, status.state, status.generation) == ("c", "RUNNING", 1)
@@ -309,10 +297,9 @@ def test_the_status_says_how_it_is_doing(reading: sinksdk.RunningConnector) -> N
     assert (reading.status().state, reading.status().partitions[0].committed) == ("UNASSIGNED", HALF)
 
 
-def test_what_a_connector_fails_with_is_raised(
+def test_a_failure_is_raised_by_wait_stop_and_the_block(
     where: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """wait, stop and the block's end raise it, as it is documented; each time it is asked."""
     monkeypatch.setattr("tests.runtime.running_sinks.Connector.start", refuse, raising=False)
     connector = sinksdk.start(RAW, **where)
 
@@ -325,10 +312,8 @@ def test_what_a_connector_fails_with_is_raised(
         sinksdk.run(RAW, **where)
 
 
-def test_what_was_started_and_failed_is_not_started_again(
-    where: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """run: an outage in start; the next attempt is another connector's, with the configuration as it was written."""
+def test_a_retried_start_uses_a_new_connector(where: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    # Its configuration is as it was written.
     begun: list[object] = []
     opened: list[dict[str, str]] = []
 
@@ -358,7 +343,6 @@ def refuse(*_: Any) -> None:
 
 
 def test_a_second_start_fences_the_first(where: dict[str, Any], reading: sinksdk.RunningConnector) -> None:
-    """The newer one takes over once the first has committed; the first one's wait raises FencedException."""
     Reading.launched.clear()
     with sinksdk.start(RAW, **where) as second:
         assert Reading.launched.wait(30)
@@ -369,8 +353,7 @@ def test_a_second_start_fences_the_first(where: dict[str, Any], reading: sinksdk
     assert second.wait(0) is True
 
 
-def test_it_starts_beside_an_event_loop(where: dict[str, Any]) -> None:
-    """As in a notebook: nothing of it needs the loop, and waiting in a thread leaves the loop free."""
+def test_start_works_in_a_running_event_loop(where: dict[str, Any]) -> None:
     FakeSpark.launches = Reading
 
     async def cell() -> sinksdk.Summary:
@@ -388,8 +371,7 @@ def test_it_starts_beside_an_event_loop(where: dict[str, Any]) -> None:
 # -- signals -----------------------------------------------------------------------------------------
 
 
-def test_a_signal_closes_what_runs(where: dict[str, Any]) -> None:
-    """run: SIGTERM in the main thread commits and returns; its handlers are put back."""
+def test_a_signal_closes_run_gracefully(where: dict[str, Any]) -> None:
     FakeSpark.launches = Reading
     before = signal.getsignal(signal.SIGTERM)
 
@@ -407,9 +389,7 @@ def test_a_signal_closes_what_runs(where: dict[str, Any]) -> None:
     assert signal.getsignal(signal.SIGTERM) == before
 
 
-def test_a_second_signal_does_what_it_does_otherwise(where: dict[str, Any]) -> None:
-    """run: a second Ctrl-C is a KeyboardInterrupt, at once."""
-
+def test_a_second_signal_has_its_usual_effect(where: dict[str, Any]) -> None:
     class Hanging(Reading):
         def launch(self, plan: GenerationPlan) -> Reading:
             Reading.launched.set()
@@ -440,7 +420,6 @@ def test_a_second_signal_does_what_it_does_otherwise(where: dict[str, Any]) -> N
 
 @pytest.mark.parametrize("first", ["here", "in the JVM"])
 def test_a_ctrl_c_that_the_jvm_gets_as_well_is_one_signal(first: str) -> None:
-    """Whichever of both is first; the next one is a KeyboardInterrupt."""
     with ClosingSignals() as signals:
         if first == "in the JVM":
             signals.hear(signal.SIGINT)
@@ -451,8 +430,7 @@ def test_a_ctrl_c_that_the_jvm_gets_as_well_is_one_signal(first: str) -> None:
             os.kill(os.getpid(), signal.SIGINT)
 
 
-def test_another_thread_gets_no_handlers(where: dict[str, Any]) -> None:
-    """run: elsewhere than in the main thread it works as well, and signals stay whose they are."""
+def test_run_outside_of_the_main_thread_leaves_signals_alone(where: dict[str, Any]) -> None:
     done: list[sinksdk.Summary] = []
     thread = threading.Thread(target=lambda: done.append(sinksdk.run(RAW, **where, until_caught_up=True)))
     thread.start()

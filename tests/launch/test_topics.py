@@ -1,4 +1,4 @@
-"""Where topics are, as a program says it."""
+"""Topics as programs name them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,6 @@ from sinksdk.topics.kafka import KafkaClient
     ],
 )
 def test_urls_and_paths(source: Any, expected: Any) -> None:
-    """kafka://HOST:PORT is a cluster; a file: URL or a path is a topic directory."""
     assert topics_at(source) == expected
 
 
@@ -41,14 +40,12 @@ def test_urls_and_paths(source: Any, expected: Any) -> None:
         (7, "the source is a int: give KafkaTopics, TopicDirectory, or the URL of one"),
     ],
 )
-def test_what_names_no_topics(source: Any, problem: str) -> None:
-    """A ConfigException that says what to write instead."""
+def test_a_source_that_names_no_topics_is_refused(source: Any, problem: str) -> None:
     with pytest.raises(ConfigException, match=problem):
         topics_at(source)
 
 
-def test_a_topic_directory_stays_where_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A relative path is one of the working directory of when it was named."""
+def test_a_relative_topic_directory_is_made_absolute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     named = TopicDirectory("topics")
     monkeypatch.chdir("/")
@@ -57,7 +54,6 @@ def test_a_topic_directory_stays_where_it_was(tmp_path: Path, monkeypatch: pytes
 
 
 def test_client_properties_may_be_a_mapping(monkeypatch: pytest.MonkeyPatch) -> None:
-    """References are resolved where a client is made; what misspells a security setting is refused."""
     monkeypatch.setenv("BROKER_CA", "/etc/ca.pem")
     given = (("security.protocol", "SSL"), ("ssl.truststore.location", "${env:BROKER_CA}"))
     properties = (*given, ("ssl.truststore.type", "PEM"))
@@ -69,8 +65,7 @@ def test_client_properties_may_be_a_mapping(monkeypatch: pytest.MonkeyPatch) -> 
         KafkaClient("a:1", properties=(("security.protokol", "SSL"),)).librdkafka()
 
 
-def test_properties_are_not_shown() -> None:
-    """They may hold a password."""
+def test_repr_hides_client_properties() -> None:
     topics = KafkaTopics("a:1", {"sasl.jaas.config": "hunter2"})
 
     assert "hunter2" not in repr(topics)

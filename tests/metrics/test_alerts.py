@@ -1,4 +1,4 @@
-"""The alert expressions of the docs: every metric and label exists, and a slow topic is seen."""
+"""Alert expressions of the documentation."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SLOW = "time() - sinksdk_partition_last_commit_timestamp_seconds > 900 and sinks
 
 
 def expressions() -> list[str]:
-    """Those of the page's table."""
+    """Expressions of the page's table."""
     table = PAGE.read_text().partition("## Alerts worth having")[2]
     found = re.findall(r"^\| `([^`]+)`", table, flags=re.MULTILINE)
     assert len(found) > 10
@@ -24,7 +24,7 @@ def expressions() -> list[str]:
 
 @pytest.mark.parametrize("expression", expressions())
 def test_metrics_and_labels_of_an_alert_exist(expression: str) -> None:
-    """An expression with a misspelt name never fires, and nobody notices."""
+    # An expression with a misspelt name never fires.
     known = {metric.prometheus_name: metric for metric in METRICS}
     used = NAME.findall(expression)
     assert used
@@ -42,7 +42,7 @@ def test_metrics_and_labels_of_an_alert_exist(expression: str) -> None:
     ids=["slow topic", "one record", "in time", "nothing waits", "unknown"],
 )
 def test_the_backlog_alert_sees_a_slow_topic(lag: int | None, since_commit: float, fires: bool) -> None:
-    """Regression: with 20 records a second it fired after 83 minutes, since it waited for 100,000 records."""
+    # Regression: with 20 records a second it fired after 83 minutes, because it waited for 100,000 records.
     assert SLOW in expressions()
     values = {"time()": 10_000.0, "sinksdk_partition_last_commit_timestamp_seconds": 10_000.0 - since_commit}
     if lag is not None:
@@ -51,7 +51,7 @@ def test_the_backlog_alert_sees_a_slow_topic(lag: int | None, since_commit: floa
 
 
 def holds(expression: str, values: dict[str, float]) -> bool:
-    """Evaluate ``a - b > number and c > number`` as Prometheus does: what has no value holds nowhere."""
+    """Evaluate ``a - b > number and c > number`` as Prometheus does: missing values match nothing."""
     results = []
     for part in expression.split(" and "):
         side, _, limit = part.partition(" > ")

@@ -1,4 +1,4 @@
-"""Connect's metrics: each that it documents is there under its name, or left out with a reason."""
+"""Every metric that Kafka Connect documents exists under its name, or is left out with a reason."""
 
 from __future__ import annotations
 
@@ -48,25 +48,22 @@ DOCUMENTED = {
         "total-retries",
     ),
 }
-"""Kafka 4's generated page on Connect's metrics."""
+"""Kafka 4's generated page of Connect's metrics."""
 
 ALL_DOCUMENTED = {(group, attribute) for group, names in DOCUMENTED.items() for attribute in names}
 HERE = {(metric.group, metric.attribute) for metric in CONNECT_METRICS}
 
 
 def test_every_documented_metric_is_here_or_left_out_with_a_reason() -> None:
-    """None is forgotten, and none is both."""
     assert HERE | LEFT_OUT.keys() == ALL_DOCUMENTED
     assert HERE & LEFT_OUT.keys() == set()
 
 
-def test_no_name_is_invented() -> None:
-    """What stands under Connect's groups is Connect's."""
+def test_connects_groups_have_only_connects_metrics() -> None:
     assert HERE <= ALL_DOCUMENTED
 
 
 def test_names_are_those_of_the_jmx_exporter() -> None:
-    """Group and attribute, with underscores: dashboards made for Connect find them."""
     names = {metric.prometheus_name for metric in CONNECT_METRICS}
     assert {
         "kafka_connect_sink_task_metrics_put_batch_avg_time_ms",
@@ -79,13 +76,12 @@ def test_names_are_those_of_the_jmx_exporter() -> None:
 
 
 def test_names_are_unique_and_counters_end_in_total() -> None:
-    """A counter that Prometheus would rename, for want of the ending, is untyped instead."""
+    # Prometheus would rename a counter without this ending; Connect's are untyped instead.
     metrics = (*CONNECT_METRICS, *OWN_METRICS)
     assert len({metric.prometheus_name for metric in metrics}) == len(metrics)
     for metric in metrics:
         assert (metric.kind == "counter") == metric.prometheus_name.endswith("_total"), metric.prometheus_name
 
 
-def test_own_metrics_are_told_apart() -> None:
-    """Own metrics begin with sinksdk's name: Connect may yet come to have metrics like them."""
+def test_own_metrics_begin_with_sinksdk() -> None:
     assert all(metric.prometheus_name.startswith("sinksdk_") for metric in OWN_METRICS)

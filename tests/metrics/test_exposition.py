@@ -1,4 +1,4 @@
-"""The metrics as Prometheus reads them: every one, with the right numbers, from a store in memory."""
+"""The metrics in Prometheus's format, from a store in memory."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ SOURCE_TASK = {"connector": "numbers", "task": "0"}
 
 
 class Counting(MemoryStore):
-    """Counts its reads, has no snapshots, as stores on S3 have none, and can be away."""
+    """Counts reads; has no snapshots, as stores on S3; can be unavailable."""
 
     reads = 0
     is_away = False
@@ -92,7 +92,7 @@ def store() -> Counting:
 
 
 def archive(store: MemoryStore, state: State = "RUNNING") -> None:
-    """A connector in its second generation: task 0 runs, and has committed a little; task 1 was in the first."""
+    """A connector in its second generation: task 0 is running and has commits; task 1 was in the first."""
     Herder(store).create("archive", {"name": "archive", "connector.class": "s3-archiver"})
     generations = Generations(store, "archive")
     generations.plan(generations.claim(), [], 1)
@@ -148,14 +148,14 @@ def numbers(store: MemoryStore, state: State = "RUNNING") -> None:
 
 
 class Page:
-    """What was scraped."""
+    """A scrape's result."""
 
     def __init__(self, store: MemoryStore, task_slots: TaskSlots | None = None) -> None:
         self.text = exposition(Herder(store), "", task_slots)[0].decode()
         self.families = list(text_string_to_metric_families(self.text))
 
     def value(self, name: str, /, **labels: str) -> float | None:
-        """A sample's value; None if there is no such sample."""
+        """A sample's value; None if it does not exist."""
         found = [
             sample.value
             for family in self.families
@@ -170,7 +170,6 @@ class Page:
 
 
 def test_every_metric_is_on_the_page_with_its_type_and_meaning(store: Counting) -> None:
-    """Prometheus's own parser reads all of them, and each has a sample."""
     archive(store)
     numbers(store)
     page = Page(store, TaskSlots(8, {"archive": ConnectorSlots(running=2, waiting=1, longest=7.5)}))
@@ -186,8 +185,7 @@ def test_every_metric_is_on_the_page_with_its_type_and_meaning(store: Counting) 
     assert len([name for name in found if not name.startswith("process_")]) == len(METRICS)
 
 
-def test_when_it_was_last_committed_is_told(store: Counting) -> None:
-    """Of each partition, and of the connector the latest of these."""
+def test_last_commit_timestamps(store: Counting) -> None:
     archive(store)
     page = Page(store)
 
@@ -197,8 +195,7 @@ def test_when_it_was_last_committed_is_told(store: Counting) -> None:
     assert page.value("sinksdk_connector_last_commit_timestamp_seconds", connector="archive") == 1_060
 
 
-def test_who_holds_sparks_places_is_told() -> None:
-    """How many there are, who has how many of them and for how long, and whose tasks wait for one."""
+def test_spark_task_slots_are_counted_by_connector() -> None:
     held = {"archive": ConnectorSlots(running=2, longest=7.5), "late": ConnectorSlots(waiting=3)}
     page = Page(MemoryStore(), TaskSlots(8, held))
 
@@ -241,7 +238,7 @@ def test_who_holds_sparks_places_is_told() -> None:
     ],
 )
 def test_connects_task_metrics(store: Counting, attribute: str, value: Any) -> None:
-    """Counters are of both generations; what is of a window in Connect is of the newer one."""
+    # Counters are of both generations; metrics of a window in Connect are of the newer one.
     archive(store)
     assert Page(store).value(f"kafka_connect_{attribute}", **TASK) == value
 
@@ -270,13 +267,12 @@ def test_connects_task_metrics(store: Counting, attribute: str, value: Any) -> N
     ],
 )
 def test_connects_metrics_of_source_tasks(store: Counting, attribute: str, value: Any) -> None:
-    """Counters are of both generations; what is of a window in Connect is of the newer one."""
+    # As above: counters of both generations, windows of the newer one.
     numbers(store)
     assert Page(store).value(f"kafka_connect_{attribute}", **SOURCE_TASK) == value
 
 
-def test_sinks_and_sources_have_metrics_of_their_own(store: Counting) -> None:
-    """No task of a source says that it has put nothing, and none of a sink that it has polled nothing."""
+def test_sinks_and_sources_have_only_their_own_metrics(store: Counting) -> None:
     archive(store)
     numbers(store)
     page = Page(store)
@@ -292,8 +288,7 @@ def test_sinks_and_sources_have_metrics_of_their_own(store: Counting) -> None:
 
 
 @pytest.mark.parametrize("state", ["FAILED", "PAUSED", "STOPPED"])
-def test_a_source_task_that_does_not_run_has_nothing_active(store: Counting, state: State) -> None:
-    """Its counters stay."""
+def test_a_stopped_source_task_has_no_active_records(store: Counting, state: State) -> None:
     numbers(store, state)
     page = Page(store)
 
@@ -328,13 +323,11 @@ def test_a_source_task_that_does_not_run_has_nothing_active(store: Counting, sta
     ],
 )
 def test_own_metrics(store: Counting, name: str, labels: dict[str, str], value: Any) -> None:
-    """Lag is end − committed; counts and times are of both generations."""
     archive(store)
     assert Page(store).value(f"sinksdk_{name}", connector="archive", **labels) == value
 
 
 def test_states_are_labels(store: Counting) -> None:
-    """One sample with the state that is, as the JMX exporter's users have it; a task that is gone has none."""
     archive(store)
     page = Page(store)
 
@@ -357,7 +350,6 @@ def test_states_are_labels(store: Counting) -> None:
 
 
 def test_a_task_number_that_is_not_planned_keeps_its_counters(store: Counting) -> None:
-    """A generation with fewer tasks than the one before takes nothing away."""
     archive(store)
     page = Page(store)
 
@@ -368,7 +360,7 @@ def test_a_task_number_that_is_not_planned_keeps_its_counters(store: Counting) -
 
 @pytest.mark.parametrize("state", ["FAILED", "PAUSED", "STOPPED"])
 def test_a_task_that_does_not_run_has_no_partitions(store: Counting, state: State) -> None:
-    """KAFKA-15680: and nothing that is active; its counters stay."""
+    # KAFKA-15680
     archive(store, state)
     page = Page(store)
 
@@ -377,8 +369,7 @@ def test_a_task_that_does_not_run_has_no_partitions(store: Counting, state: Stat
     assert page.value("kafka_connect_sink_task_metrics_sink_record_read_total", **TASK) == 1_100
 
 
-def test_a_connector_that_never_ran(store: Counting) -> None:
-    """It has a status, and no tasks; averages of nothing are no samples."""
+def test_a_connector_that_never_ran_has_a_status_and_no_averages(store: Counting) -> None:
     Herder(store).create("archive", {"name": "archive"})
     page = Page(store)
 
@@ -389,16 +380,14 @@ def test_a_connector_that_never_ran(store: Counting) -> None:
     assert list(page.labels("kafka_connect_sink_task_metrics_put_batch_avg_time_ms")) == []
 
 
-def test_names_of_all_kinds_are_escaped(store: Counting) -> None:
-    """Labels: quotes, backslashes and line ends in a connector's name survive."""
+def test_label_values_are_escaped(store: Counting) -> None:
     name = 'a "b"\\c\nd'
     Herder(store).create(name, {"name": name})
 
     assert Page(store).value("sinksdk_connector_readable", connector=name) == 1
 
 
-def test_damaged_records_cost_one_connector_its_metrics(store: Counting) -> None:
-    """It is told as unreadable; the others are there."""
+def test_a_damaged_connector_is_unreadable_and_does_not_hide_the_others(store: Counting) -> None:
     archive(store)
     Herder(store).create("other", {"name": "other"})
     plan = store.get(plan_key("archive", 2))
@@ -412,8 +401,7 @@ def test_damaged_records_cost_one_connector_its_metrics(store: Counting) -> None
     assert page.value("sinksdk_connector_generation", connector="archive") is None
 
 
-def test_a_store_that_does_not_answer_is_an_error(store: Counting) -> None:
-    """No numbers are better than old ones: Prometheus's own up says it."""
+def test_metrics_of_an_unavailable_store_are_an_error(store: Counting) -> None:
     archive(store)
     store.is_away = True
     with pytest.raises(StoreUnavailable):
@@ -421,7 +409,7 @@ def test_a_store_that_does_not_answer_is_an_error(store: Counting) -> None:
 
 
 def test_a_scrape_reads_the_store_a_bounded_number_of_times(store: Counting) -> None:
-    """Ten reads of a connector, and two of each of its tasks, where the store has no snapshots."""
+    # Without snapshots: ten reads of a connector, and two of each of its tasks.
     archive(store)
     store.reads = 0
     Page(store)
@@ -429,8 +417,7 @@ def test_a_scrape_reads_the_store_a_bounded_number_of_times(store: Counting) -> 
     assert store.reads == 10 + 2
 
 
-def test_openmetrics_for_who_asks_for_it(store: Counting) -> None:
-    """By the Accept header, as Prometheus sends it."""
+def test_openmetrics_by_the_accept_header(store: Counting) -> None:
     archive(store)
     body, content_type = exposition(Herder(store), "application/openmetrics-text; version=1.0.0")
 
@@ -440,8 +427,7 @@ def test_openmetrics_for_who_asks_for_it(store: Counting) -> None:
     assert {"process_open_fds", "process_max_fds", "process_resident_memory_bytes"} <= {*families}
 
 
-def test_until_when_a_partition_waits_is_told(store: Counting) -> None:
-    """Of one that only waits to be tried again; the others have no such moment."""
+def test_next_attempt_of_a_partition_that_waits_for_a_retry(store: Counting) -> None:
     archive(store)
     page = Page(store)
 

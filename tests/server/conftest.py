@@ -11,6 +11,5 @@ from tests.helpers.memory_store import MemoryStore
 
 @pytest.fixture
 def client(store: MemoryStore) -> Iterator[TestClient]:
-    """Asks a server of the store."""
     with TestClient(create_app(store), raise_server_exceptions=False) as made:
         yield made

@@ -1,4 +1,4 @@
-"""A store with connectors in every state, written as drivers and tasks would have written it."""
+"""A store with connectors in every state, as drivers and tasks would have written it."""
 
 from __future__ import annotations
 
@@ -41,26 +41,19 @@ sinksdk.errors.ConnectException: bucket 'archive-eu' refuses UploadPart (403 Acc
 
 
 POLLED = TaskMeasures(source=SourceMeasures(records=1_210, transactions=Sizes(30, 1_200, 60, 5)))
-"""What a task of a source has measured."""
 
 
 @dataclass
 class Scene:
-    """A connector as it shall be found.
+    """The state of a connector.
 
     Args:
-        name: its name.
-        state: what its driver says; None: no driver ever came.
-        target: what is wanted of it.
-        silent: seconds since its driver was last heard of.
-        tasks: how many it has.
-        partitions: how many it reads, in all.
-        lag: of each partition, times its number.
-        rate: of each partition.
-        buckets: what it has committed.
-        failing: numbers of partitions that failed.
-        failures: what failed lately.
-        source: how far it has read, by task, if it is a source.
+        state: as its driver reports; None: it never had a driver.
+        silent: seconds since the driver's last heartbeat.
+        lag: lag of each partition, times its number.
+        rate: rate of each partition.
+        failing: numbers of partitions whose last attempt failed.
+        source: positions by task, if it is a source.
     """
 
     name: str
@@ -86,7 +79,6 @@ class Scene:
 
 
 def fill(store: Store, scene: Scene, now: float) -> None:
-    """Put a connector into a store."""
     kind = "tests.runtime.running_sources:Counting" if scene.source else "s3-archiver"
     Herder(store).create(scene.name, {"name": scene.name, "connector.class": kind, "topics": scene.topic})
     if scene.state is not None:
@@ -98,7 +90,7 @@ def fill(store: Store, scene: Scene, now: float) -> None:
 
 
 def _run(store: Store, scene: Scene) -> None:
-    """A generation whose tasks have committed something."""
+    """Store a generation whose tasks have committed."""
     ranges = [
         RangePlan(topic=scene.topic, partition=n, start=0, end=_end(n)) for n in range(scene.partitions)
     ]
@@ -120,7 +112,7 @@ def _run(store: Store, scene: Scene) -> None:
 
 
 def _run_source(store: Store, scene: Scene) -> None:
-    """A generation whose tasks have committed transactions, as those of the one before had."""
+    """Store a generation whose tasks have committed transactions, as in the one before."""
     generations = Generations(store, scene.name)
     tasks = [TaskPlan(ranges=()) for _ in scene.source]
     plan = generations.plan(generations.claim(), tasks, 1, transactional_tasks=len(tasks))
@@ -143,7 +135,6 @@ def _run_source(store: Store, scene: Scene) -> None:
 
 
 def _tell(store: Store, scene: Scene, now: float) -> None:
-    """What its driver says of it."""
     partitions = [
         PlannerState(
             topic=scene.topic,
@@ -204,7 +195,6 @@ def committing(now: float, minutes: int, *, files: int = 3, records: int = 25_00
 
 
 def polling(now: float, minutes: int) -> list[Bucket]:
-    """What a source has committed."""
     return [
         bucket.model_copy(update={"files": 0, "bytes": 0, "transactions": bucket.records // 40})
         for bucket in committing(now, minutes, records=800)
@@ -212,7 +202,6 @@ def polling(now: float, minutes: int) -> list[Bucket]:
 
 
 def files(*names: str) -> list[SourcePartitionOffset]:
-    """Source partitions of a source that reads files."""
     return [
         SourcePartitionOffset(partition={"file": name}, offset={"byte": 4096 + 512 * n, "digest": "9f86d081"})
         for n, name in enumerate(names)
@@ -220,13 +209,11 @@ def files(*names: str) -> list[SourcePartitionOffset]:
 
 
 def failure(at: float, *, partition: int = 3, message: str = "", times: int = 1) -> PastFailure:
-    """Something that failed."""
     said = message or "bucket 'archive-eu' refuses UploadPart (403 AccessDenied): check the role's policy"
     return PastFailure(topic="inventory", partition=partition, at=at, times=times, message=said, trace=TRACE)
 
 
 def failure_of_task(at: float, task: int) -> PastFailure:
-    """A task of a source that failed."""
     return PastFailure(task=task, at=at, times=2, message=f"{HOSTILE} cannot be read", trace=TRACE)
 
 
@@ -234,7 +221,6 @@ HOSTILE = "<img src=x onerror=\"document.title='owned'\">"
 
 
 def scenes(now: float) -> list[Scene]:
-    """Twenty sinks and three sources."""
     told = [
         failure(
             now - 4000, partition=1, message="S3 gave no answer for 60 s: PutObject inventory/partition=1/"

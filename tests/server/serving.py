@@ -1,4 +1,4 @@
-"""The REST interface as ``sinksdk server`` has it, on a port of this machine, for clients of other people."""
+"""The REST interface as ``sinksdk server`` starts it, on a port of this machine."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def serving(
     config_files: Sequence[Path] = (),
     **limits: Any,
 ) -> Iterator[str]:
-    """The address of a server of this store, which runs no connectors; it ends with the block."""
+    """Serve this store, without running connectors, until the block's end."""
     port = free_port()
     topics, providers = TopicDirectory("topics"), ConfigProviders(config_env, config_files, "not allowed")
     rest = RestServer("127.0.0.1", port, credentials, allowed_hosts, **limits)
@@ -58,7 +58,7 @@ def serving(
 
 
 def run_a_little(store: Store, connector: str = "archive", *, failures: int = 0) -> None:
-    """As if a driver had run a task, which has committed something, and said how it is."""
+    """Store the records of a driver whose task has committed something."""
     generations = Generations(store, connector)
     ranges = (RangePlan(topic="orders", partition=0, start=0, end=100),)
     generations.plan(generations.claim(), [TaskPlan(ranges=ranges)], 1)
@@ -72,5 +72,5 @@ def run_a_little(store: Store, connector: str = "archive", *, failures: int = 0)
 
 
 def has_stopped(store: Store, connector: str = "archive") -> None:
-    """As if the driver that ran it had closed, and watched over it."""
+    """Store the records of a driver that has closed."""
     StatusKeeper(store, connector, "elsewhere:7#1", SystemWallClock()).become("STOPPED")

@@ -1,5 +1,3 @@
-"""Who is let in."""
-
 from __future__ import annotations
 
 import base64
@@ -11,7 +9,7 @@ from fastapi.testclient import TestClient
 from sinksdk import ConfigException
 from sinksdk.server import middleware
 from sinksdk.server.app import create_app
-from sinksdk.server.middleware import Credentials
+from sinksdk.server.credentials import Credentials
 from sinksdk.settings.addresses import is_loopback_host
 from tests.helpers.memory_store import MemoryStore
 
@@ -27,16 +25,15 @@ def client(tmp_path: Path) -> TestClient:
     return TestClient(create_app(MemoryStore(), Credentials.read(file)))
 
 
-def test_first_line_of_credentials_behind_a_byte_order_mark_counts(tmp_path: Path) -> None:
-    """Some editors on Windows begin a file with one; configuration files may have one, too."""
+def test_credentials_may_begin_with_a_byte_order_mark(tmp_path: Path) -> None:
+    # Some editors on Windows write one.
     file = tmp_path / "credentials"
     file.write_text("a-token\n", encoding="utf-8-sig")
     assert Credentials.read(file).client("Bearer a-token") is not None
 
 
 @pytest.mark.parametrize("header", ["Bearer a-token", "bearer a-token", basic("anna:pässword")])
-def test_whoever_has_credentials_is_let_in(client: TestClient, header: str) -> None:
-    """A token, or a user with a password."""
+def test_valid_credentials_are_accepted(client: TestClient, header: str) -> None:
     assert client.get("/connectors", headers={"Authorization": header}).json() == []
 
 
@@ -46,8 +43,7 @@ def test_whoever_has_credentials_is_let_in(client: TestClient, header: str) -> N
      basic("anna:"), basic("anna:password"), "Basic !!!", "Basic " + base64.b64encode(b"\xff").decode(), "Digest x",
      "Basic \xe9", "Bearer \xe9"],
 )  # fmt: skip
-def test_anybody_else_is_not(client: TestClient, header: str) -> None:
-    """401 in Connect's form, whatever is asked for; and how to do better."""
+def test_other_requests_get_401_in_connects_form(client: TestClient, header: str) -> None:
     for path in ("/connectors", "/health", "/openapi.json", "/nothing"):
         answer = client.get(path, headers={"Authorization": header.encode("latin-1")} if header else {})
         assert (answer.status_code, answer.json()["error_code"]) == (401, 401)
@@ -55,14 +51,13 @@ def test_anybody_else_is_not(client: TestClient, header: str) -> None:
 
 
 @pytest.mark.parametrize("content", ["", "# nobody\n"])
-def test_credentials_that_let_nobody_in_are_refused(tmp_path: Path, content: str) -> None:
-    """A server that nobody can use is not what was meant."""
+def test_an_empty_credentials_file_is_refused(tmp_path: Path, content: str) -> None:
     file = tmp_path / "credentials"
     file.write_text(content)
 
-    with pytest.raises(ConfigException, match="let nobody in"):
+    with pytest.raises(ConfigException, match="is empty: add a token"):
         Credentials.read(file)
-    with pytest.raises(ConfigException, match="cannot be read: FileNotFoundError"):
+    with pytest.raises(ConfigException, match="cannot read the credentials file .*: FileNotFoundError"):
         Credentials.read(tmp_path / "absent")
 
 
@@ -72,14 +67,12 @@ def test_credentials_that_let_nobody_in_are_refused(tmp_path: Path, content: str
      ("::", False),
      ("192.168.0.1", False), ("example.org", False)],
 )  # fmt: skip
-def test_what_only_this_machine_reaches(host: str, *, here: bool) -> None:
-    """Without credentials the server listens there only."""
+def test_without_credentials_only_loopback_addresses_are_allowed(host: str, *, here: bool) -> None:
     assert is_loopback_host(host) == here
 
 
 @pytest.mark.parametrize("path", ["/live", "/ready"])
-def test_probes_of_the_process_need_no_credentials(client: TestClient, path: str) -> None:
-    """Who probes has none to give. What they answer is of no use to anybody else."""
+def test_probes_need_no_credentials(client: TestClient, path: str) -> None:
     assert client.get(path).status_code == 200
     assert client.head(path).status_code == 200
     assert client.post(path).status_code == 401
@@ -109,7 +102,7 @@ def with_roles(tmp_path: Path) -> TestClient:
 def test_role_allows_its_requests_and_no_others(
     with_roles: TestClient, header: str, allowed: set[str]
 ) -> None:
-    """Prometheus's password may not create connectors, which run code; lines above all roles may write."""
+    # Prometheus's password must not allow creating connectors, which run code.
     requests = {
         "metrics": [("GET", "/metrics"), ("GET", "/health"), ("HEAD", "/metrics")],
         "read": [("GET", "/connectors"), ("GET", "/connectors/a/config"), ("GET", "/ui"), ("GET", "/openapi.json")],
@@ -126,26 +119,23 @@ def test_role_allows_its_requests_and_no_others(
             assert (code != 403) == (role in allowed), f"{method} {path}: {code}"
 
 
-def test_refused_role_is_named_with_the_one_that_is_needed(with_roles: TestClient) -> None:
-    """The operator learns which line of the file to change."""
+def test_403_names_the_role_and_the_needed_one(with_roles: TestClient) -> None:
     refused = with_roles.delete("/connectors/a", headers={"Authorization": "Bearer a-read-token"}).json()
     assert refused["message"].startswith(
-        "token of line 5 has the role read, and DELETE /connectors/a needs write"
+        "token of line 5 has the role read, but DELETE /connectors/a needs write"
     )
 
 
 def test_unknown_role_is_refused(tmp_path: Path) -> None:
-    """A misspelt section must not give its users more, or less, than was meant."""
     file = tmp_path / "credentials"
     file.write_text("[reed]\na-token\n")
-    with pytest.raises(ConfigException, match=r"line 1: \[reed\] is no role: write \[metrics\]"):
+    with pytest.raises(ConfigException, match=r"line 1: unknown role \[reed\]: use \[metrics\]"):
         Credentials.read(file)
 
 
-def test_credentials_that_others_may_read_are_warned_of(
+def test_a_credentials_file_readable_by_others_is_warned_of(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A file of mode 0644 is taken, and said; one of 0600 is taken in silence."""
     file = tmp_path / "credentials"
     file.write_text("a-token\n")
     file.chmod(0o600)
@@ -157,10 +147,9 @@ def test_credentials_that_others_may_read_are_warned_of(
     assert "a-token" not in caplog.text
 
 
-def test_wrong_credentials_are_delayed_and_right_ones_are_not(
+def test_wrong_credentials_are_delayed_and_valid_ones_are_not(
     client: TestClient, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Guessing takes ever longer; a user who knows the password does not notice."""
     slept: list[float] = []
 
     async def sleep(seconds: float) -> None:
@@ -174,13 +163,12 @@ def test_wrong_credentials_are_delayed_and_right_ones_are_not(
     assert client.get("/connectors", headers={"Authorization": "Bearer a-token"}).status_code == 200
     assert client.get("/connectors").status_code == 401  # a browser's first request, without any
     assert slept == []
-    assert caplog.text.count("with wrong credentials") == 1
+    assert caplog.text.count("wrong credentials") == 1
 
 
 def test_changes_are_audited_with_user_address_and_status(
     with_roles: TestClient, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Who deleted a connector is in the log, also who tried to; what only reads is not."""
     caplog.set_level("INFO", "sinksdk.server.audit")
     for header in (basic("anna:admin-pw"), "Bearer a-read-token"):
         with_roles.delete("/connectors/a%0Ab", headers={"Authorization": header})

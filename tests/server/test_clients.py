@@ -1,8 +1,8 @@
-"""Other people's clients of Kafka Connect, against a server on a port: every operation they have.
+"""Kafka Connect clients of other projects, against a server on a port: all of their operations.
 
-Two that are kept, and differ in how they ask: ``kafka-connect-py`` (1.0.0, for Python 3.8 to 3.14, with a command line,
-``kc``), and ``kafka-connect-api`` (0.5.10), which sends ``Content-Type`` with every request, a slash at the end of some
-paths, and reads loggers.
+Two maintained ones with different requests: ``kafka-connect-py`` (1.0.0, with a command line, ``kc``), and
+``kafka-connect-api`` (0.5.10), which sends ``Content-Type`` with every request and a trailing slash in some paths,
+and reads loggers.
 """
 
 from __future__ import annotations
@@ -51,7 +51,6 @@ def client(address: str) -> KafkaConnect:
 
 
 def test_kafka_connect_py_creates_and_reads(client: KafkaConnect, store: MemoryStore) -> None:
-    """Cluster, create, list, expand, filter by state, config, status, tasks, topics."""
     assert client.get_cluster_info().keys() == {"version", "commit", "kafka_cluster_id"}
     made = client.create_connector(CREATE)
     run_a_little(store)
@@ -72,7 +71,6 @@ def test_kafka_connect_py_creates_and_reads(client: KafkaConnect, store: MemoryS
 def test_kafka_connect_py_changes_and_controls(
     client: KafkaConnect, store: MemoryStore, herder: Herder
 ) -> None:
-    """Update keeps secrets that were read hidden; pause, resume, stop, all restarts, topics, delete."""
     client.create_connector(CREATE)
     run_a_little(store)
     shown = client.get_connector_config("archive")
@@ -99,7 +97,6 @@ def test_kafka_connect_py_changes_and_controls(
 
 
 def test_kafka_connect_py_lists_and_validates_plugins(client: KafkaConnect) -> None:
-    """Every problem with its key."""
     assert "s3-archiver" in [plugin["class"] for plugin in client.list_connector_plugins()]
     found = client.validate_connector_config("s3-archiver", {**CONFIG, "name": "archive", "flush.size": "0"})
     wrong = [row["value"] for row in found["configs"] if row["value"]["errors"]]
@@ -107,8 +104,7 @@ def test_kafka_connect_py_lists_and_validates_plugins(client: KafkaConnect) -> N
     assert (found["error_count"], [value["name"] for value in wrong]) == (1, ["flush.size"])
 
 
-def test_kafka_connect_py_is_told_what_is_wrong(client: KafkaConnect) -> None:
-    """404, 409 and 400 are the errors that it knows."""
+def test_kafka_connect_py_understands_404_409_and_400(client: KafkaConnect) -> None:
     for ask in (
         client.get_connector,
         client.pause_connector,
@@ -131,8 +127,7 @@ def test_kafka_connect_py_is_told_what_is_wrong(client: KafkaConnect) -> None:
         client.restart_connector("archive")
 
 
-def test_kc_is_a_command_line_for_it(address: str, tmp_path: Path, store: MemoryStore) -> None:
-    """What it prints is JSON; it ends well."""
+def test_kafka_connect_pys_command_line_works(address: str, tmp_path: Path, store: MemoryStore) -> None:
     file = tmp_path / "archive.json"
     file.write_text(json.dumps(CREATE))
 
@@ -154,8 +149,7 @@ def test_kc_is_a_command_line_for_it(address: str, tmp_path: Path, store: Memory
     assert kc("delete", "archive") is None
 
 
-def test_kafka_connect_py_knows_a_password(store: MemoryStore, tmp_path: Path) -> None:
-    """Basic authentication."""
+def test_kafka_connect_py_authenticates_with_a_password(store: MemoryStore, tmp_path: Path) -> None:
     credentials = tmp_path / "credentials"
     credentials.write_text("anna:opensesame\n")
     with serving(store, credentials=credentials) as address:
@@ -173,7 +167,6 @@ def cluster(address: str) -> Cluster:
 
 
 def test_kafka_connect_api_reads_and_controls(cluster: Cluster, store: MemoryStore, herder: Herder) -> None:
-    """Cluster, connectors, tasks, configuration, states, restarts, deletion."""
     herder.create("archive", {**CONFIG, "name": "archive"})
     run_a_little(store, failures=1)
     archive = cluster.connectors["archive"]
@@ -200,7 +193,6 @@ def test_kafka_connect_api_reads_and_controls(cluster: Cluster, store: MemorySto
 
 
 def test_kafka_connect_api_reads_and_sets_loggers(cluster: Cluster) -> None:
-    """Root is there, as in Connect; changing it changes all of ours."""
     cluster.root_logger = "DEBUG"
     try:
         assert cluster.root_logger["level"] == "DEBUG"
@@ -210,8 +202,9 @@ def test_kafka_connect_api_reads_and_sets_loggers(cluster: Cluster) -> None:
         cluster.root_logger = "WARN"
 
 
-def test_kafka_connect_api_knows_the_errors(cluster: Cluster, store: MemoryStore, tmp_path: Path) -> None:
-    """404, 409, 400 and 401 are the exceptions that it has for them."""
+def test_kafka_connect_api_understands_404_409_400_and_401(
+    cluster: Cluster, store: MemoryStore, tmp_path: Path
+) -> None:
     with pytest.raises(GenericNotFound):
         cluster.api.get("/connectors/absent")
     cluster.api.post("/connectors", json=CREATE)

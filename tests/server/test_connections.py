@@ -1,4 +1,4 @@
-"""Connections of the REST server: unfinished requests, too many of them, and stopping."""
+"""Connections of the REST server: time-outs, their limit, and the server's end."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ HALF_BODY = (
     b"POST /connectors HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
     b'Content-Length: 1000\r\n\r\n{"name": '
 )
-NOT_STOPPED = "has not stopped"  # logged once the server was given up
+NOT_STOPPED = "did not stop within"
 
 
 @contextmanager
 def connected(url: str, sent: bytes, *, buffer: int | None = None) -> Iterator[socket.socket]:
-    """A client that has sent this; ``buffer`` limits the bytes that the system receives for it."""
+    """Connect and send ``data``; ``buffer`` limits the bytes that the system receives for the client."""
     with closing(socket.socket()) as client:
         if buffer is not None:
             client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, buffer)
@@ -41,7 +41,6 @@ def connected(url: str, sent: bytes, *, buffer: int | None = None) -> Iterator[s
 
 
 def expect_alive(url: str) -> None:
-    """A probe is answered, however long a busy machine takes for it."""
     assert httpx.get(f"{url}/live", timeout=30).status_code == 200
 
 
@@ -54,7 +53,7 @@ def until(condition: Callable[[], bool]) -> None:
 
 @contextmanager
 def unread_responses(url: str) -> Iterator[socket.socket]:
-    """A client with many requests at once, of whose responses it reads none."""
+    """Send many requests at once, and read no response."""
     requests = b"GET /nothing HTTP/1.1\r\nHost: localhost\r\n\r\n" * 400
     with closing(socket.socket()) as client:
         client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
@@ -67,10 +66,10 @@ def unread_responses(url: str) -> Iterator[socket.socket]:
 
 
 def is_closed(client: socket.socket) -> bool:
-    """Whether the server has given the connection up; nothing is read from it.
+    """Whether the server has closed the connection; reads nothing.
 
-    A server that had read all requests closes without a reset, and its FIN waits behind the unread responses:
-    only further data shows it.
+    A server that has read all requests closes without a reset, and its FIN waits behind the unread responses: only
+    further data shows it.
     """
     try:
         client.send(b"G")
@@ -82,7 +81,7 @@ def is_closed(client: socket.socket) -> bool:
 
 
 def received_until_closed(client: socket.socket) -> int:
-    """Number of bytes that the server has sent until it gave the connection up; TimeoutError: it has not."""
+    """Number of bytes received until the server closed the connection. Raises TimeoutError."""
     client.settimeout(0.5)
     received = 0
     with suppress(ConnectionError):
@@ -94,14 +93,12 @@ def received_until_closed(client: socket.socket) -> int:
 @pytest.mark.parametrize(
     "sent", [b"", HALF_HEADER, HALF_BODY], ids=["nothing", "half a header", "half a body"]
 )
-def test_connection_without_a_whole_request_is_closed(sent: bytes) -> None:
-    """A client that never finishes its request does not hold a file descriptor for ever."""
+def test_a_connection_without_a_complete_request_is_closed(sent: bytes) -> None:
     with serving(MemoryStore(), request_seconds=0.2) as url, connected(url, sent) as client:
         assert client.recv(1000) == b""  # the end, or a reset
 
 
-def test_connection_kept_alive_is_closed_when_its_next_header_stays_half() -> None:
-    """The time-out holds for each request of a connection."""
+def test_the_request_timeout_applies_to_each_request_of_a_connection() -> None:
     whole = b"GET /live HTTP/1.1\r\nHost: localhost\r\n\r\n"
     with serving(MemoryStore(), request_seconds=1) as url, connected(url, whole) as client:
         received = b""
@@ -117,7 +114,6 @@ def test_connection_kept_alive_is_closed_when_its_next_header_stays_half() -> No
 def test_server_stops_while_a_request_is_unfinished(
     sent: bytes, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """One client cannot keep the server from stopping on SIGTERM."""
     monkeypatch.setattr(rest, "_STOP", 30)
     with ExitStack() as clients:
         with serving(MemoryStore(), request_seconds=300, stop_seconds=1) as url:
@@ -130,7 +126,6 @@ def test_server_stops_while_a_request_is_unfinished(
 def test_server_stops_while_a_client_does_not_read_its_response(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A response that waits in full buffers is cancelled after the time that requests have to finish."""
     store = MemoryStore()
     Herder(store).create("archive", {"connector.class": "s3-archiver", "description": "x" * 6_000_000})
     monkeypatch.setattr(rest, "_STOP", 30)
@@ -142,10 +137,9 @@ def test_server_stops_while_a_client_does_not_read_its_response(
         assert NOT_STOPPED not in caplog.text
 
 
-def test_connection_beyond_the_limit_replaces_the_one_that_has_waited_longest(
+def test_a_connection_above_the_limit_replaces_the_longest_waiting_one(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Half-open requests use up neither the file descriptors that connectors need nor what a probe needs."""
     monkeypatch.setattr(rest, "_CONNECTIONS", 3)
     with (
         serving(MemoryStore()) as url,
@@ -159,11 +153,11 @@ def test_connection_beyond_the_limit_replaces_the_one_that_has_waited_longest(
         second.sendall(b"\r\n\r\n")
         assert second.recv(1000).startswith(b"HTTP/1.1 200")
     [line] = [record.getMessage() for record in caplog.records if "longest" in record.getMessage()]
-    assert "more than 3 connections" in line
+    assert "more than 3 open connections" in line
 
 
 class SlowStore(MemoryStore):
-    """Responds once it is released, so that requests are in progress until then."""
+    """Responds once it is released."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -176,17 +170,16 @@ class SlowStore(MemoryStore):
         return super().snapshot(prefix)
 
     def await_requests(self, number: int) -> None:
-        """Wait until so many requests are in progress."""
+        """Wait until this many requests are running."""
         until(lambda: len(self.entries) == number)
 
 
 READ = b"GET /connectors/archive HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
 
 
-def test_connections_without_a_whole_request_make_room_before_those_with_one(
+def test_idle_connections_are_replaced_before_running_requests(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The oldest connection stays while the server works on its request."""
     monkeypatch.setattr(rest, "_CONNECTIONS", 3)
     store = SlowStore()
     with (
@@ -201,10 +194,10 @@ def test_connections_without_a_whole_request_make_room_before_those_with_one(
         assert working.recv(1000).startswith(b"HTTP/1.1 404")
 
 
-def test_probe_is_answered_while_all_connections_have_requests_in_progress(
+def test_a_probe_is_served_while_all_connections_have_requests(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Whole requests without valid credentials, which the server delays, need no token either."""
+    # Requests without valid credentials, which the server delays, need no token.
     monkeypatch.setattr(rest, "_CONNECTIONS", 3)
     store = SlowStore()
     with (
@@ -220,8 +213,8 @@ def test_probe_is_answered_while_all_connections_have_requests_in_progress(
 
 
 @pytest.mark.parametrize("sent", [HALF_HEADER, HALF_BODY], ids=["half a header", "half a body"])
-def test_probe_is_answered_beside_300_unfinished_requests(sent: bytes) -> None:
-    """Anyone can open connections without a token: a supervisor must not kill the server for it."""
+def test_a_probe_is_served_next_to_300_unfinished_requests(sent: bytes) -> None:
+    # Anyone can open connections without a token; a supervisor must not kill the server for it.
     with serving(MemoryStore()) as url, ExitStack() as clients:
         for _ in range(300):
             clients.enter_context(connected(url, sent))
@@ -229,8 +222,7 @@ def test_probe_is_answered_beside_300_unfinished_requests(sent: bytes) -> None:
             expect_alive(url)
 
 
-def test_probe_is_answered_beside_300_clients_that_do_not_read() -> None:
-    """Clients that have sent whole requests, and read no response, need no token either."""
+def test_a_probe_is_served_next_to_300_clients_that_do_not_read() -> None:
     with serving(MemoryStore(), request_seconds=1, stop_seconds=1) as url, ExitStack() as clients:
         for _ in range(300):
             clients.enter_context(unread_responses(url))
@@ -238,29 +230,27 @@ def test_probe_is_answered_beside_300_clients_that_do_not_read() -> None:
             expect_alive(url)
 
 
-def test_connection_of_a_client_that_reads_no_response_is_closed() -> None:
-    """Small responses fill the buffers, too; the requests that wait behind them do not keep it open."""
+def test_a_client_that_reads_no_small_responses_is_disconnected() -> None:
+    # Small responses fill the buffers, too; waiting requests must not keep the connection open.
     with serving(MemoryStore(), request_seconds=1) as url, unread_responses(url) as client:
         until(lambda: is_closed(client))
 
 
 @pytest.mark.parametrize("ending", ["", "Connection: close\r\n"], ids=["kept alive", "to be closed"])
-def test_connection_whose_client_does_not_read_is_closed(
+def test_a_client_that_does_not_read_a_large_response_is_disconnected(
     ending: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The response waits in full buffers; the server would wait for its client for ever."""
     store = MemoryStore()
     Herder(store).create("archive", {"connector.class": "s3-archiver", "description": "x" * 6_000_000})
     sent = f"GET /connectors/archive HTTP/1.1\r\nHost: localhost\r\n{ending}\r\n".encode()
     caplog.set_level(logging.INFO)
     with serving(store, request_seconds=1) as url, connected(url, sent, buffer=65_536) as client:
         # Only the log shows it: further data would be an unfinished request, which is closed as well.
-        until(lambda: "it has read nothing" in caplog.text)
+        until(lambda: "the client has read nothing" in caplog.text)
         assert received_until_closed(client) < 6_000_000
 
 
-def test_client_that_reads_slowly_gets_its_whole_response() -> None:
-    """The deadline is for clients that take nothing, not for a slow network."""
+def test_a_slow_client_gets_its_whole_response() -> None:
     store = MemoryStore()
     Herder(store).create("archive", {"connector.class": "s3-archiver", "description": "x" * 6_000_000})
     sent = b"GET /connectors/archive HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
@@ -274,8 +264,8 @@ def test_client_that_reads_slowly_gets_its_whole_response() -> None:
     assert time.monotonic() - began > 2 * 2
 
 
-def test_unfinished_request_behind_a_whole_one_is_closed() -> None:
-    """The half body came with the request before it: no further data starts its deadline."""
+def test_a_half_request_after_a_complete_one_is_closed() -> None:
+    # The half body arrived with the request before it: no further data starts its deadline.
     whole = b"GET /live HTTP/1.1\r\nHost: localhost\r\n\r\n"
     with serving(MemoryStore(), request_seconds=0.5) as url, connected(url, whole + HALF_BODY) as client:
         while client.recv(1000):
@@ -283,8 +273,7 @@ def test_unfinished_request_behind_a_whole_one_is_closed() -> None:
 
 
 @pytest.mark.parametrize("chunked", [False, True], ids=["with its length", "in chunks"])
-def test_body_above_the_limit_is_refused(*, chunked: bool) -> None:
-    """413, in Connect's form of an error; nothing is kept of the body."""
+def test_a_body_above_the_limit_is_refused_with_413(*, chunked: bool) -> None:
     data = json.dumps({"name": "x", "config": {"a": "x" * 9_000_000}}).encode()
     content = (data[at : at + 65_536] for at in range(0, len(data), 65_536)) if chunked else data
     with serving(MemoryStore()) as url:
@@ -295,7 +284,7 @@ def test_body_above_the_limit_is_refused(*, chunked: bool) -> None:
 
 
 def test_lack_of_file_descriptors_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
-    """Without it asyncio logs a stack trace for each connection that waits: 3 MB a second."""
+    # asyncio alone logs a stack trace for each waiting connection: 3 MB a second.
     handler = rest._AcceptErrors()
     context = {
         "message": "socket.accept() out of system resource",
@@ -308,10 +297,8 @@ def test_lack_of_file_descriptors_is_logged_once(caplog: pytest.LogCaptureFixtur
     assert "ulimit -n" in line
 
 
-def test_wrong_credentials_of_clients_that_have_left_delay_nobody(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Each that guesses and hangs up would leave a delay behind, one after another, without end."""
+def test_delays_end_when_their_clients_disconnect(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Clients that guess and hang up would leave a queue of delays without end.
     for name, number in {"_FREE": 0, "_FIRST": 1, "_SLOWEST": 1}.items():
         monkeypatch.setattr(middleware, name, number)
     credentials = tmp_path / "credentials"

@@ -1,4 +1,4 @@
-"""Pages that a browser shows must not use a server on its machine."""
+"""Pages in a browser must not control a server on the same machine."""
 
 from __future__ import annotations
 
@@ -22,8 +22,7 @@ def client() -> Iterator[TestClient]:
 @pytest.mark.parametrize(
     "host", ["localhost", "localhost:8083", "127.0.0.1:8083", "[::1]:8083", "connect.example.org", "10.0.0.7"]
 )
-def test_it_is_asked_by_its_names(client: TestClient, host: str) -> None:
-    """localhost, any address, and names that it was told."""
+def test_localhost_addresses_and_allowed_hosts_are_accepted(client: TestClient, host: str) -> None:
     assert client.get("/connectors", headers={"Host": host}).status_code == 200
 
 
@@ -31,8 +30,7 @@ def test_it_is_asked_by_its_names(client: TestClient, host: str) -> None:
     "allowed", ["Connect.Example.org", "connect.example.org:8083", "connect.example.org."]
 )
 @pytest.mark.parametrize("host", ["connect.example.org", "CONNECT.example.org.:8083"])
-def test_name_of_the_server_is_one_in_any_spelling(allowed: str, host: str) -> None:
-    """Names have no case, and may be told with the port, or with DNS's dot at their end."""
+def test_allowed_hosts_ignore_case_port_and_trailing_dot(allowed: str, host: str) -> None:
     with TestClient(create_app(MemoryStore(), hosts=[allowed])) as client:
         assert client.get("/connectors", headers={"Host": host}).status_code == 200
         origin = {"Host": "localhost", "Origin": "https://connect.example.org"}
@@ -44,8 +42,8 @@ def test_name_of_the_server_is_one_in_any_spelling(allowed: str, host: str) -> N
     "host",
     ["evil.example", "evil.example:8083", "localhost.evil.example", "127.0.0.1.evil.example", "[", "x y"],
 )
-def test_another_name_is_refused(client: TestClient, host: str) -> None:
-    """403: DNS rebinding, a name of somebody else's that leads here. Nothing is told either."""
+def test_another_host_is_refused_with_403(client: TestClient, host: str) -> None:
+    # DNS rebinding: another site's name that resolves to this server.
     for path in ("/connectors", "/health", "/openapi.json"):
         answer = client.get(path, headers={"Host": host})
         assert (answer.status_code, answer.json()["error_code"]) == (403, 403)
@@ -57,15 +55,16 @@ def test_another_name_is_refused(client: TestClient, host: str) -> None:
     [("http://localhost:8083", 404), ("https://connect.example.org", 404), ("https://evil.example", 403),
      ("null", 403), ("http://localhost:9999", 403), ("http://[", 403)],
 )  # fmt: skip
-def test_what_another_sites_page_sends_is_refused(client: TestClient, origin: str, code: int) -> None:
-    """403: a POST without a body needs no check beforehand, but has the page's origin."""
+def test_requests_of_another_sites_page_are_refused_with_403(
+    client: TestClient, origin: str, code: int
+) -> None:
+    # Browsers send a POST without a body without a preflight request, but with the page's Origin.
     headers = {"Host": "localhost:8083", "Origin": origin}
 
     assert client.post("/connectors/archive/restart", headers=headers).status_code == code
 
 
-def test_no_page_may_read_across_sites(client: TestClient) -> None:
-    """There is no CORS: a check beforehand fails."""
+def test_cors_preflight_requests_are_refused(client: TestClient) -> None:
     headers = {"Origin": "https://evil.example", "Access-Control-Request-Method": "DELETE"}
     answer = client.options("/connectors/archive", headers=headers)
 
@@ -74,7 +73,6 @@ def test_no_page_may_read_across_sites(client: TestClient) -> None:
 
 
 def test_the_server_without_credentials_is_guarded() -> None:
-    """As sinksdk server starts it."""
     with serving(MemoryStore()) as address:
         assert httpx.get(f"{address}/connectors").status_code == 200
         rebound = httpx.get(f"{address}/connectors", headers={"Host": "evil.example"})

@@ -1,4 +1,4 @@
-"""Requests that are not what anybody should send: a clear refusal in Connect's form, and nothing is kept."""
+"""Malformed requests are refused in Connect's form and change nothing."""
 
 from __future__ import annotations
 
@@ -50,8 +50,7 @@ def create(client: TestClient, name: str, **more: Any) -> Any:
     ],
     ids=lambda body: str(body[:40]),
 )
-def test_a_body_that_says_nothing(client: TestClient, body: bytes) -> None:
-    """400: no JSON, no UTF-8, half a character, a number nobody can hold, nesting without an end."""
+def test_an_unparseable_body_is_400(client: TestClient, body: bytes) -> None:
     answer = client.post("/connectors", content=body, headers=JSON)
 
     assert (answer.status_code, answer.json()["error_code"]) == (400, 400)
@@ -62,8 +61,8 @@ def test_a_body_that_says_nothing(client: TestClient, body: bytes) -> None:
 @pytest.mark.parametrize(
     "kind", ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data", ""]
 )
-def test_a_body_must_say_that_it_is_json(client: TestClient, kind: str) -> None:
-    """415: a page of another site may send only those kinds without being asked first."""
+def test_a_body_without_a_json_content_type_is_415(client: TestClient, kind: str) -> None:
+    # Browsers let pages of other sites send the other types without a preflight request.
     body = json.dumps({"name": "archive", "config": CONFIG}).encode()
     answer = client.post("/connectors", content=body, headers={"Content-Type": kind} if kind else {})
 
@@ -74,8 +73,7 @@ def test_a_body_must_say_that_it_is_json(client: TestClient, kind: str) -> None:
 @pytest.mark.parametrize(
     "name", ["a/b", "a%2Fb", "a b", "ünï/😀", "...", "?x=1", "#", "100%", "a:b;c", "é" * 40]
 )
-def test_a_name_may_hold_anything(client: TestClient, name: str, store: MemoryStore) -> None:
-    """Percent-encoded in paths, as in Connect; %2F is a part of the name."""
+def test_names_are_percent_encoded_in_paths(client: TestClient, name: str, store: MemoryStore) -> None:
     made = create(client, name)
     path = f"/connectors/{quote(name, safe='')}"
 
@@ -94,8 +92,7 @@ def test_a_name_may_hold_anything(client: TestClient, name: str, store: MemorySt
      ("..", "must not be '..'"),
      ("a\x00", "no control characters"), ("x" * 451, "too long"), ("é" * 100, "too long")],
 )  # fmt: skip
-def test_a_name_that_nothing_can_have(client: TestClient, name: str, said: str) -> None:
-    """400 where it would be created; 404 where it is asked for."""
+def test_an_impossible_name_is_400_or_404(client: TestClient, name: str, said: str) -> None:
     answer = create(client, name)
 
     assert answer.status_code == 400
@@ -104,14 +101,12 @@ def test_a_name_that_nothing_can_have(client: TestClient, name: str, said: str) 
         assert client.get(f"/connectors/{quote(name, safe='')}").status_code == 404
 
 
-def test_blanks_around_a_new_name_do_not_count(client: TestClient) -> None:
-    """As in Connect."""
+def test_blanks_around_a_new_name_are_removed(client: TestClient) -> None:
     assert create(client, " archive ").json()["name"] == "archive"
 
 
 @pytest.mark.parametrize("task", ["x", "-1", "1.5", "9" * 5_000])
-def test_a_task_that_is_no_number(client: TestClient, store: MemoryStore, task: str) -> None:
-    """400 or 404."""
+def test_an_invalid_task_number_is_400_or_404(client: TestClient, store: MemoryStore, task: str) -> None:
     create(client, "archive")
     run_a_little(store)
 
@@ -134,16 +129,14 @@ def test_a_task_that_is_no_number(client: TestClient, store: MemoryStore, task: 
         [{"partition": {"topic": "orders", "partition": 0}, "offset": {"offset": 1}}],
     ],
 )
-def test_offsets_that_nothing_can_have(client: TestClient, offsets: Any) -> None:
-    """400, also of a stopped connector; an alteration of nothing is one, as in Connect."""
+def test_impossible_offsets_are_400(client: TestClient, offsets: Any) -> None:
     create(client, "archive")
     client.put("/connectors/archive/stop")
 
     assert client.patch("/connectors/archive/offsets", json={"offsets": offsets}).status_code == 400
 
 
-def test_offsets_that_wait_to_be_published(client: TestClient, store: MemoryStore) -> None:
-    """409: it is not the server's fault, and passes."""
+def test_altering_unpublished_offsets_is_409(client: TestClient, store: MemoryStore) -> None:
     create(client, "archive")
     generations = Generations(store, "archive")
     ranges = (RangePlan(topic="orders", partition=0, start=0, end=100),)
@@ -159,8 +152,7 @@ def test_offsets_that_wait_to_be_published(client: TestClient, store: MemoryStor
     assert "not published yet" in answer.json()["message"]
 
 
-def test_a_method_that_a_path_does_not_have(client: TestClient) -> None:
-    """405, with all it has: also those of routes that come later."""
+def test_405_names_all_methods_of_the_path(client: TestClient) -> None:
     answer = client.post("/connectors/archive/config")
 
     assert (answer.status_code, answer.headers["Allow"]) == (405, "GET, HEAD, PATCH, PUT")
@@ -179,8 +171,10 @@ def test_a_method_that_a_path_does_not_have(client: TestClient) -> None:
         "x" * 9_000,
     ],
 )
-def test_a_class_that_is_no_connector(client: TestClient, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """400: also where importing it would end the process; what a name leads to is not shown."""
+def test_a_class_that_is_not_a_connector_is_400(
+    client: TestClient, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Importing it may even end the process.
     monkeypatch.setenv("SOME_PASSWORD", "hunter2hunter2")
     monkeypatch.setattr("sys.argv", ["sinksdk", "--help"])
     answer = client.post(
@@ -192,34 +186,30 @@ def test_a_class_that_is_no_connector(client: TestClient, name: str, monkeypatch
     assert "hunter2hunter2" not in answer.text
 
 
-def test_a_plugin_is_validated_as_itself(client: TestClient) -> None:
-    """400 where the configuration names another class than the path; as in Connect."""
+def test_validating_another_class_than_the_paths_is_400(client: TestClient) -> None:
     answer = client.put("/connector-plugins/s3-archiver/config/validate", json={"connector.class": "other"})
 
     assert answer.status_code == 400
     assert "s3-archiver in the path" in answer.json()["message"]
 
 
-def test_a_connector_that_goes_while_all_are_listed_is_left_out(
+def test_a_connector_deleted_during_the_listing_is_left_out(
     client: TestClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The others are told."""
     create(client, "archive")
     monkeypatch.setattr("sinksdk.control.registry.names", lambda _: ["archive", "gone"])
 
     assert list(client.get("/connectors?expand=status&expand=info").json()) == ["archive"]
 
 
-def test_pausing_answers_without_a_body(client: TestClient) -> None:
-    """As in Connect: 202, and not a byte."""
+def test_pause_responds_without_a_body(client: TestClient) -> None:
     create(client, "archive")
     for path in ("pause", "resume", "topics/reset"):
         answer = client.put(f"/connectors/archive/{path}")
         assert (answer.status_code, answer.content) == (202, b"")
 
 
-def test_the_description_has_connects_codes(client: TestClient) -> None:
-    """400 where FastAPI would say 422; each path says what it may answer, errors in one form."""
+def test_openapi_has_connects_codes(client: TestClient) -> None:
     described = client.get("/openapi.json").json()
     answers = [operation["responses"] for path in described["paths"].values() for operation in path.values()]
 

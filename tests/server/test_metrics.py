@@ -1,4 +1,4 @@
-"""``/metrics``: where Prometheus finds it, and who is let in."""
+"""``GET /metrics``."""
 
 from __future__ import annotations
 
@@ -6,21 +6,20 @@ from fastapi.testclient import TestClient
 
 from sinksdk.control.herder import Herder
 from sinksdk.server.app import create_app
-from sinksdk.server.middleware import Credentials, Login
+from sinksdk.server.credentials import Credentials, Login
 from sinksdk.store import Store
 from tests.helpers.memory_store import MemoryStore
 from tests.server.test_rest import Flaky
 
 
 class WithoutSnapshots(Flaky):
-    """As stores on S3 are."""
+    """Has no snapshots, as stores on S3."""
 
     def snapshot(self, prefix: str) -> Store:
         return self
 
 
 def test_metrics_are_text_for_prometheus(store: MemoryStore) -> None:
-    """200, with the version of the format in the content type."""
     Herder(store).create("archive", {"name": "archive"})
     answer = TestClient(create_app(store)).get("/metrics")
 
@@ -29,8 +28,8 @@ def test_metrics_are_text_for_prometheus(store: MemoryStore) -> None:
     assert 'sinksdk_connector_readable{connector="archive"} 1.0\n' in answer.text
 
 
-def test_a_store_that_does_not_answer_is_503() -> None:
-    """So that Prometheus takes the target for down, and keeps no old numbers."""
+def test_metrics_of_an_unavailable_store_are_503() -> None:
+    # Prometheus then marks the target as down, and keeps no old numbers.
     store = WithoutSnapshots(patience=0.01)
     client = TestClient(create_app(store), raise_server_exceptions=False)
     store.is_down = True
@@ -38,8 +37,7 @@ def test_a_store_that_does_not_answer_is_503() -> None:
     assert client.get("/metrics").status_code == 503
 
 
-def test_credentials_are_asked_for_as_everywhere() -> None:
-    """401 without; a scrape configuration's bearer token, or user and password, let in."""
+def test_metrics_need_credentials() -> None:
     client = TestClient(
         create_app(MemoryStore(), Credentials(tokens=[Login("t")], users=[Login("prometheus:p")]))
     )

@@ -1,5 +1,3 @@
-"""``/progress``: what Connect's interface lacks, as the store has it."""
-
 from __future__ import annotations
 
 import time
@@ -17,18 +15,14 @@ MINUTE = 60
 
 
 def test_a_store_without_connectors(client: TestClient) -> None:
-    """An empty list, and the server's time."""
     found = client.get("/progress").json()
     assert found["connectors"] == []
     assert found["now"] == pytest.approx(time.time(), abs=5)
     assert found["bucket_seconds"] == MINUTE
 
 
-def test_all_connectors_in_short(client: TestClient, store: MemoryStore) -> None:
-    """States of connector and tasks, lag and rate in all, and what was committed in the last hour.
-
-    One partition has had no leader for an hour: that is a failure, and how much waits there is not known.
-    """
+def test_overview_has_states_lag_rate_and_commits(client: TestClient, store: MemoryStore) -> None:
+    # One partition has had no leader for an hour: a failure whose lag is unknown.
     now = time.time()
     this_minute = int(now // MINUTE) * MINUTE
     buckets = [Bucket(start=this_minute - 2 * 3600, records=9), Bucket(start=this_minute, records=5, files=1)]
@@ -68,8 +62,7 @@ def test_all_connectors_in_short(client: TestClient, store: MemoryStore) -> None
     }
 
 
-def test_one_connector_in_full(client: TestClient, store: MemoryStore) -> None:
-    """Six hours of commits, every task, every partition with its task, and the last failure first."""
+def test_progress_has_tasks_partitions_commits_and_failures(client: TestClient, store: MemoryStore) -> None:
     now = time.time()
     this_minute = int(now // MINUTE) * MINUTE
     buckets = [Bucket(start=this_minute - 2 * 3600, records=9), Bucket(start=this_minute, records=5)]
@@ -108,20 +101,17 @@ def test_one_connector_in_full(client: TestClient, store: MemoryStore) -> None:
 
 
 def test_any_name_has_a_path(client: TestClient, store: MemoryStore) -> None:
-    """Slashes and markup included: the page must be able to ask for whatever there is."""
     name = "a/b <i>?#%"
     fill(store, Scene(name), time.time())
     assert client.get("/progress/a%2Fb%20%3Ci%3E%3F%23%25").json()["name"] == name
 
 
-def test_a_connector_that_is_not_there(client: TestClient) -> None:
-    """404, in Connect's form."""
+def test_a_missing_connector_is_404(client: TestClient) -> None:
     answer = client.get("/progress/absent")
     assert (answer.status_code, answer.json()["error_code"]) == (404, 404)
 
 
 def test_a_connector_that_is_deleted_meanwhile_is_left_out(client: TestClient, store: MemoryStore) -> None:
-    """Between the list of names and the look at one of them it may go; the others are told all the same."""
     now = time.time()
     for name in ("going", "staying"):
         fill(store, Scene(name), now)
@@ -137,7 +127,6 @@ def test_a_connector_that_is_deleted_meanwhile_is_left_out(client: TestClient, s
 
 
 def test_a_damaged_connector_does_not_hide_the_others(client: TestClient, store: MemoryStore) -> None:
-    """It is named with what is wrong; the others are told as ever."""
     for name in ("broken", "whole"):
         fill(store, Scene(name), time.time())
     kept = store._records[history_key("broken")]
@@ -152,9 +141,8 @@ def test_a_damaged_connector_does_not_hide_the_others(client: TestClient, store:
 
 
 def test_the_paths_are_in_the_open_api_document(client: TestClient) -> None:
-    """With the meaning of each field; the page's own files are not: they are nobody's interface."""
     document = client.get("/openapi.json").json()
     assert {"/progress", "/progress/{name}"} <= document["paths"].keys()
     assert not [path for path in document["paths"] if path.startswith("/ui")]
     lag = document["components"]["schemas"]["Summary"]["properties"]["lag"]
-    assert lag["description"].startswith("Offsets that are there and not committed, as far as it is known")
+    assert lag["description"].startswith("Number of offsets not committed yet, as far as known")

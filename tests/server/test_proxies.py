@@ -1,4 +1,4 @@
-"""Addresses of clients: of the connection, or as a trusted proxy forwards them."""
+"""Client addresses: of the connection, or as a trusted proxy forwards them."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ def audited(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [record.getMessage() for record in caplog.records if record.name == "sinksdk.server.audit"]
 
 
-def test_forwarded_address_of_a_client_is_not_believed(
+def test_x_forwarded_for_of_an_untrusted_client_is_ignored(
     credentials: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A local client would choose what the audit says, and guess passwords without a delay."""
+    # It would choose the audit's address, and guess passwords without a delay.
     monkeypatch.setenv("FORWARDED_ALLOW_IPS", "*")  # which uvicorn takes by itself
     caplog.set_level("INFO", "sinksdk.server.audit")
     with serving(MemoryStore(), credentials=credentials) as url, httpx.Client(base_url=url) as client:
@@ -45,14 +45,14 @@ def test_forwarded_address_of_a_client_is_not_believed(
         assert time.monotonic() - began > 1.5  # 0.25 + 0.5 + 1 s
     deletion, wrong = audited(caplog)
     assert deletion == "DELETE /connectors/a by anna from 127.0.0.1: 404"
-    assert wrong.startswith("request from 127.0.0.1 with wrong credentials")
+    assert wrong.startswith("authentication of 127.0.0.1 failed: wrong credentials")
 
 
 @pytest.mark.parametrize("trusted", ["127.0.0.1", "127.0.0.0/8"])
-def test_address_that_a_trusted_proxy_forwards_is_the_clients(
+def test_x_forwarded_for_of_a_trusted_proxy_names_the_client(
     credentials: Path, caplog: pytest.LogCaptureFixture, trusted: str
 ) -> None:
-    """The last address that is no proxy's counts: those before it are the client's own words."""
+    # The last address that is not a proxy's counts: the client itself wrote those before it.
     caplog.set_level("INFO", "sinksdk.server.audit")
     with serving(MemoryStore(), credentials=credentials, trusted_proxies=[trusted]) as url:
         headers = {"X-Forwarded-For": "198.51.100.1, 192.0.2.77"}
@@ -61,10 +61,10 @@ def test_address_that_a_trusted_proxy_forwards_is_the_clients(
 
 
 @pytest.mark.parametrize("forwarded", ["2001:db8::{}", "[2001:db8::{}]:99", "192.0.2.77:{}", "_hidden{}"])
-def test_wrong_credentials_are_counted_by_what_a_client_has(
+def test_failed_authentications_are_counted_by_network(
     credentials: Path, caplog: pytest.LogCaptureFixture, forwarded: str
 ) -> None:
-    """A /64 network, all ports of an address, and all texts that are no address each count as one client."""
+    # A /64 network, all ports of an address, and all texts that are not addresses each count as one client.
     caplog.set_level("INFO", "sinksdk.server.audit")
     server = serving(MemoryStore(), credentials=credentials, trusted_proxies=["127.0.0.1"])
     with server as url, httpx.Client(base_url=url) as client:
@@ -76,8 +76,8 @@ def test_wrong_credentials_are_counted_by_what_a_client_has(
     assert len(audited(caplog)) == 1
 
 
-def test_wrong_credentials_wait_whatever_body_comes_with_them(credentials: Path) -> None:
-    """A body over the limit ended the delay."""
+def test_a_large_body_does_not_end_the_delay(credentials: Path) -> None:
+    # Regression: a body above the limit ended the delay.
     server = serving(MemoryStore(), credentials=credentials)
     with server as url, httpx.Client(base_url=url, timeout=10) as client:
         began = time.monotonic()
@@ -92,7 +92,7 @@ def test_wrong_credentials_wait_whatever_body_comes_with_them(credentials: Path)
 def test_forwarded_address_cannot_forge_a_line_of_the_audit(
     credentials: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A terminal would follow its escape sequences."""
+    # A terminal would follow its escape sequences.
     caplog.set_level("INFO", "sinksdk.server.audit")
     with serving(MemoryStore(), credentials=credentials, trusted_proxies=["127.0.0.1"]) as url:
         headers = {"X-Forwarded-For": b"\x1b[2Kx".decode()}
@@ -100,10 +100,9 @@ def test_forwarded_address_cannot_forge_a_line_of_the_audit(
     assert audited(caplog) == [r"DELETE /connectors/a by anna from \x1b[2Kx: 404"]
 
 
-def test_address_that_another_peer_forwards_is_not_the_clients(
+def test_x_forwarded_for_of_another_peer_is_ignored(
     credentials: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """To trust one proxy is not to trust every client."""
     caplog.set_level("INFO", "sinksdk.server.audit")
     with serving(MemoryStore(), credentials=credentials, trusted_proxies=["10.0.0.7"]) as url:
         headers = {"X-Forwarded-For": "192.0.2.77"}
@@ -112,7 +111,7 @@ def test_address_that_another_peer_forwards_is_not_the_clients(
 
 
 @pytest.mark.parametrize("trusted", ["*", "proxy.example.org", "10.0.0.7/8", ""])
-def test_trusted_proxy_that_is_no_address_is_refused(trusted: str) -> None:
-    """A name would never be equal to an address, and '*' would trust every client."""
+def test_a_trusted_proxy_must_be_an_address(trusted: str) -> None:
+    # A name would never match, and '*' would trust every client.
     with pytest.raises(ConfigException, match="--trusted-proxy"):
         RestServer("127.0.0.1", 0, trusted_proxies=[trusted])

@@ -1,4 +1,4 @@
-"""Probes and scrapes are answered within two seconds, whatever the store does."""
+"""Probes and scrapes get a response within two seconds, even if the store hangs."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ import pytest
 from fastapi.testclient import TestClient
 
 from sinksdk.control.herder import Herder
-from sinksdk.server.admin import PATIENCE, Latest
+from sinksdk.server.admin import PATIENCE, BoundedRequest
 from sinksdk.server.app import create_app, create_waiting_app
-from sinksdk.server.middleware import Credentials, Login
+from sinksdk.server.credentials import Credentials, Login
 from sinksdk.store import Store
 from sinksdk.store.base import Stored
 from tests.helpers.memory_store import MemoryStore
@@ -22,11 +22,11 @@ from tests.helpers.memory_store import MemoryStore
 pytestmark = pytest.mark.slow
 
 SLOW = 3.0
-"""Seconds that a machine which is busy with other things takes for an answer; the store's would take 30."""
+"""Seconds that a response may take on a busy machine; waiting for the store would take 30."""
 
 
 class Hanging(MemoryStore):
-    """Answers when it is let; requests that were made before wait."""
+    """Requests wait until the store is released."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -59,8 +59,7 @@ def store() -> Iterator[Hanging]:
     made.answers.set()
 
 
-def test_a_store_that_hangs_is_told_of_in_time(client: TestClient, store: Hanging) -> None:
-    """503 within 2 s for all that depends on it, also while every thread of the server waits; it lives."""
+def test_a_hanging_store_gives_503_within_2_s(client: TestClient, store: Hanging) -> None:
     assert PATIENCE < 2.0
     assert client.get("/health").status_code == client.get("/ready").status_code == 200
     store.answers.clear()
@@ -72,8 +71,8 @@ def test_a_store_that_hangs_is_told_of_in_time(client: TestClient, store: Hangin
         answer = client.get(path)
         assert (path, answer.status_code) == (path, code)
         assert time.monotonic() - began < PATIENCE + SLOW
-    assert "has not answered for" in client.get("/health").json()["message"]
-    assert client.get("/ready").json() == {"status": "unhealthy", "message": "The store does not answer."}
+    assert "has not responded for" in client.get("/health").json()["message"]
+    assert client.get("/ready").json() == {"status": "unhealthy", "message": "The store does not respond."}
 
     store.answers.set()
     for other in others:
@@ -81,8 +80,9 @@ def test_a_store_that_hangs_is_told_of_in_time(client: TestClient, store: Hangin
     assert client.get("/health").status_code == client.get("/metrics").status_code == 200
 
 
-def test_a_store_that_hangs_is_asked_once(client: TestClient, store: Hanging) -> None:
-    """However often probes come: an outage leaves no heap of questions behind."""
+def test_a_hanging_store_gets_one_request_however_many_probes_come(
+    client: TestClient, store: Hanging
+) -> None:
     store.answers.clear()
     before = store.asked
     for _ in range(2):
@@ -90,10 +90,10 @@ def test_a_store_that_hangs_is_asked_once(client: TestClient, store: Hanging) ->
     assert store.asked == before + 1
 
 
-def test_a_question_that_fails_when_nobody_waits_any_more_is_no_error(
+def test_a_late_failure_of_a_request_is_not_logged(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """Regression: each probe of a store that was away left a line "Future exception was never retrieved"."""
+    # Regression: each probe of an unreachable store logged "Future exception was never retrieved".
     fails = threading.Event()
 
     def ask() -> None:
@@ -101,7 +101,7 @@ def test_a_question_that_fails_when_nobody_waits_any_more_is_no_error(
         raise ConnectionError
 
     async def probe() -> None:
-        latest = Latest(ask, patience=0.05)
+        latest = BoundedRequest(ask, patience=0.05)
         assert await latest.get() is None
         fails.set()
         for _ in range(1_000):
@@ -116,10 +116,9 @@ def test_a_question_that_fails_when_nobody_waits_any_more_is_no_error(
     assert not caplog.records
 
 
-def test_many_connectors_have_the_numbers_of_the_scrape_before(
+def test_a_slow_scrape_returns_the_previous_one(
     client: TestClient, store: Hanging, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Collecting them takes longer than a scrape may, and the store answers: the next scrape has them."""
     from sinksdk.server import admin  # noqa: PLC0415 - only to slow it down
 
     is_slow = threading.Event()
@@ -139,7 +138,6 @@ def test_many_connectors_have_the_numbers_of_the_scrape_before(
 
 @pytest.mark.parametrize("path", ["/", "/health", "/connectors", "/connectors/archive", "/metrics", "/ui/"])
 def test_head_is_get_without_the_body(client: TestClient, path: str) -> None:
-    """Load balancers and monitors ask so (RFC 9110)."""
     asked, got = client.head(path), client.get(path)
 
     assert (asked.status_code, asked.content) == (got.status_code, b"") == (200, b"")
@@ -147,13 +145,11 @@ def test_head_is_get_without_the_body(client: TestClient, path: str) -> None:
 
 
 def test_head_is_allowed_where_get_is(client: TestClient) -> None:
-    """A 405 says so, and what is not there is not there."""
     assert "HEAD" in client.delete("/health").headers["Allow"]
     assert client.head("/nothing").status_code == 404
 
 
-def test_a_server_that_waits_for_its_store_says_so() -> None:
-    """It lives, is not ready, and says what it waits for to whoever may know; the page is there."""
+def test_a_server_that_waits_for_its_store_is_alive_and_not_ready() -> None:
     app = create_waiting_app(lambda: "It waits for x.", Credentials(tokens=[Login("t")]))
     client = TestClient(app, raise_server_exceptions=False)
     anna = {"Authorization": "Bearer t"}

@@ -1,4 +1,4 @@
-"""Kafka Connect's REST interface: paths, codes and bodies, on a store in memory."""
+"""Kafka Connect's REST interface on a store in memory: paths, codes and bodies."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from tests.server.serving import CONFIG, has_stopped, run_a_little
 
 
 class Flaky(MemoryStore):
-    """Answers until it is told not to."""
+    """Responds until it is switched off."""
 
     is_down = False
 
@@ -54,7 +54,6 @@ def create(client: TestClient, name: str = "archive", **config: Any) -> Any:
 
 
 def test_a_connector_is_created(client: TestClient) -> None:
-    """201 with its path; what it was given, secrets hidden, and no task before anybody runs it."""
     answer = create(client)
 
     assert answer.status_code == 201
@@ -67,8 +66,7 @@ def test_a_connector_is_created(client: TestClient) -> None:
     assert client.get("/connectors/archive/config").json() == body["config"]
 
 
-def test_a_name_is_taken_once(client: TestClient) -> None:
-    """409."""
+def test_creating_an_existing_connector_is_409(client: TestClient) -> None:
     create(client)
     answer = create(client)
 
@@ -87,8 +85,7 @@ def test_a_name_is_taken_once(client: TestClient) -> None:
         ([], "body"),
     ],
 )
-def test_what_could_not_start_is_refused(client: TestClient, body: object, said: str) -> None:
-    """400, every problem at once; nothing is kept."""
+def test_a_configuration_with_problems_is_400(client: TestClient, body: object, said: str) -> None:
     answer = client.post("/connectors", json=body)
 
     assert (answer.status_code, answer.json()["error_code"]) == (400, 400)
@@ -97,7 +94,6 @@ def test_what_could_not_start_is_refused(client: TestClient, body: object, said:
 
 
 def test_an_initial_state(client: TestClient, store: Flaky) -> None:
-    """KIP-980."""
     body = {"name": "archive", "config": CONFIG, "initial_state": "STOPPED"}
 
     assert client.post("/connectors", json=body).status_code == 201
@@ -124,8 +120,7 @@ def test_an_initial_state(client: TestClient, store: Flaky) -> None:
         ("DELETE", "/offsets"),
     ],
 )
-def test_a_connector_that_is_not_there(client: TestClient, method: str, path: str) -> None:
-    """404, in Connect's form."""
+def test_a_missing_connector_is_404(client: TestClient, method: str, path: str) -> None:
     answer = client.request(method, f"/connectors/absent{path}")
 
     assert answer.status_code == 404
@@ -133,8 +128,7 @@ def test_a_connector_that_is_not_there(client: TestClient, method: str, path: st
     assert "no connector 'absent'" in answer.json()["message"]
 
 
-def test_status_tells_of_connector_and_tasks(client: TestClient, store: Flaky) -> None:
-    """States, who drives it, and why a task is RESTARTING."""
+def test_status_has_states_driver_and_trace(client: TestClient, store: Flaky) -> None:
     create(client)
     run_a_little(store, failures=1)
 
@@ -150,10 +144,8 @@ def test_status_tells_of_connector_and_tasks(client: TestClient, store: Flaky) -
     assert client.get("/connectors/archive/topics").json() == {"archive": {"topics": ["orders"]}}
 
 
-def test_what_an_exception_says_that_is_no_text_takes_no_answer_away(
-    client: TestClient, store: Flaky
-) -> None:
-    """Half a character, as of a file's name that is no UTF-8: of one connector's trace, in a list of all."""
+def test_a_trace_that_is_not_unicode_does_not_break_the_list(client: TestClient, store: Flaky) -> None:
+    # Half a surrogate pair, as of a file name that is not UTF-8.
     create(client)
     keeper = StatusKeeper(store, "archive", "elsewhere:7#1", SystemWallClock())
     keeper.become("FAILED", "cannot open report-\udce4.csv")
@@ -164,7 +156,6 @@ def test_what_an_exception_says_that_is_no_text_takes_no_answer_away(
 
 
 def test_connectors_are_expanded(client: TestClient) -> None:
-    """expand=status, expand=info, both."""
     create(client)
 
     status = client.get("/connectors?expand=status").json()
@@ -176,7 +167,6 @@ def test_connectors_are_expanded(client: TestClient) -> None:
 
 
 def test_a_configuration_is_replaced_or_created(client: TestClient, store: Flaky) -> None:
-    """200, or 201; what was read with its secrets hidden and is sent back keeps them."""
     assert client.put("/connectors/archive/config", json=CONFIG).status_code == 201
     shown = client.get("/connectors/archive/config").json()
     answer = client.put("/connectors/archive/config", json={**shown, "flush.size": 2000})
@@ -189,7 +179,6 @@ def test_a_configuration_is_replaced_or_created(client: TestClient, store: Flaky
 
 
 def test_a_configuration_is_patched(client: TestClient, store: Flaky) -> None:
-    """KIP-477: null takes a key out, the others stay."""
     create(client, **{"tasks.max": "4"})
     answer = client.patch("/connectors/archive/config", json={"flush.size": 5000, "tasks.max": None})
 
@@ -201,7 +190,6 @@ def test_a_configuration_is_patched(client: TestClient, store: Flaky) -> None:
 
 
 def test_target_states(client: TestClient, store: Flaky) -> None:
-    """202 for pause and resume, 204 for stop."""
     create(client)
     codes = {}
     for wish in ("pause", "stop", "resume"):
@@ -212,7 +200,6 @@ def test_target_states(client: TestClient, store: Flaky) -> None:
 
 
 def test_restarts(client: TestClient, store: Flaky) -> None:
-    """KIP-745: 204 for the plain one, 202 with the status where tasks are meant as well."""
     create(client)
     run_a_little(store)
     plain = client.post("/connectors/archive/restart")
@@ -225,8 +212,7 @@ def test_restarts(client: TestClient, store: Flaky) -> None:
     assert (orders.restart, orders.restart_failed) == (1, 2)
 
 
-def test_deleting_takes_the_name_until_it_is_done(client: TestClient, store: Flaky) -> None:
-    """204 at once; 409 for whoever wants anything of it meanwhile."""
+def test_requests_during_a_deletion_are_409(client: TestClient, store: Flaky) -> None:
     create(client)
 
     assert client.delete("/connectors/archive").status_code == 204
@@ -235,8 +221,9 @@ def test_deleting_takes_the_name_until_it_is_done(client: TestClient, store: Fla
     assert client.put("/connectors/archive/pause").status_code == 409
 
 
-def test_offsets(client: TestClient, store: Flaky, monkeypatch: pytest.MonkeyPatch) -> None:
-    """KIP-875: 400 unless it is stopped."""
+def test_offsets_are_altered_only_while_stopped(
+    client: TestClient, store: Flaky, monkeypatch: pytest.MonkeyPatch
+) -> None:
     s3 = FakeS3()  # whose archive is empty: the archiver looks there before offsets are altered
     monkeypatch.setattr("sinksdk.connectors.s3_archiver.s3.boto_client.connect", lambda *_: s3)
     create(client)
@@ -265,8 +252,7 @@ def test_offsets(client: TestClient, store: Flaky, monkeypatch: pytest.MonkeyPat
     assert client.get("/connectors/archive/offsets").json() == {"offsets": []}
 
 
-def test_offsets_that_the_connector_or_its_source_does_not_take(store: Flaky) -> None:
-    """400, with the reason; nothing is altered. 409 while tasks still close."""
+def test_refused_offsets_are_400_and_alter_nothing(store: Flaky) -> None:
     connector, answers = S3ArchiverConnector(connect=lambda *_: FakeS3()), dict[str, Any]()
     config = connector.config_class.parse({**CONFIG, "name": "archive"})
     opened = OpenedSink(connector, config, lambda: Source({TopicPartition("orders", 0): 100}))
@@ -296,7 +282,6 @@ def test_offsets_that_the_connector_or_its_source_does_not_take(store: Flaky) ->
 
 
 def test_plugins(client: TestClient) -> None:
-    """What is installed, with every key."""
     found = {plugin["class"]: plugin for plugin in client.get("/connector-plugins").json()}
     keys = {key["name"]: key for key in client.get("/connector-plugins/s3-archiver/config").json()}
 
@@ -307,7 +292,6 @@ def test_plugins(client: TestClient) -> None:
 
 
 def test_a_configuration_is_validated(client: TestClient) -> None:
-    """Each key with what is wrong with it, and how many problems there are; secrets hidden."""
     given = {**CONFIG, "name": "archive", "flush.size": "none", "format.class": "x.JsonFormat"}
     found = client.put("/connector-plugins/s3-archiver/config/validate", json=given).json()
     rows = {row["value"]["name"]: row["value"] for row in found["configs"]}
@@ -321,8 +305,7 @@ def test_a_configuration_is_validated(client: TestClient) -> None:
 
 
 @pytest.mark.parametrize("kind", ["AvroFormat", "ParquetFormat"])
-def test_a_connector_that_could_archive_no_record_is_refused(client: TestClient, kind: str) -> None:
-    """400 for a format that needs a converter and has none: at once, and not with the first record."""
+def test_a_format_without_its_converter_is_400(client: TestClient, kind: str) -> None:
     bare = {"format.class": kind}
     told = client.put(
         "/connector-plugins/s3-archiver/config/validate", json={**CONFIG, **bare, "name": "archive"}
@@ -346,7 +329,6 @@ def test_a_connector_that_could_archive_no_record_is_refused(client: TestClient,
 
 
 def test_keys_of_transforms_are_validated(client: TestClient) -> None:
-    """As Connect has it: each transform's keys by name, with default and meaning, and what is wrong with them."""
     chain = {
         "transforms": "drop-it,mask",
         "transforms.drop-it.type": "org.apache.kafka.connect.transforms.Filter",
@@ -367,8 +349,9 @@ def test_keys_of_transforms_are_validated(client: TestClient) -> None:
     assert "not declared in 'predicates'" in rows["transforms.drop-it.predicate"]["value"]["errors"][0]
 
 
-def test_a_misspelt_key_is_told(client: TestClient, caplog: pytest.LogCaptureFixture) -> None:
-    """Validating answers with the key that was probably meant; creating with it says so in the log."""
+def test_a_misspelt_key_is_a_warning_with_the_nearest_key(
+    client: TestClient, caplog: pytest.LogCaptureFixture
+) -> None:
     config = {**CONFIG, "name": "archive", "flush.sice": "5"}
     found = client.put("/connector-plugins/s3-archiver/config/validate", json=config).json()
     rows = {row["value"]["name"]: row["value"] for row in found["configs"]}
@@ -381,7 +364,8 @@ def test_a_misspelt_key_is_told(client: TestClient, caplog: pytest.LogCaptureFix
 
 
 def test_health_names_connectors_that_have_not_been_able_to_plan(client: TestClient, store: Flaky) -> None:
-    """Regression (B0): it was healthy while a connector did nothing for ever. /ready is for probes, and stays."""
+    # Regression: the server was healthy while a connector could never plan. /ready stays ready: it is for
+    # probes.
     create(client)
     keeper = StatusKeeper(store, "archive", "elsewhere:7#1", SystemWallClock(), plan_timeout=60.0)
     keeper.become("RUNNING")
@@ -400,8 +384,7 @@ def test_health_names_connectors_that_have_not_been_able_to_plan(client: TestCli
     assert client.get("/ready").status_code == 200
 
 
-def test_the_server_tells_of_itself(client: TestClient, store: Flaky) -> None:
-    """Version, and whether the store answers."""
+def test_root_and_health_describe_the_server(client: TestClient, store: Flaky) -> None:
     assert client.get("/").json()["version"]
     assert client.get("/health").json()["status"] == "healthy"
     store.is_down = True
@@ -411,7 +394,6 @@ def test_the_server_tells_of_itself(client: TestClient, store: Flaky) -> None:
 
 
 def test_log_levels(client: TestClient) -> None:
-    """Read and changed, of our own loggers only."""
     name = "sinksdk.runtime.driver"
     assert client.put(f"/admin/loggers/{name}", json={"level": "DEBUG"}).json() == [name]
     assert client.get(f"/admin/loggers/{name}").json()["level"] == "DEBUG"
@@ -420,8 +402,7 @@ def test_log_levels(client: TestClient) -> None:
     client.put(f"/admin/loggers/{name}", json={"level": "WARN"})
 
 
-def test_no_secret_is_in_any_answer(client: TestClient, store: Flaky) -> None:
-    """Whatever is asked for."""
+def test_no_response_has_a_secret(client: TestClient, store: Flaky) -> None:
     create(client)
     run_a_little(store)
     paths = ["", "/config", "/status", "/tasks", "/offsets", "/topics"]
@@ -433,7 +414,6 @@ def test_no_secret_is_in_any_answer(client: TestClient, store: Flaky) -> None:
 
 @pytest.mark.parametrize("path", ["/nothing", "/connectors/a/b/c"])
 def test_unknown_paths(client: TestClient, path: str) -> None:
-    """404 in Connect's form."""
     answer = client.get(path)
 
     assert (answer.status_code, answer.json()["error_code"]) == (404, 404)
@@ -442,14 +422,13 @@ def test_unknown_paths(client: TestClient, path: str) -> None:
 
 @pytest.mark.parametrize("name", [" x", "x ", "\tx"])
 def test_a_name_has_no_blanks_around_it(client: TestClient, name: str) -> None:
-    """Regression: PUT made " x" beside "x"; POST takes blanks away, as Connect does."""
+    # Regression: PUT created " x" next to "x"; POST removes blanks, as Connect does.
     answer = client.put(f"/connectors/{quote(name)}/config", json=CONFIG)
     assert answer.status_code == 400
     assert client.get("/connectors").json() == []
 
 
-def test_a_damaged_connector_is_left_out_of_the_list(client: TestClient, store: Flaky) -> None:
-    """Of the others Connect's clients still hear."""
+def test_the_list_leaves_out_a_damaged_connector(client: TestClient, store: Flaky) -> None:
     create(client, "broken")
     create(client, "whole")
     kept = store._records["connectors/broken/config"]

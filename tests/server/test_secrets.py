@@ -1,4 +1,4 @@
-"""Secrets in no answer, status or log line, however they are given and whoever quotes them."""
+"""No response, status or log line shows a secret."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def client(store: MemoryStore, providers: ConfigProviders) -> Iterator[TestClien
 
 
 def everything_said_of(client: TestClient, config: dict[str, str]) -> str:
-    """All answers there are about a connector."""
+    """All responses about a connector."""
     here = "/connectors/leaky"
     answers = [
         client.post("/connectors", json={"name": "leaky", "config": config}),
@@ -124,10 +124,9 @@ def everything_said_of(client: TestClient, config: dict[str, str]) -> str:
     return json.dumps([answer.text for answer in answers])
 
 
-def test_answers_hold_the_reference_never_the_value(
+def test_responses_have_the_reference_instead_of_the_secret(
     client: TestClient, config: dict[str, str], store: MemoryStore
 ) -> None:
-    """Configuration, tasks, validation, problems that the connector's author words himself."""
     said = everything_said_of(client, config)
 
     assert not [secret for secret in ALL if secret in said]
@@ -141,10 +140,9 @@ def test_answers_hold_the_reference_never_the_value(
     assert not [secret for secret in (FROM_ENV, FROM_FILE) if secret in json.dumps(kept)]
 
 
-def test_what_is_sent_back_as_it_was_shown_is_kept(
+def test_hidden_secrets_that_are_sent_back_are_kept(
     client: TestClient, config: dict[str, str], store: MemoryStore
 ) -> None:
-    """Hidden secrets, and URLs whose password is hidden; a hidden one that is nowhere is refused."""
     client.post("/connectors", json={"name": "leaky", "config": config})
     shown = client.get("/connectors/leaky/config").json()
     assert client.put("/connectors/leaky/config", json={**shown, "retries": "3"}).status_code == 200
@@ -159,10 +157,9 @@ def test_what_is_sent_back_as_it_was_shown_is_kept(
     assert client.put("/connectors/leaky/config", json=elsewhere).status_code == 400
 
 
-def test_a_reference_that_leads_nowhere_is_refused(
+def test_an_unresolvable_reference_is_400(
     client: TestClient, config: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """400 with the key and the reference."""
     monkeypatch.delenv("SINK_PASSWORD")
     answer = client.post("/connectors", json={"name": "leaky", "config": config})
 
@@ -178,10 +175,10 @@ def test_a_reference_that_leads_nowhere_is_refused(
      "${file:{folder}/secrets/../outside:password}", "${file:{folder}/secrets/link:password}",
      "${file:{folder}/secretsandmore:password}", "${file:outside:password}", "${file:\x00:x}", "${file:nothing}"],
 )  # fmt: skip
-def test_what_is_not_allowed_is_not_read(
+def test_references_outside_of_the_allowed_variables_and_folders_are_400(
     client: TestClient, config: dict[str, str], tmp_path: Path, reference: str
 ) -> None:
-    """400: variables and folders that the server was not told of; symbolic links count as what they lead to."""
+    # Symbolic links count as their targets.
     for name in ("outside", "secretsandmore"):
         (tmp_path / name).write_text("password=outside-hunter2\n")
     (tmp_path / "secrets" / "link").symlink_to(tmp_path / "outside")
@@ -198,8 +195,7 @@ def test_what_is_not_allowed_is_not_read(
     assert "outside-hunter2" not in f"{[answer.text for answer in answers]}{said.text}"
 
 
-def test_nothing_is_allowed_unless_it_is_said(config: dict[str, str]) -> None:
-    """As in Connect, where providers are configured by who runs the worker."""
+def test_no_reference_is_allowed_by_default(config: dict[str, str]) -> None:
     with TestClient(create_app(MemoryStore())) as client:
         answer = client.post("/connectors", json={"name": "leaky", "config": config})
 
@@ -220,10 +216,10 @@ FILES = (
 
 
 @pytest.mark.parametrize("key", FILES)
-def test_files_that_clients_open_are_allowed_as_references_to_files_are(
+def test_files_of_kafka_clients_must_be_in_allowed_folders(
     client: TestClient, config: dict[str, str], tmp_path: Path, key: str
 ) -> None:
-    """A Kafka client would log in with the key of another one that is on the server's disk."""
+    # A client would authenticate with another client's key on the server's disk.
     inside, outside = tmp_path / "secrets" / "ca.pem", tmp_path / "ca.pem"
     answer = client.post("/connectors", json={"name": "leaky", "config": {**config, key: str(outside)}})
     assert answer.status_code == 400
@@ -236,8 +232,9 @@ def test_files_that_clients_open_are_allowed_as_references_to_files_are(
     assert allowed.status_code == 201
 
 
-def test_a_key_table_of_a_login_is_a_file_of_the_server(client: TestClient, config: dict[str, str]) -> None:
-    """It stands within the text of 'sasl.jaas.config'."""
+def test_a_key_table_of_sasl_jaas_config_must_be_in_an_allowed_folder(
+    client: TestClient, config: dict[str, str]
+) -> None:
     key = "consumer.override.sasl.jaas.config"
     login = (
         'com.sun.security.auth.module.Krb5LoginModule required keyTab = "/etc/krb5.keytab" principal="me";'
@@ -246,10 +243,10 @@ def test_a_key_table_of_a_login_is_a_file_of_the_server(client: TestClient, conf
     assert answer.json()["message"] == f"'{key}': the path /etc/krb5.keytab is not allowed here: ask"
 
 
-def test_a_key_table_of_a_login_is_found_as_the_client_finds_it(
+def test_a_key_table_is_parsed_as_the_client_parses_it(
     client: TestClient, config: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Options in quotation marks may hold further ones, which are none."""
+    # Quoted options may contain text that looks like further options.
     monkeypatch.chdir(tmp_path / "secrets")  # where a relative path is allowed
     key = "consumer.override.sasl.jaas.config"
     inside = tmp_path / "secrets"
@@ -272,7 +269,7 @@ def test_a_path_with_references_is_compared_with_their_values(
     monkeypatch: pytest.MonkeyPatch,
     path: str,
 ) -> None:
-    """A variable with a folder's name is one part of a path, and '..' behind it is another."""
+    # A variable with a folder's name is one part of a path, and '..' behind it is another.
     monkeypatch.chdir(tmp_path / "secrets")
     monkeypatch.setenv("SINK_UP", "..")
     monkeypatch.setenv("SINK_CERTS", f"{tmp_path}/secrets/certs")
@@ -281,10 +278,9 @@ def test_a_path_with_references_is_compared_with_their_values(
     assert providers.problems({key: "${env:SINK_CERTS}/../ca.pem"}) == []
 
 
-def test_a_path_with_a_reference_that_has_no_value_is_said_once(
+def test_an_unresolvable_reference_in_a_path_is_one_problem(
     client: TestClient, config: dict[str, str]
 ) -> None:
-    """The variable is the problem, not the path."""
     for name, why in (
         ("SINK_GONE", "the environment variable SINK_GONE is not set here"),
         ("GONE", "not allowed"),
@@ -296,10 +292,10 @@ def test_a_path_with_a_reference_that_has_no_value_is_said_once(
 
 
 @pytest.mark.parametrize("form", ["{}", "file:{}", "file://{}", "file://localhost{}"])
-def test_dead_letters_of_a_servers_connector_go_to_allowed_folders_only(
+def test_dead_letter_directories_must_be_in_allowed_folders(
     client: TestClient, config: dict[str, str], tmp_path: Path, form: str
 ) -> None:
-    """Otherwise whoever may create connectors has the server write into any folder of its disk."""
+    # Otherwise a client could make the server write anywhere.
     key = "errors.deadletterqueue.topic.directory"
     letters = {"errors.tolerance": "all", "errors.deadletterqueue.topic.name": "bad"}
 
@@ -312,10 +308,9 @@ def test_dead_letters_of_a_servers_connector_go_to_allowed_folders_only(
     assert "is not allowed" not in said(f"{tmp_path}/secrets/bad")
 
 
-def test_a_folder_of_dead_letters_is_compared_as_it_is_read(
+def test_a_dead_letter_url_is_decoded_before_the_check(
     client: TestClient, config: dict[str, str], tmp_path: Path
 ) -> None:
-    """A file: URL may write any letter as a percent sign and two digits."""
     url = f"file://{tmp_path}/secrets/%2e%2e/bad"
     body = {"name": "leaky", "config": {**config, "errors.deadletterqueue.topic.directory": url}}
     assert (
@@ -324,10 +319,10 @@ def test_a_folder_of_dead_letters_is_compared_as_it_is_read(
     )
 
 
-def test_a_folder_of_dead_letters_is_compared_as_links_and_as_names(
+def test_a_dead_letter_path_is_checked_with_and_without_links(
     providers: ConfigProviders, tmp_path: Path
 ) -> None:
-    """Its writer takes '..' off before it follows links, so that another folder is meant than the system's."""
+    # The writer removes '..' before it follows links, and so means another folder than the system.
     (tmp_path / "secrets" / "a" / "b").mkdir(parents=True)
     (tmp_path / "secrets" / "link").symlink_to("a/b")
     key = "errors.deadletterqueue.topic.directory"
@@ -337,10 +332,9 @@ def test_a_folder_of_dead_letters_is_compared_as_links_and_as_names(
 
 
 @pytest.mark.parametrize("url", ["file://[/bad", "file://elsewhere/bad"])
-def test_a_folder_of_dead_letters_that_is_no_url_of_this_host_is_refused(
+def test_a_dead_letter_url_of_another_host_is_400(
     client: TestClient, config: dict[str, str], url: str
 ) -> None:
-    """The response names the key; no internal error."""
     letters = {"errors.tolerance": "all", "errors.deadletterqueue.topic.name": "bad"}
     key = "errors.deadletterqueue.topic.directory"
     answer = client.post("/connectors", json={"name": "leaky", "config": {**config, **letters, key: url}})
@@ -351,14 +345,13 @@ def deployment(store: MemoryStore, providers: ConfigProviders) -> Deployment:
     return Deployment(TopicDirectory("topics"), store, store.url, SparkSettings("local[1]"), providers)
 
 
-def test_references_are_resolved_where_the_connector_starts(
+def test_references_are_resolved_at_each_start(
     client: TestClient,
     config: dict[str, str],
     store: MemoryStore,
     providers: ConfigProviders,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """At each start anew: a secret that was changed holds from the next start on."""
     client.post("/connectors", json={"name": "leaky", "config": config})
     record = Herder(store).connector("leaky")
 
@@ -375,14 +368,13 @@ def test_references_are_resolved_where_the_connector_starts(
         prepare_written(TopicDirectory("topics"), record.config, ConfigProviders())
 
 
-def test_a_connector_that_fails_with_its_secrets_tells_none(
+def test_traces_of_a_failed_connector_hide_secrets(
     client: TestClient,
     config: dict[str, str],
     store: MemoryStore,
     providers: ConfigProviders,
     tmp_path: Path,
 ) -> None:
-    """FAILED with its trace, over REST and in the log: references and asterisks where its author quotes values."""
     client.post("/connectors", json={"name": "leaky", "config": config})
     logged = io.StringIO()
     handler = logging.StreamHandler(logged)
@@ -407,8 +399,6 @@ def test_a_connector_that_fails_with_its_secrets_tells_none(
 
 
 class NeverLaunches:
-    """Its connector does not get that far."""
-
     def launcher(self, ready: Any) -> NeverLaunches:
         return self
 
@@ -426,8 +416,8 @@ def wait_until(condition: Callable[[], bool]) -> None:
         time.sleep(0.01)
 
 
-def test_a_partition_that_fails_with_a_secret_tells_none(config: dict[str, str]) -> None:
-    """What a task raises, where the task runs: message and trace, also as Python, JSON and URLs quote it."""
+def test_traces_of_a_failed_partition_hide_secrets(config: dict[str, str]) -> None:
+    # Also as Python, JSON and URLs quote the secret.
     odd = 'pa"ss wörd%hunter2'
     ConnectorConfig.parse({"name": "c", "topics": "t", "consumer.override.sasl.password": odd})
     said = f"{odd} {odd!r} {json.dumps(odd)} {quote(odd, safe='')}"

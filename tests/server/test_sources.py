@@ -1,4 +1,4 @@
-"""Source connectors over REST: type, state, tasks and offsets, in Kafka Connect's words."""
+"""Source connectors over REST."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def client(store: MemoryStore, topics: MemoryTopics) -> Iterator[TestClient]:
 
 
 def offsets(*numbers: tuple[str, int | None]) -> dict[str, object]:
-    """A body of offsets: of each share the next number."""
+    """A body with the next number of each share."""
     return {
         "offsets": [
             {"partition": {"share": share}, "offset": None if number is None else {"next": number}}
@@ -41,8 +41,7 @@ def offsets(*numbers: tuple[str, int | None]) -> dict[str, object]:
     }
 
 
-def test_a_source_is_created_as_one(client: TestClient) -> None:
-    """201, and its type is source."""
+def test_a_created_source_has_type_source(client: TestClient) -> None:
     response = client.post("/connectors", json={"name": "c", "config": CONFIG})
 
     assert response.status_code == 201, response.text
@@ -51,8 +50,7 @@ def test_a_source_is_created_as_one(client: TestClient) -> None:
     assert 'connector_type="source"' in client.get("/metrics").text
 
 
-def test_what_exactly_once_demands_is_checked(client: TestClient) -> None:
-    """exactly.once.support=required of a source that does not say it can: 400, with what to do."""
+def test_required_exactly_once_support_is_checked(client: TestClient) -> None:
     config = {**CONFIG, "exactly.once.support": "required"}
     response = client.post("/connectors", json={"name": "c", "config": config})
 
@@ -61,7 +59,6 @@ def test_what_exactly_once_demands_is_checked(client: TestClient) -> None:
 
 
 def test_a_configuration_of_a_source_is_validated(client: TestClient) -> None:
-    """Each key with what is wrong with it."""
     plugin = CONFIG["connector.class"]
     config = {**CONFIG, "name": "c", "transaction.boundary": "never"}
     response = client.put(f"/connector-plugins/{plugin}/config/validate", json=config)
@@ -74,7 +71,6 @@ def test_a_configuration_of_a_source_is_validated(client: TestClient) -> None:
 def test_tasks_are_running_once_they_have_started(
     client: TestClient, store: MemoryStore, topics: MemoryTopics
 ) -> None:
-    """State of connector and tasks; how far each of them is stands under /progress."""
     with Running(store, topics):
         eventually(lambda: len(CountingTask.started) == 2)
         eventually(
@@ -93,7 +89,6 @@ def test_tasks_are_running_once_they_have_started(
 def test_a_task_that_has_failed_is_restarting_with_its_trace(
     client: TestClient, store: MemoryStore, topics: MemoryTopics
 ) -> None:
-    """The others are RUNNING meanwhile."""
     running = Running(store, topics, **{"restart.backoff.ms": 60_000})
     running.connector.shares = [{"share": "a"}, {"share": "b", "fails": "true"}]
 
@@ -108,10 +103,9 @@ def test_a_task_that_has_failed_is_restarting_with_its_trace(
     assert "the source is gone" in trace
 
 
-def test_offsets_are_told_by_source_partition(
+def test_offsets_are_listed_by_source_partition(
     client: TestClient, store: MemoryStore, topics: MemoryTopics
 ) -> None:
-    """GET /connectors/{name}/offsets in the form of KIP-875."""
     with Running(store, topics):
         eventually(lambda: len(topics.positions["c"]) == 2)
 
@@ -121,10 +115,10 @@ def test_offsets_are_told_by_source_partition(
     )
 
 
-def test_offsets_are_altered_while_it_is_stopped(
+def test_a_stopped_sources_offsets_are_altered(
     client: TestClient, store: MemoryStore, topics: MemoryTopics
 ) -> None:
-    """Others are set, and taken back; the next tasks begin there. Tasks that may still write are fenced."""
+    # Tasks that may still write are fenced.
     with Running(store, topics):
         eventually(lambda: len(topics.positions["c"]) == 2)
     assert client.patch("/connectors/c/offsets", json=offsets(("a", 7))).status_code == 400
@@ -143,8 +137,7 @@ def test_offsets_are_altered_while_it_is_stopped(
     assert client.get("/connectors/c/offsets").json() == {"offsets": []}
 
 
-def test_offsets_of_a_sink_must_be_of_its_form(client: TestClient) -> None:
-    """400, in words, as before sources had offsets of any form."""
+def test_a_sinks_offsets_in_a_sources_form_are_400(client: TestClient) -> None:
     sink = {
         "connector.class": "s3-archiver",
         "topics": "orders",
@@ -159,8 +152,7 @@ def test_offsets_of_a_sink_must_be_of_its_form(client: TestClient) -> None:
     assert "kafka_topic" in response.json()["message"]
 
 
-def test_a_server_that_runs_nothing_knows_no_source_offsets(store: MemoryStore) -> None:
-    """It was not told where sources write: 400, with whom to ask."""
+def test_source_offsets_need_a_server_that_knows_the_topics(store: MemoryStore) -> None:
     Herder(store).create("c", CONFIG)
     with TestClient(create_app(store)) as client:
         response = client.get("/connectors/c/offsets")

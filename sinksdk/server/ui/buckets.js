@@ -1,4 +1,4 @@
-// What was committed, as sums over stretches of time.
+// Sums of commits over intervals.
 
 export const HOUR = 3600;
 
@@ -15,14 +15,14 @@ export function series(buckets, now, range, step) {
   return sums;
 }
 
-/** All of them together. */
+/** Sum of all buckets. */
 export function total(buckets) {
   const sum = nothing();
   for (const bucket of buckets) add(sum, bucket);
   return sum;
 }
 
-/** Round numbers from 0 to at least `most`, at most `wanted` steps. `base` is 10, or 1024 for sizes. */
+/** Round numbers for an axis from 0 to at least `most`, in at most `wanted` steps. `base` is 10, or 1024 for sizes. */
 export function ticks(most, wanted = 4, base = 10) {
   if (most <= 0) return [0, 1];
   const power = base ** Math.floor(Math.log(most / wanted) / Math.log(base));

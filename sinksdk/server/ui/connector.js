@@ -1,9 +1,9 @@
-// One connector: what it does, what it has committed, what fails.
+// The view of one connector: state, commits, failures, tasks and partitions.
 
 import { total } from "./buckets.js";
 import { h } from "./dom.js";
 import { ago, count, duration, lastLine, moment, number, rate } from "./format.js";
-import { badge, numbers, table, texts, wish } from "./parts.js";
+import { badge, numbers, pendingTarget, table, texts } from "./parts.js";
 import { plot } from "./plot.js";
 
 const orders = {
@@ -22,7 +22,7 @@ export function connector(one, now, width, redraw) {
       h("h1", {}, one.name),
       h("span", { class: "muted" }, one.type),
       badge(one.state),
-      wish(one),
+      pendingTarget(one),
     ),
     alarms(one, now),
     facts(one, now),
@@ -36,39 +36,39 @@ export function connector(one, now, width, redraw) {
 function waiting({ reason, since, next_attempt, attempts }) {
   const tried = attempts === 1 ? "once" : count(attempts, "time");
   return (
-    `It has waited for an unavailable system since ${moment(since)}, and retries by itself; tried ${tried}, ` +
-    `next at ${moment(next_attempt)}: ${reason}`
+    `Waiting for an unavailable system since ${moment(since)}, retrying: tried ${tried}, ` +
+    `next attempt at ${moment(next_attempt)}: ${reason}`
   );
 }
 
 function unavailable(partitions, all) {
   const named = partitions.slice(0, 5).map((one) => `${one.topic}-${one.partition} since ${moment(one.since)}`);
   const others = all > named.length ? ` and ${number(all - named.length)} more` : "";
-  return `Without a leader, left out until they have one: ${named.join(", ")}${others}`;
+  return `Not read, because they have no leader: ${named.join(", ")}${others}`;
 }
 
 function alarms(one, now) {
   return [
     one.missing_topics.length > 0 &&
-      h("p", { key: "missing", class: "alarm" }, `Missing in the source: ${one.missing_topics.join(", ")}`),
+      h("p", { key: "missing", class: "alarm" }, `Missing topics: ${one.missing_topics.join(", ")}`),
     one.unavailable_count > 0 &&
       h("p", { key: "unavailable", class: "alarm" }, unavailable(one.unavailable, one.unavailable_count)),
     one.state === "UNASSIGNED" &&
-      h("p", { key: "unassigned", class: "alarm" }, `It should run, and ${silence(one, now)}.`),
+      h("p", { key: "unassigned", class: "alarm" }, `The target state is RUNNING, but ${silence(one, now)}.`),
     one.waiting && h("p", { key: "waiting", class: "alarm" }, waiting(one.waiting)),
     one.trace &&
       h(
         "details",
         { key: "trace", class: "alarm", open: !one.waiting },
-        h("summary", {}, `What made it ${one.waiting ? "wait" : "FAILED"}`),
+        h("summary", {}, one.waiting ? "Reason for waiting" : `Reason for ${one.state}`),
         h("pre", { tabindex: "0" }, one.trace),
       ),
   ];
 }
 
 function silence(one, now) {
-  if (one.last_heartbeat_at === null) return "no driver has been heard of yet";
-  return `no driver has been heard of for ${duration(now - one.last_heartbeat_at)}`;
+  if (one.last_heartbeat_at === null) return "no driver has sent a heartbeat yet";
+  return `no driver has sent a heartbeat for ${duration(now - one.last_heartbeat_at)}`;
 }
 
 function facts(one, now) {
@@ -77,21 +77,21 @@ function facts(one, now) {
   const committed = sum.files ? count(sum.files, "file") : count(sum.records, "record");
   const at = one.committed_at ?? (last && Math.min(last.start + one.bucket_seconds, now));
   const when = at ? `in 6 hours, last ${ago(at, now)}` : "in 6 hours";
-  const heard = one.last_heartbeat_at === null ? "never heard of" : `heard of ${ago(one.last_heartbeat_at, now)}`;
+  const heartbeat = one.last_heartbeat_at === null ? "no heartbeat yet" : `heartbeat ${ago(one.last_heartbeat_at, now)}`;
   const isSource = one.type === "source";
   return h(
     "dl",
     { class: "facts" },
     !isSource && fact("Lag", number(one.lag), "offsets not committed"),
-    fact("Records/s", rate(one.rate), isSource ? "committed, lately" : "read, lately"),
+    fact("Records/s", rate(one.rate), isSource ? "committed now" : "read now"),
     fact("Committed", committed, when),
     isSource && fact("Transactions", number(sum.transactions), "in 6 hours"),
     fact("Generation", number(one.generation), `${count(one.tasks.length, "task")}, ${parts(one)}`),
-    fact("Driver", one.driver || "none", heard, "text"),
+    fact("Driver", one.driver || "none", heartbeat, "text"),
   );
 }
 
-/** How many partitions there are; of a source, those that its tasks have told of. */
+/** Number of partitions; of a source, of those that its tasks have reported. */
 function parts(one) {
   if (one.type !== "source") return count(one.partitions.length, "partition");
   const shown = one.source_partitions.length;
@@ -149,7 +149,7 @@ function tasks(one, redraw) {
   );
 }
 
-/** What a sink's tasks do. */
+/** Columns of a sink's tasks. */
 function reading(one) {
   const sumOf = (name) => (task) =>
     one.partitions.reduce((sum, row) => sum + (row.task === task.id ? (row[name] ?? 0) : 0), 0);
@@ -160,7 +160,7 @@ function reading(one) {
   ];
 }
 
-/** What a source's tasks do; records and transactions are those of all its generations. */
+/** Columns of a source's tasks; records and transactions of all generations. */
 function committing() {
   return [
     numbers("Records", (task) => task.records),
@@ -235,8 +235,8 @@ function sourcePartitions(one, redraw) {
     h(
       "p",
       { class: "muted" },
-      "Those that the tasks have asked for, or committed something of, since they began",
-      one.has_more_source_partitions ? "; of many, the last ones." : ".",
+      "Source partitions that the tasks have read or committed since they started",
+      one.has_more_source_partitions ? "; only the last ones are listed." : ".",
     ),
   );
 }

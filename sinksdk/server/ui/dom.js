@@ -1,21 +1,21 @@
-// Makes the page look as described, and touches only what differs: focus, selected text, opened details and
-// scroll positions survive each update. Texts become text nodes and never markup.
+// Updates the page to a description, changing only what differs: focus, selection, opened details and scroll
+// positions survive. Texts become text nodes, never markup.
 
 const SVG = "http://www.w3.org/2000/svg";
 
-const described = new WeakMap(); // node → the description it was made from
+const described = new WeakMap(); // node → its description
 
-/** A description of an element. `key` tells it from its siblings, `on…` are listeners. */
+/** A description of an element. `key` identifies it among its siblings, `on…` are listeners. */
 export function h(tag, properties, ...children) {
   return { tag, properties: properties ?? {}, children: flat(children) };
 }
 
-/** As h, in SVG. */
+/** As h, for SVG. */
 export function svg(tag, properties, ...children) {
   return { ...h(tag, properties, ...children), namespace: SVG };
 }
 
-/** Makes an element's children be as described. */
+/** Updates an element's children to the descriptions. */
 export function render(parent, ...descriptions) {
   const keyed = new Map();
   for (const node of parent.childNodes) {
@@ -79,7 +79,7 @@ function update(node, description) {
 }
 
 function place(parent, node, next) {
-  // moveBefore keeps the focus of what is moved; where a browser lacks it, only the focus is lost.
+  // moveBefore keeps the focus of the moved node; browsers without it lose only the focus.
   if (node.isConnected && parent.moveBefore) parent.moveBefore(node, next);
   else parent.insertBefore(node, next);
 }

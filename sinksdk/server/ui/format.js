@@ -1,4 +1,4 @@
-// Numbers, sizes and times as people read them.
+// Formats of numbers, sizes and times.
 
 const grouped = new Intl.NumberFormat("en", { maximumFractionDigits: 0 });
 const oneDecimal = new Intl.NumberFormat("en", { maximumFractionDigits: 1 });
@@ -9,7 +9,7 @@ const wholeMoment = new Intl.DateTimeFormat("en-GB", { dateStyle: "medium", time
 const UNKNOWN = "–";
 const SIZES = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
 
-/** 1234567 → "1,234,567"; what is not known: a dash. */
+/** 1234567 → "1,234,567"; unknown: a dash. */
 export function number(value) {
   return value === null || value === undefined ? UNKNOWN : grouped.format(value);
 }
@@ -37,7 +37,7 @@ export function bytes(value) {
   return `${amount < 10 ? oneDecimal.format(amount) : grouped.format(amount)} ${SIZES[unit]}`;
 }
 
-/** So many seconds, in one unit. */
+/** Seconds in the largest unit that fits. */
 export function duration(seconds) {
   const whole = Math.max(Math.floor(seconds), 0);
   if (whole < 60) return `${whole} s`;
@@ -46,17 +46,17 @@ export function duration(seconds) {
   return `${Math.floor(whole / 86_400)} d`;
 }
 
-/** When something was, seen from now; both in seconds since the epoch. */
+/** Time since `then`; both in seconds since the epoch. */
 export function ago(then, now) {
   return now - then < 1 ? "just now" : `${duration(now - then)} ago`;
 }
 
-/** 14:05, where the reader is. */
+/** Local time: "14:05". */
 export function clock(seconds) {
   return hourAndMinute.format(seconds * 1000);
 }
 
-/** Day and time, where the reader is. */
+/** Local date and time. */
 export function moment(seconds) {
   return wholeMoment.format(seconds * 1000);
 }
@@ -66,7 +66,7 @@ export function count(value, one, many = `${one}s`) {
   return `${number(value)} ${value === 1 ? one : many}`;
 }
 
-/** Of a stack trace: what was raised, by the first line of what it says. */
+/** The exception of a stack trace, with the first line of its message. */
 export function lastLine(trace) {
   const lines = trace.trimEnd().split("\n");
   const begin = lines.findLastIndex((line) => line.startsWith("Traceback (most recent call last):"));

@@ -1,24 +1,24 @@
-// Asks the server again and again, and shows the answers. Reads only.
+// Polls the server and shows the responses. Sends GET requests only.
 
 import { connector } from "./connector.js";
 import { h, render } from "./dom.js";
 import { clock, duration } from "./format.js";
 import { overview } from "./overview.js";
 
-const PAUSE = 2000; // milliseconds between two questions, at least
+const PAUSE = 2000; // minimum milliseconds between two requests
 const LONGEST_PAUSE = 30_000;
-const RELUCTANCE = 10; // times as long as the answer took: slow stores are asked less often
-const RETRY_PAUSE = 5000; // after a question without an answer: who waits for an outage to end looks at the page
-const PATIENCE = 5000; // milliseconds without an answer until the reader is told
+const PAUSE_FACTOR = 10; // times the duration of the last request, so that slow stores get fewer requests
+const RETRY_PAUSE = 5000; // milliseconds after a failed request
+const PATIENCE = 5000; // milliseconds without a response until the page says so
 
-const [header, problem, main] = ["header", "problem", "main"].map((id) => document.getElementById(id));
+const [header, alert, main] = ["header", "problem", "main"].map((id) => document.getElementById(id));
 
 let route = routeOf(location.hash);
-let answer = null; // { data, at }: the last one, and when it came
-let trouble = null; // { text, since }: why there is no newer one
-let asking = null; // { since, controller }: the question that is under way
+let response = null; // { data, at }: the last response, and its time
+let problem = null; // { text, since }: why there is no newer response
+let request = null; // { since, controller }: the running request
 let timer = 0;
-let server = null; // what it says of itself
+let server = null; // the response of GET /
 
 function routeOf(hash) {
   const [, encoded] = hash.match(/^#\/connectors\/(.+)$/) ?? [];
@@ -31,70 +31,70 @@ function decoded(text) {
   try {
     return decodeURIComponent(text);
   } catch {
-    return text; // written by hand
+    return text; // a malformed address
   }
 }
 
-async function ask() {
+async function poll() {
   clearTimeout(timer);
-  asking?.controller.abort();
-  const question = { since: Date.now(), controller: new AbortController() };
-  asking = question;
+  request?.controller.abort();
+  const mine = { since: Date.now(), controller: new AbortController() };
+  request = mine;
   let pause = RETRY_PAUSE;
   try {
-    server ??= await get("../", question.controller.signal);
-    const data = await get(route.path, question.controller.signal);
-    if (asking !== question) return;
-    answer = { data, at: Date.now() };
-    trouble = null;
-    pause = Math.min(Math.max(PAUSE, RELUCTANCE * (answer.at - question.since)), LONGEST_PAUSE);
+    server ??= await get("../", mine.controller.signal);
+    const data = await get(route.path, mine.controller.signal);
+    if (request !== mine) return;
+    response = { data, at: Date.now() };
+    problem = null;
+    pause = Math.min(Math.max(PAUSE, PAUSE_FACTOR * (response.at - mine.since)), LONGEST_PAUSE);
   } catch (error) {
-    if (asking !== question) return; // another view was wanted meanwhile
-    trouble = { text: error.message, since: trouble?.since ?? answer?.at ?? question.since };
+    if (request !== mine) return; // the user opened another view
+    problem = { text: error.message, since: problem?.since ?? response?.at ?? mine.since };
   }
-  asking = null;
-  timer = setTimeout(ask, pause);
+  request = null;
+  timer = setTimeout(poll, pause);
   draw();
 }
 
 async function get(path, signal) {
-  let response;
+  let found;
   try {
-    response = await fetch(path, { signal, headers: { Accept: "application/json" } });
+    found = await fetch(path, { signal, headers: { Accept: "application/json" } });
   } catch {
-    throw new Error("The server cannot be reached.");
+    throw new Error("The server is unreachable.");
   }
-  if (response.ok) return response.json();
-  const { message } = await response.json().catch(() => ({ message: response.statusText }));
+  if (found.ok) return found.json();
+  const { message } = await found.json().catch(() => ({ message: found.statusText }));
   const meanings = {
-    401: "The server wants credentials. Load this page again to be asked for them.",
-    404: `There is no connector '${route.name}', or no longer.`,
-    503: `The store does not answer: ${message}`,
+    401: "Authentication required. Reload this page to enter credentials.",
+    404: `Connector '${route.name}' does not exist.`,
+    503: `The store does not respond: ${message}`,
   };
-  throw new Error(meanings[response.status] ?? `The server answered ${response.status}: ${message}`);
+  throw new Error(meanings[found.status] ?? `The server responded with ${found.status}: ${message}`);
 }
 
-/** What is wrong now, if anything, also while the server takes its time. */
-function currentTrouble() {
-  if (trouble) return trouble;
-  if (!asking || Date.now() - asking.since < PATIENCE) return null;
-  return { text: "The server takes long to answer.", since: answer?.at ?? asking.since };
+/** The current problem, if any, also while a request takes long. */
+function currentProblem() {
+  if (problem) return problem;
+  if (!request || Date.now() - request.since < PATIENCE) return null;
+  return { text: "The server is not responding.", since: response?.at ?? request.since };
 }
 
 function draw() {
-  const wrong = currentTrouble();
+  const wrong = currentProblem();
   document.title = [wrong && "✕", route.name, "sinksdk"].filter(Boolean).join(" · ");
-  document.body.classList.toggle("stale", Boolean(wrong && answer));
+  document.body.classList.toggle("stale", Boolean(wrong && response));
   render(header, head(wrong));
-  render(problem, wrong && h("p", {}, h("strong", {}, wrong.text), " ", oldness(wrong)));
+  render(alert, wrong && h("p", {}, h("strong", {}, wrong.text), " ", age(wrong)));
   render(
     main,
-    answer ? h("div", { key: route.name ?? "" }, view()) : !wrong && h("p", { class: "empty" }, "Loading…"),
+    response ? h("div", { key: route.name ?? "" }, view()) : !wrong && h("p", { class: "empty" }, "Loading…"),
   );
 }
 
 function head(wrong) {
-  const state = wrong ? "not up to date" : answer ? "live" : "…";
+  const state = wrong ? "not up to date" : response ? "live" : "…";
   return [
     h("a", { href: "#/", class: "brand" }, "sinksdk"),
     server &&
@@ -103,14 +103,14 @@ function head(wrong) {
   ];
 }
 
-function oldness(wrong) {
-  if (!answer) return `Since ${duration(secondsSince(wrong.since))}.`;
-  return `Shown is what was known at ${clock(answer.at / 1000)}, ${duration(secondsSince(answer.at))} ago.`;
+function age(wrong) {
+  if (!response) return `For ${duration(secondsSince(wrong.since))}.`;
+  return `The data is from ${clock(response.at / 1000)}, ${duration(secondsSince(response.at))} ago.`;
 }
 
 function view() {
-  const { data, at } = answer;
-  // What is known gets older: relative times go on. The plot ends where the last answer ends.
+  const { data, at } = response;
+  // Relative times continue to grow after a failed request; the plot ends with the last response.
   const now = data.now + secondsSince(at);
   return route.name === null ? overview(data, now, draw) : connector(data, now, main.clientWidth, draw);
 }
@@ -121,16 +121,16 @@ function secondsSince(milliseconds) {
 
 addEventListener("hashchange", () => {
   route = routeOf(location.hash);
-  answer = trouble = null;
+  response = problem = null;
   scrollTo(0, 0);
   draw();
-  ask();
+  poll();
 });
 addEventListener("resize", draw);
 document.addEventListener("visibilitychange", () => {
   if (document.hidden) clearTimeout(timer);
-  else ask();
+  else poll();
 });
 setInterval(() => document.hidden || draw(), 1000);
 draw();
-ask();
+poll();

@@ -3,7 +3,7 @@
 import { total } from "./buckets.js";
 import { h } from "./dom.js";
 import { ago, count, lastLine, number, rate } from "./format.js";
-import { STATES, badge, numbers, table, texts, wish } from "./parts.js";
+import { STATES, badge, numbers, pendingTarget, table, texts } from "./parts.js";
 import { sparkline } from "./plot.js";
 
 const order = { by: "State", down: false };
@@ -12,7 +12,7 @@ const order = { by: "State", down: false };
 export function overview({ connectors, damaged }, now, redraw) {
   if (connectors.length + damaged.length === 0) {
     const how = [h("code", {}, "POST /connectors"), " creates one."];
-    return h("p", { class: "empty" }, "There are no connectors in this store yet. ", how);
+    return h("p", { class: "empty" }, "This store has no connectors yet. ", how);
   }
   return [
     h("h1", { class: "hidden" }, "Connectors"),
@@ -34,12 +34,12 @@ export function overview({ connectors, damaged }, now, redraw) {
   ];
 }
 
-/** Where a connector's own view is. */
+/** Address of a connector's view. */
 export function address(name) {
   return `#/connectors/${encodeURIComponent(name)}`;
 }
 
-/** What of a connector an operator must look at: its state, or what of its tasks is worse. */
+/** The state that needs attention: the connector's, or a worse one of its tasks. */
 function worst(one) {
   return STATES.find((state) => one.state === state || (one.state === "RUNNING" && one.task_states[state]));
 }
@@ -71,14 +71,14 @@ function title(one) {
 }
 
 function remark(one) {
-  const say = (kind, text) => h("div", { class: `remark ${kind}` }, text);
-  if (one.state === "FAILED" && one.trace) return say("failed", lastLine(one.trace));
-  if (one.waiting) return say("restarting", `waits: ${one.waiting.reason}`);
-  if (one.missing_topics.length) return say("failed", `missing: ${one.missing_topics.join(", ")}`);
-  if (one.unavailable_count) return say("restarting", `no leader: ${count(one.unavailable_count, "partition")}`);
+  const line = (kind, text) => h("div", { class: `remark ${kind}` }, text);
+  if (one.state === "FAILED" && one.trace) return line("failed", lastLine(one.trace));
+  if (one.waiting) return line("restarting", `waiting: ${one.waiting.reason}`);
+  if (one.missing_topics.length) return line("failed", `missing: ${one.missing_topics.join(", ")}`);
+  if (one.unavailable_count) return line("restarting", `no leader: ${count(one.unavailable_count, "partition")}`);
   if (!one.failing_count) return null;
   const all = one.type === "source" ? count(tasksOf(one), "task") : count(one.partition_count, "partition");
-  return say("restarting", `${number(one.failing_count)} of ${all} failing`);
+  return line("restarting", `${number(one.failing_count)} of ${all} failing`);
 }
 
 function tasksOf(one) {
@@ -91,11 +91,11 @@ function state(one) {
     badge(one.state),
     " ",
     restarting && [badge("RESTARTING", count(restarting, "task")), " "],
-    wish(one),
+    pendingTarget(one),
   ];
 }
 
-/** Worst first, a missing topic with what restarts; equals by name. */
+/** Sort key: worst state first, missing topics as RESTARTING; then by name. */
 function urgency(one) {
   const rank = STATES.indexOf(worst(one));
   return `${one.missing_topics.length ? Math.min(rank, STATES.indexOf("RESTARTING")) : rank} ${one.name}`;
@@ -110,5 +110,5 @@ function committed(one, now) {
 
 function driver(one, now) {
   if (one.driver) return one.driver;
-  return one.last_heartbeat_at === null ? "none yet" : `none; last heard of ${ago(one.last_heartbeat_at, now)}`;
+  return one.last_heartbeat_at === null ? "none yet" : `none; last heartbeat ${ago(one.last_heartbeat_at, now)}`;
 }

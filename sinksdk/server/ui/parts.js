@@ -1,4 +1,4 @@
-// What both views are made of.
+// Parts of both views.
 
 import { h, svg } from "./dom.js";
 import { number } from "./format.js";
@@ -13,10 +13,10 @@ const SHAPES = {
   UNASSIGNED: "M6 0a6 6 0 1 0 .01 0zM6 2a4 4 0 1 1-.01 0z",
 };
 
-/** Worst first: what an operator must look at before all else. */
+/** All states, the one that needs most attention first. */
 export const STATES = ["FAILED", "RESTARTING", "UNASSIGNED", "DELETING", "PAUSED", "STOPPED", "RUNNING"];
 
-/** A state, told by its word, its shape and its colour. */
+/** A state as a word, a shape and a colour. */
 export function badge(state, text = state) {
   return h(
     "span",
@@ -30,36 +30,36 @@ export function badge(state, text = state) {
   );
 }
 
-/** The target state, where the connector has not reached it yet. */
-export function wish(connector) {
+/** The target state, if the connector has not reached it. */
+export function pendingTarget(connector) {
   if (connector.is_deleted) return null; // DELETING says so
   const { state, target_state: target } = connector;
-  // FAILED and UNASSIGNED are no target states: that a connector should run and does not, its own state says.
-  const isFulfilled = target === "RUNNING" ? state !== "PAUSED" && state !== "STOPPED" : state === target;
-  return isFulfilled ? null : h("span", { class: "wish" }, `target: ${target}`);
+  // FAILED and UNASSIGNED already say that a connector with target RUNNING is not running.
+  const isReached = target === "RUNNING" ? state !== "PAUSED" && state !== "STOPPED" : state === target;
+  return isReached ? null : h("span", { class: "pending-target" }, `target: ${target}`);
 }
 
-/** A column of texts; `cell` makes more of them than a text. */
+/** A column of texts; `cell` returns an element to show instead of the text. */
 export function texts(name, value, { cell = value, kind } = {}) {
   return { name, value, cell, kind };
 }
 
-/** A column of numbers, which begins with the largest when it is sorted by. */
+/** A column of numbers; sorting by it starts with the largest. */
 export function numbers(name, value, show = number) {
   return { name, value, cell: (row) => show(value(row)), kind: "number", isLargestFirst: true };
 }
 
 /**
- * A table that its reader can sort. Columns are made by texts and numbers; what is no column is left out.
+ * A sortable table. Columns are created by texts and numbers; null and false are ignored.
  *
- * order: { by, down }, changed in place. layout: "cards" where each row becomes one on a narrow screen.
+ * order: { by, down }, changed in place. layout: "cards" shows each row as a card on a narrow screen.
  */
 export function table({ label, columns, rows, key, order, redraw, layout = "" }) {
   const shown = columns.filter(Boolean);
   return h(
     "div",
     { class: `scroller ${layout}`, role: "region", "aria-label": label, tabindex: "0" },
-    // The roles are said, since a layout of cards would take them away.
+    // Explicit roles, because the card layout (display: block) removes the implicit ones.
     h(
       "table",
       { role: "table", "aria-label": label },
@@ -121,10 +121,10 @@ function sorted(rows, columns, order) {
   const value = columns.find((column) => column.name === order.by)?.value;
   if (!value) return rows;
   const sign = order.down ? -1 : 1;
-  return [...rows].sort((a, b) => sign * compare(value(a), value(b))); // stable: equal ones stay as they came
+  return [...rows].sort((a, b) => sign * compare(value(a), value(b))); // a stable sort
 }
 
 function compare(a, b) {
   if (typeof a === "string") return a.localeCompare(b, "en", { numeric: true });
-  return (a ?? -1) - (b ?? -1); // what is not known is less than everything
+  return (a ?? -1) - (b ?? -1); // unknown numbers come last
 }

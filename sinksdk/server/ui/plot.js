@@ -1,4 +1,4 @@
-// What was committed over time: bars with axes and a read-out, and a small one without.
+// Plots of commits over time: a bar chart with axes and a readout, and a sparkline.
 
 import { HOUR, series, ticks, total } from "./buckets.js";
 import { h, svg } from "./dom.js";
@@ -19,10 +19,10 @@ const RANGES = [
   { name: "6 hours", seconds: 6 * HOUR, step: 300, tick: HOUR },
 ];
 
-// What the reader has chosen; it stays from one update, and one connector, to the next.
+// The reader's choices; they survive updates and apply to all connectors.
 const chosen = { measure: null, range: RANGES[0], bar: null };
 
-/** The plot of a connector. `redraw` is called when the reader wants something else of it. */
+/** The plot of a connector. `redraw` is called when the reader changes a choice. */
 export function plot(connector, width, redraw) {
   const { buckets, now } = connector;
   const { measures, measure } = available(buckets);
@@ -60,7 +60,7 @@ export function plot(connector, width, redraw) {
   );
 }
 
-/** A plot as small as a word: files of the last hour, or records where no files are counted. */
+/** A sparkline of the last hour's files, or of records if the connector counts no files. */
 export function sparkline(buckets, now) {
   const width = 90;
   const height = 20;
@@ -82,7 +82,7 @@ export function sparkline(buckets, now) {
 
 function available(buckets) {
   const sum = total(buckets);
-  // Not every connector counts files and bytes, and only sources have transactions; records are always known.
+  // Only some connectors count files and bytes, and only sources have transactions; records are always known.
   const measures = Object.keys(MEASURES).filter((name) => name === "records" || sum[name] > 0);
   const measure = measures.includes(chosen.measure) ? chosen.measure : measures[0];
   return { measures, measure };
@@ -152,7 +152,7 @@ function drawing(bars, measure, range, now, width, redraw) {
   );
 }
 
-/** Where on the drawing something is. */
+/** Coordinates of the drawing. */
 function areaOf(width, bars, most, start, seconds) {
   const inner = {
     width: Math.max(width - MARGIN.left - MARGIN.right, 50),
@@ -210,17 +210,17 @@ function barOf(bar, at, measure, now, area) {
   return column(kind, x, width - Math.min(width / 4, 2), area.bottom, area.bottom - area.y(bar[measure]));
 }
 
-/** "1 hour" → "hour": as it is said after "the last" and "per". */
+/** "1 hour" → "hour", for use after "the last" and "per". */
 function spoken(text) {
   return text.replace(/^1 /, "");
 }
 
 function column(kind, x, width, bottom, height) {
-  const seen = Math.max(height, 1.5); // little is not nothing
+  const seen = Math.max(height, 1.5); // so that small values are visible
   return svg("rect", { class: kind, x, y: bottom - seen, width: Math.max(width, 0.5), height: seen });
 }
 
-/** Full hours, or parts of them, as the reader's clocks show them. */
+/** Full hours, or fractions of them, in local time. */
 function timeMarks(bars, every) {
   const offset = new Date(bars[0].start * 1000).getTimezoneOffset() * 60;
   const first = Math.ceil((bars[0].start - offset) / every) * every + offset;
