@@ -1,7 +1,7 @@
 """Kafka Connect's metrics, under its names.
 
-Connect's averages, maxima and percentages are of a sliding window. Here a generation is the window: they
-are of the newest one that the task took part in. Counters are of all generations together.
+Connect computes averages, maxima and percentages over a sliding window; here the window is the newest
+generation of the task. Counters cover all generations.
 """
 
 from __future__ import annotations
@@ -30,7 +30,6 @@ def _times(
     longest: str,
     timing: Callable[[TaskMeasures], Timing],
 ) -> tuple[Metric[TaskView], Metric[TaskView]]:
-    """Average and maximum of a duration, each with its description."""
 
     def milliseconds(seconds: float | None) -> float | None:
         return None if seconds is None else seconds * 1000
@@ -56,7 +55,7 @@ def _attempts(view: TaskView) -> int:
 
 
 def _behind(view: TaskView) -> float:
-    """Largest difference of a partition's position and its commit, in offsets."""
+
     read = [(p.position, p.committed or 0) for p in view.partitions if p.position is not None]
     return max((max(position - committed, 0) for position, committed in read), default=0)
 
@@ -69,29 +68,29 @@ CONNECT_METRICS: Final = (
     _all.metric(
         "connector-count",
         "connectors",
-        "Connectors of the store, in all processes.",
+        "Connectors in the store, of all processes.",
         lambda scrape: len(scrape.connectors) + len(scrape.unreadable),
     ),
     _all.metric(
         "task-count",
         "tasks",
-        "Tasks of their newest generations.",
+        "Tasks of all connectors' newest generations.",
         lambda scrape: sum(len(info.tasks) for info in scrape.connectors),
     ),
     _worker.metric(
         "connector-total-task-count", "tasks", "Tasks of the newest generation.", lambda info: len(info.tasks)
     ),
-    _worker.metric("connector-running-task-count", "tasks", "Those that are RUNNING.", _tasks_in("RUNNING")),
-    _worker.metric("connector-paused-task-count", "tasks", "Those that are PAUSED.", _tasks_in("PAUSED")),
-    _worker.metric("connector-failed-task-count", "tasks", "Those that are FAILED.", _tasks_in("FAILED")),
+    _worker.metric("connector-running-task-count", "tasks", "Tasks that are RUNNING.", _tasks_in("RUNNING")),
+    _worker.metric("connector-paused-task-count", "tasks", "Tasks that are PAUSED.", _tasks_in("PAUSED")),
+    _worker.metric("connector-failed-task-count", "tasks", "Tasks that are FAILED.", _tasks_in("FAILED")),
     _worker.metric(
         "connector-restarting-task-count",
         "tasks",
-        "Those with a failed part that waits for its restart.",
+        "Tasks with a failed partition that waits for its restart.",
         _tasks_in("RESTARTING"),
     ),
     _worker.metric(
-        "connector-unassigned-task-count", "tasks", "Those that no process runs.", _tasks_in("UNASSIGNED")
+        "connector-unassigned-task-count", "tasks", "Tasks that no process runs.", _tasks_in("UNASSIGNED")
     ),
     _connector.metric(
         "status",
@@ -124,20 +123,19 @@ CONNECT_METRICS: Final = (
     _common.metric(
         "batch-size-avg",
         "records",
-        "Average number of records of a `put` call; of a source, those that a `poll` returned which "
-        "returned any.",
+        "Average number of records of a `put` call; of a source, of a `poll` that returned records.",
         _mean_batch,
     ),
     _common.metric(
         "batch-size-max",
         "records",
-        "Maximum number of records of a `put` call, or that a `poll` has returned.",
+        "Maximum number of records of a `put` call or a `poll`.",
         lambda v: v.last.largest_batch,
     ),
     *_times(
         _common,
         "offset-commit",
-        "Average duration of a commit, from `pre_commit` until the store had it; of a source, of a "
+        "Average duration of a commit, from `pre_commit` to the store's response; of a source, of a "
         "transaction's commit.",
         "Duration of the longest commit.",
         lambda last: last.commits,
@@ -145,13 +143,13 @@ CONNECT_METRICS: Final = (
     _common.metric(
         "offset-commit-success-percentage",
         "share",
-        "Share of the commits that did not fail, from 0 to 1 as in Connect; no value before the first.",
+        "Share of successful commits, from 0 to 1 as in Connect; no value before the first commit.",
         lambda v: _share(v.last.commits.count, of=_attempts(v)),
     ),
     _common.metric(
         "offset-commit-failure-percentage",
         "share",
-        "Share of the commits that failed, because `pre_commit` raised, or the store, or a source's writer.",
+        "Share of commits that failed in `pre_commit`, in the store or in a source's writer.",
         lambda v: _share(v.last.commit_failures, of=_attempts(v)),
     ),
     _sink.metric(
@@ -163,44 +161,44 @@ CONNECT_METRICS: Final = (
     *_times(
         _sink,
         "put-batch",
-        "Average duration of the calls of `put` that returned.",
-        "Duration of the longest of them.",
+        "Average duration of successful `put` calls.",
+        "Duration of the longest successful `put` call.",
         lambda last: last.puts,
     ),
     _sink.metric(
         "sink-record-read-total",
         "records",
-        "Records read for the task. What is read again after a failure is counted again.",
+        "Records read for the task. Records that are read again after a failure count again.",
         lambda v: v.total.records_read,
     ),
     _sink.metric(
         "sink-record-read-rate",
         "records/s",
-        "Records the task accepted per second, in the last two seconds or so.",
+        "Records that the task accepted per second, during about two seconds.",
         lambda v: sum(p.rate for p in v.partitions),
     ),
     _sink.metric(
         "sink-record-send-total",
         "records",
-        "Records that `put` accepted: those read, without those that could not be converted.",
+        "Records that `put` accepted: records read, without those that could not be converted.",
         lambda v: v.total.records_sent,
     ),
     _sink.metric(
         "sink-record-active-count",
         "records",
-        "Records read and not committed, by the running task; 0 when it has ended.",
+        "Records that the running task has read and not committed; 0 when the task is not running.",
         lambda v: v.last.active.now if v.partitions else 0,
     ),
     _sink.metric(
         "sink-record-active-count-max",
         "records",
-        "The most that this was.",
+        "Maximum number of active records.",
         lambda v: v.last.active.largest,
     ),
     _sink.metric(
         "sink-record-active-count-avg",
         "records",
-        "Its average, sampled whenever a batch arrived.",
+        "Average number of active records, sampled at each batch.",
         lambda v: v.last.active.mean,
     ),
     _sink.metric(
@@ -219,82 +217,84 @@ CONNECT_METRICS: Final = (
     _sink.metric(
         "offset-commit-completion-total",
         "commits",
-        "Commits that did not fail. As in Connect, also those for which the task had nothing to commit.",
+        "Successful commits. As in Connect, commits without new offsets count too.",
         lambda v: v.total.commits.count,
     ),
     _source.metric(
         "source-record-poll-total",
         "records",
-        "Records that `poll` has returned. What is polled again after a failure is counted again.",
+        "Records that `poll` has returned. Records that are polled again after a failure count again.",
         lambda v: v.total.source.records,
     ),
     _source.metric(
         "source-record-write-total",
         "records",
-        "Records in committed transactions: each once, as in its topic.",
+        "Records in committed transactions; each record counts once, as in its topic.",
         lambda v: v.total.source.transactions.total,
     ),
     _source.metric(
         "source-record-write-rate",
         "records/s",
-        "Records committed per second, in the last two seconds or so.",
+        "Records committed per second, during about two seconds.",
         lambda v: v.task.source.rate if v.task is not None and v.task.source is not None else 0,
     ),
     *_times(
         _source,
         "poll-batch",
-        "Average duration of the calls of `poll` that returned records.",
-        "Duration of the longest of them.",
+        "Average duration of `poll` calls that returned records.",
+        "Duration of the longest `poll` call that returned records.",
         lambda last: last.source.polls,
     ),
     _source.metric(
         "source-record-active-count",
         "records",
-        "Records polled and not committed, by the running task; 0 when it has ended.",
+        "Records that the running task has polled and not committed; 0 when the task is not running.",
         lambda v: v.last.active.now if v.is_active else 0,
     ),
     _source.metric(
         "source-record-active-count-max",
         "records",
-        "The most that this was.",
+        "Maximum number of active records.",
         lambda v: v.last.active.largest,
     ),
     _source.metric(
         "source-record-active-count-avg",
         "records",
-        "Its average, sampled whenever `poll` returned records.",
+        "Average number of active records, sampled when `poll` returns records.",
         lambda v: v.last.active.mean,
     ),
     _source.metric(
         "transaction-size-avg",
         "records",
-        "Average number of records of a committed transaction; no value before the first, here and below.",
+        "Average number of records of a committed transaction; no value before the first one.",
         lambda v: v.last.source.transactions.mean,
     ),
     _source.metric(
         "transaction-size-max",
         "records",
-        "Records of the largest one.",
+        "Records of the largest transaction; no value before the first one.",
         lambda v: v.last.source.transactions.largest if v.last.source.transactions.count else None,
     ),
     _source.metric(
         "transaction-size-min",
         "records",
-        "Records of the smallest one.",
+        "Records of the smallest transaction; no value before the first one.",
         lambda v: v.last.source.transactions.smallest if v.last.source.transactions.count else None,
     ),
     _error.metric(
         "total-record-failures",
         "failures",
-        "Records that could not be converted or were reported, and attempts at a batch that raised; of a "
-        "source, attempts at `poll` and at writing that may be made again.",
+        "Records that could not be converted or were reported, and failed attempts at a batch; of a source, "
+        "failed "
+        "attempts at `poll` and at writing that can be retried.",
         lambda v: v.total.errors.record_failures,
     ),
     _error.metric(
         "total-record-errors",
         "failures",
-        "Partitions that ended by a failure: of a record, a batch, a commit or `publish`; of a source, how "
-        "often the task did. A later generation opens them again.",
+        "Failures that closed a partition: of a record, a batch, a commit or `publish`; of a source, "
+        "failures that "
+        "stopped the task. A later generation opens the partition again.",
         lambda v: v.total.errors.record_errors,
     ),
     _error.metric(
@@ -306,7 +306,7 @@ CONNECT_METRICS: Final = (
     _error.metric(
         "total-retries",
         "retries",
-        "Retries: of a batch, or of `publish`; of a source, of `poll`, or of writing.",
+        "Retries of a batch or of `publish`; of a source, of `poll` or of writing.",
         lambda v: v.total.errors.retries,
     ),
     _error.metric(
@@ -318,13 +318,13 @@ CONNECT_METRICS: Final = (
     _error.metric(
         "deadletterqueue-produce-requests",
         "records",
-        "Records given to the dead letters.",
+        "Records sent to the dead letter queue.",
         lambda v: v.total.errors.dead_letters,
     ),
     _error.metric(
         "deadletterqueue-produce-failures",
         "records",
-        "Those of them that could not be written.",
+        "Records that could not be written to the dead letter queue.",
         lambda v: v.total.errors.dead_letter_failures,
     ),
     _error.metric(
@@ -335,4 +335,4 @@ CONNECT_METRICS: Final = (
         kind="gauge",
     ),
 )
-"""In the order of the page that documents them."""
+"""In the order of docs/metrics.md."""

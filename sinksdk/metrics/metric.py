@@ -1,4 +1,4 @@
-"""What a metric is: its name, what it means, and how it follows from what is known of the connectors."""
+"""The definition of a metric: name, description, labels, and the function that computes its values."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Scrape:
-    """What is known of all connectors at one moment.
+    """State of all connectors at one time.
 
     Args:
         unreadable: names of connectors whose records are damaged.
-        task_slots: of this process's Spark; None while it runs none.
+        task_slots: task slots of this process's Spark; None while it runs none.
     """
 
     connectors: Sequence[ConnectorInfo]
@@ -33,12 +33,12 @@ class Scrape:
 
 @dataclass(frozen=True, slots=True)
 class TaskView:
-    """All that is known of one task number.
+    """State and measures of one task number.
 
     Args:
         total: measures of all generations.
-        last: measures of the newest generation that it took part in.
-        task: what it does in the newest generation; None if that has no such task.
+        last: measures of the newest generation with this task.
+        task: its state in the newest generation; None if that has no such task.
     """
 
     connector: ConnectorInfo
@@ -48,40 +48,38 @@ class TaskView:
 
     @property
     def partitions(self) -> list[PartitionStatus]:
-        """What it works on; nothing while it is paused, stopped or FAILED (KAFKA-15680)."""
+        """Assigned partitions; none while the task is paused, stopped or FAILED (KAFKA-15680)."""
         if self.task is None or not self.is_active:
             return []
         return [info for info in self.connector.partitions if info.task == self.task.number]
 
     @property
     def is_source(self) -> bool:
-        """Whether the connector is a source."""
         return self.connector.type == "source"
 
     @property
     def is_active(self) -> bool:
-        """Whether it works, or something of it does."""
         return self.task is not None and self.task.state in ("RUNNING", "RESTARTING")
 
 
 class Subject(NamedTuple, Generic[T]):
-    """What a metric has values of: names of labels, and all things at one moment with the labels' values."""
+    """The things that a metric describes: label names, and a function that lists things with label values."""
 
     labels: tuple[str, ...]
     found: Callable[[Scrape], Iterable[tuple[tuple[str, ...], T]]]
 
 
 Value = float | Timing | Mapping[str, float] | None
-"""A number, or calls with their duration, or numbers by one more label; None: there is none."""
+"""A number, calls with their duration, or numbers by a further label; None: no sample."""
 
 
 class Metric(NamedTuple, Generic[T]):
     """One metric.
 
     Args:
-        group: Connect's group (the ``type`` of its MBean); sinksdk's own do not end in ``-metrics``.
-        attribute: its name in that group.
-        by: the label of values that are numbers by one more label.
+        group: Connect's group (the ``type`` of its MBean); sinksdk's own groups do not end in ``-metrics``.
+        attribute: name within the group.
+        by: name of the further label, if the value is a mapping.
     """
 
     group: str
@@ -95,18 +93,17 @@ class Metric(NamedTuple, Generic[T]):
 
     @property
     def prometheus_name(self) -> str:
-        """As the JMX exporter names Connect's metrics by default."""
+        """The JMX exporter's default name for a metric of Connect."""
         prefix = "kafka_connect" if self.group.endswith("-metrics") else "sinksdk"
         return f"{prefix}_{self.group}_{self.attribute}".replace("-", "_")
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """Names of all labels."""
         return (*self.subject.labels, self.by) if self.by else self.subject.labels
 
 
 class Group(NamedTuple, Generic[T]):
-    """Makes metrics of one group that have values of the same things."""
+    """Creates metrics that share a group and a subject."""
 
     name: str
     subject: Subject[T]
@@ -122,17 +119,17 @@ class Group(NamedTuple, Generic[T]):
         by: str = "",
         kind: Kind | None = None,
     ) -> Metric[T]:
-        """As :class:`Metric`; by default a counter if its name ends so, else a gauge."""
+        """Create a metric; by default a counter if its name ends in ``total``, else a gauge."""
         by_name: Kind = "counter" if attribute.endswith("total") else "gauge"
         kind = kind or self.kind or by_name
         return Metric(self.name, attribute, kind, unit, description, self.subject, value, by)
 
 
-# -- what metrics have values of ---------------------------------------------------------------------
+# -- subjects ----------------------------------------------------------------------------------------
 
 
 def _tasks(scrape: Scrape) -> Iterator[tuple[tuple[str, ...], TaskView]]:
-    """Every task number that a connector has, or ever had."""
+    """List every task number that a connector has, or ever had."""
     for connector in scrape.connectors:
         tasks = {task.number: task for task in connector.tasks}
         measured = {row.task: row for row in connector.measures}

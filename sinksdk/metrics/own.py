@@ -41,7 +41,7 @@ OWN_METRICS: Final = (
     Group("connector", Subject(CONNECTOR.labels, _readable)).metric(
         "readable",
         "1",
-        "1 if the connector's records could be read, 0 if they are damaged: then it has no other metric.",
+        "1 if the connector's records could be read; 0 if they are damaged, then it has no other metric.",
         lambda is_readable: is_readable,
     ),
     _connector.metric(
@@ -56,13 +56,13 @@ OWN_METRICS: Final = (
     _connector.metric(
         "missing_topics",
         "topics",
-        "Subscribed topics that are certainly not in the source.",
+        "Subscribed topics that are missing in the source.",
         lambda info: len(info.missing_topics),
     ),
     _connector.metric(
         "unavailable_partitions",
         "partitions",
-        "Partitions without a leader: not read until they have one.",
+        "Partitions without a leader, which are not read until they have one.",
         lambda info: info.unavailable_count,
     ),
     _connector.metric(
@@ -76,20 +76,22 @@ OWN_METRICS: Final = (
         "waiting_since_timestamp_seconds",
         "s",
         "Time since which the connector waits for an unavailable system, in seconds since the epoch; no "
-        "value while it waits for none. If it is the source, nothing is planned meanwhile.",
+        "value while "
+        "it waits for none. While the source is unavailable, no generation is planned.",
         lambda info: info.waiting.since if info.waiting else None,
     ),
     _connector.metric(
         "last_commit_timestamp_seconds",
         "s",
-        "Time of the last commit of any of its partitions, in seconds since the epoch; no value before the "
-        "first, and of a source.",
+        "Time of the last commit of any partition, in seconds since the epoch; no value before the first "
+        "commit, and "
+        "for a source.",
         lambda info: info.committed_at,
     ),
     _partition.metric(
         "committed_offset",
         "offset",
-        "Next offset to read after the last commit; no value before the first.",
+        "Next offset to read after the last commit; no value before the first commit.",
         lambda info: info.committed,
     ),
     _partition.metric(
@@ -98,42 +100,47 @@ OWN_METRICS: Final = (
     _partition.metric(
         "lag",
         "offsets",
-        "Offsets not committed yet: end − committed. No value while it is not known: the source, or the "
-        "partition's leader, does not respond.",
+        "Offsets not committed yet: end − committed. No value while it is unknown, because the source or the "
+        "partition's leader does not respond.",
         lambda info: info.lag,
     ),
     _partition.metric(
         "last_commit_timestamp_seconds",
         "s",
-        "Time of its last commit, in seconds since the epoch; no value before the first.",
+        "Time of the last commit, in seconds since the epoch; no value before the first commit.",
         lambda info: info.committed_at,
     ),
     _partition.metric(
         "failures",
         "failures",
-        "How often in a row the partition has failed; 0 again after a success. Attempts to plan it count "
-        "once nothing was planned for longer than `errors.retry.timeout`.",
+        "Consecutive failures of the partition; 0 after a success. Failures to plan it count once nothing "
+        "could be "
+        "planned for longer than `errors.retry.timeout`.",
         lambda info: info.failures,
     ),
     _partition.metric(
         "lost_offsets_total",
         "offsets",
-        "Offsets after a commit that the source no longer had, and that were skipped (`on.data.loss=skip`).",
+        "Offsets after a commit that were skipped, because the source no longer had them "
+        "(`on.data.loss=skip`).",
         lambda info: info.lost_offsets,
     ),
     _partition.metric(
         "withdrawn_commits_total",
         "commits",
-        "Commits that were withdrawn, because what they covered cannot become visible or a task went back: "
-        "from there the records are read again, if the source still has them.",
+        "Commits that were withdrawn, because their records cannot become visible or a task rewound: the "
+        "records are "
+        "read again, if the source still has them.",
         lambda info: info.withdrawn_commits,
     ),
     _partition.metric(
         "next_attempt_timestamp_seconds",
         "s",
         "Time of the next attempt of a partition that waits for a retry, in seconds since the epoch: its "
-        "destination asked for a delay or is unavailable. It occupies no task slot meanwhile. No value while "
-        "nothing waits.",
+        "destination "
+        "requested a delay or is unavailable. It occupies no task slot while it waits. No value while the "
+        "partition "
+        "does not wait.",
         lambda info: info.waiting.next_attempt if info.waiting else None,
     ),
     _partition.metric(
@@ -146,7 +153,7 @@ OWN_METRICS: Final = (
     _source_task.metric(
         "poll_seconds",
         "s",
-        "Calls of a source's `poll` that returned records, and their duration.",
+        "`poll` calls of a source that returned records, and their duration.",
         lambda view: view.total.source.polls,
         kind="summary",
     ),
@@ -159,21 +166,21 @@ OWN_METRICS: Final = (
     _source_task.metric(
         "transaction_aborts_total",
         "transactions",
-        "Transactions that a source's task has asked to abort.",
+        "Transactions that a source's task has requested to abort.",
         lambda view: view.total.source.aborts,
     ),
     _sink_task.metric(
         "put_seconds",
         "s",
-        "Calls of `put` that returned, and their duration.",
+        "Successful `put` calls, and their duration.",
         lambda view: view.total.puts,
         kind="summary",
     ),
     _task.metric(
         "offset_commit_seconds",
         "s",
-        "Commits that did not fail, and their duration from `pre_commit` until the store had them; of a "
-        "source, its transactions.",
+        "Successful commits, and their duration from `pre_commit` to the store's response; of a source, its "
+        "transactions.",
         lambda view: view.total.commits,
         kind="summary",
     ),
@@ -186,27 +193,28 @@ OWN_METRICS: Final = (
     _task.metric(
         "commit_failures_total",
         "commits",
-        "Commits that failed, because `pre_commit` raised, or the store, or a source's writer.",
+        "Commits that failed in `pre_commit`, in the store or in a source's writer.",
         lambda view: view.total.commit_failures,
     ),
     _task.metric(
         "phase_seconds_total",
         "s",
-        "The task's time by phase. For the rest it waited: for records, or to retry a batch; or, of a "
-        "source, it sent what it had polled.",
+        "The task's time by phase. In the rest of its time it waited for records or for the retry of a "
+        "batch, or sent "
+        "the polled records of a source.",
         lambda view: view.total.seconds,
         by="phase",
     ),
     _sink_task.metric(
         "closings_total",
         "closings",
-        "Number of close requests: a rebalance, a pause, a stop. Of sinks only.",
+        "Close requests: rebalances, pauses, stops. Of sinks only.",
         lambda view: view.total.closings,
     ),
     _task.metric(
         "closing_seconds_total",
         "s",
-        "The part of the task's time that closing took, by phase.",
+        "The time that the task took to close, by phase.",
         lambda view: view.total.closing_seconds,
         by="phase",
     ),
@@ -225,7 +233,7 @@ OWN_METRICS: Final = (
     _spark.metric(
         "task_slot_used_seconds",
         "s",
-        "Seconds for which the connector's generation has occupied a task slot, from its first task on.",
+        "Seconds since the first task of the connector's generation occupied a task slot.",
         lambda slots: slots.longest,
     ),
     _spark.metric(
@@ -235,4 +243,4 @@ OWN_METRICS: Final = (
         lambda slots: slots.waiting,
     ),
 )
-"""In the order of the page that documents them."""
+"""In the order of docs/metrics.md."""

@@ -1,4 +1,4 @@
-"""The metrics as Prometheus reads them."""
+"""The metrics in Prometheus's formats."""
 
 from __future__ import annotations
 
@@ -31,22 +31,22 @@ log = logging.getLogger(__name__)
 METRICS: Final = (*CONNECT_METRICS, *OWN_METRICS)
 
 _PROCESS: Final = ProcessCollector(registry=None)
-"""``process_*`` of the server: processor time, memory, open file descriptors and their limit."""
+"""The server's ``process_*`` metrics: CPU time, memory, open file descriptors and their limit."""
 
 
 class StoreCollector(Collector):
-    """Reads the store, each connector once, whenever Prometheus asks; nothing is kept in between."""
+    """Reads each connector from the store at every scrape, without a cache."""
 
     def __init__(self, herder: Herder, task_slots: TaskSlots | None) -> None:
         self._herder = herder
         self._task_slots = task_slots
 
     def collect(self) -> Iterator[Family]:
-        """Every metric with its samples. Raises StoreUnavailable."""
+        """Return every metric with its samples. Raises StoreUnavailable."""
         unreadable = []
 
         def leave_out(name: str, error: ConnectException) -> None:
-            log.warning("connector %s has no metrics: %s", name, error)
+            log.warning("connector %s cannot be read and has no metrics: %s", name, error)
             unreadable.append(name)
 
         now = Scrape(self._herder.infos(leave_out), unreadable, self._task_slots)
@@ -54,14 +54,10 @@ class StoreCollector(Collector):
 
 
 def exposition(herder: Herder, accept: str, task_slots: TaskSlots | None = None) -> tuple[bytes, str]:
-    """Body and content type of the answer to Prometheus.
-
-    Args:
-        accept: the request's ``Accept`` header: which of Prometheus's formats it reads.
-        task_slots: of this process's Spark, if it runs one.
+    """Return body and content type of a scrape; ``accept`` is the request's ``Accept`` header.
 
     Raises:
-        StoreUnavailable: the store does not answer.
+        StoreUnavailable: the store does not respond.
     """
     encode, content_type = choose_encoder(accept)
     return encode(StoreCollector(herder, task_slots)), content_type
