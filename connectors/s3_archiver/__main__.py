@@ -101,7 +101,7 @@ def _kafka(bootstrap_servers: str, properties_file: str, config: S3ArchiverConfi
         from sinksdk.topics.kafka import KafkaClient  # noqa: PLC0415 - the same
     except ImportError as error:
         raise ConfigException(
-            f"Kafka needs a further package ({error}): pip install 'sinksdk[kafka]'"
+            f"Kafka's client is not installed ({error}): pip install 'sinksdk[kafka]'"
         ) from error
     client = KafkaClient(bootstrap_servers, properties_file)
     return KafkaLog(client.librdkafka(config.overrides(_OVERRIDES)))

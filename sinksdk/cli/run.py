@@ -34,10 +34,10 @@ from sinksdk.cli.options import (
 from sinksdk.cli.output import command, counted, duration, number, size, stdout, warn, write
 from sinksdk.cli.progress import CAUGHT_UP, FAILED, REPLACED, STOPPED, Snapshot
 from sinksdk.errors import FencedException
-from sinksdk.launch.patience import patiently
 from sinksdk.launch.prepare import prepare
 from sinksdk.launch.running import RunningConnector
 from sinksdk.launch.signals import ClosingSignals, close_on_signal
+from sinksdk.launch.startup import retry_until_available
 from sinksdk.model.measures import LOST
 from sinksdk.support.logs import WARNINGS, LogSettings
 
@@ -79,8 +79,9 @@ def run(
     )
     console = stdout()
     with ShutdownSignals() as signals:
-        prepared = patiently(
-            partial(prepare, config, options, cache(warn)),  # each warning once, however often it is tried
+        prepared = retry_until_available(
+            # Cached: each warning is shown once, not at each attempt.
+            partial(prepare, config, options, cache(warn)),
             f"the start of {config.name}",
             lambda: signals.is_received,
         )
@@ -100,7 +101,7 @@ def run(
                     python_path=(str(Path.cwd()),),
                     logs=logs,
                     is_stopping=lambda: signals.is_received,
-                    tell=progress.note,
+                    report=progress.note,
                 )
                 drive(connector, signals, progress)
         finally:

@@ -32,9 +32,9 @@ from sinksdk.cli.output import command, stdout, write
 from sinksdk.cli.run import ShutdownSignals
 from sinksdk.errors import ConnectException
 from sinksdk.launch.idle import sink_to_alter, source_target
-from sinksdk.launch.patience import patiently
 from sinksdk.launch.prepare import prepare_server
 from sinksdk.launch.spark import SparkOnDemand
+from sinksdk.launch.startup import retry_until_available
 from sinksdk.runtime.connect_worker import ConnectWorker
 from sinksdk.settings.references import ConfigProviders
 
@@ -141,7 +141,7 @@ def server(
                 python_path=(str(Path.cwd()),),
                 logs=logs,
                 is_stopping=lambda: signals.is_received,  # running generations are flushed, not cancelled
-                tell=lambda line: write(console, line, "dim"),
+                report=lambda line: write(console, line, "dim"),
             )
             worker = ConnectWorker(
                 deployment.store,
@@ -158,9 +158,11 @@ def server(
             )
             return spark, worker, deployment.store.url
 
-        begun = patiently(begin, "the server", lambda: signals.is_received, tell=rest.show_waiting)
-        if begun is not None:
-            spark, worker, url = begun
+        started = retry_until_available(
+            begin, "the server", lambda: signals.is_received, report=rest.show_waiting
+        )
+        if started is not None:
+            spark, worker, url = started
             with spark:
                 write(console, f"http://{host}:{port} · store {url}", "bold")
                 run = threading.Thread(target=lambda: left.extend(worker.run()), name="worker", daemon=True)

@@ -1,15 +1,18 @@
-"""From a configuration to a running connector: what ``sinksdk.run``, the commands and the server go through.
+"""Starts connectors from their configurations, for ``sinksdk.run``, the commands and the server.
 
 ::
 
     run         sinksdk.run and sinksdk.start
-    prepare     all checks before Spark is started
-    topics      the source or target of records
-    connectors  a checked configuration with its opened source or target
-    deployment  store, topics and Spark of all connectors of a process
-    running     one connector in threads of this process
-    spark       Spark, started when the first generation needs it
-    idle        connectors that do not run: their offsets, their deletion
+    prepare     checks before Spark is started
+    startup     retries while Kafka or the store is unavailable
+    topics      the Kafka cluster or topic directory
+    connectors  a checked connector with its opened source or target
+    deployment  store, topics and Spark that the connectors of a process share
+    running     a connector in threads of this process
+    spark       Spark, started for the first generation
+    idle        offsets and deletion of connectors that do not run
+    signals     SIGINT, SIGTERM and SIGHUP
+    summary     what a connector has committed
 """
 
 from __future__ import annotations

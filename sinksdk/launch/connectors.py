@@ -1,4 +1,4 @@
-"""Connectors of which everything is checked that can be checked without Spark."""
+"""Connectors after all checks that need no Spark."""
 
 from __future__ import annotations
 
@@ -25,15 +25,11 @@ if TYPE_CHECKING:
 
 
 class Launchers(Protocol):
-    """Makes what launches the generations of connectors."""
+    """Creates launchers of generations."""
 
-    def launcher(self, ready: PreparedSink) -> Launcher:
-        """Of a sink."""
-        ...
+    def launcher(self, ready: PreparedSink) -> Launcher: ...
 
-    def source_launcher(self, ready: PreparedSource) -> SourceLauncher:
-        """Of a source."""
-        ...
+    def source_launcher(self, ready: PreparedSource) -> SourceLauncher: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,8 +37,8 @@ class PreparedSink:
     """A sink whose configuration has no problems.
 
     Args:
-        opened: where its records come from.
-        dead_letters: where its dead letters go, if it has any: a cluster, or the path of a topic directory.
+        dead_letters: client of the dead letters' cluster, or path of their topic directory; None: no dead
+            letters.
     """
 
     checked: Checked
@@ -55,7 +51,7 @@ class PreparedSink:
         self.config.keep_secrets()
 
     def driver(self, environment: Environment, launchers: Launchers, listener: Listener) -> ConnectorDriver:
-        """What runs it with this very configuration."""
+        """Create the driver for exactly this configuration."""
         return ConnectorDriver(
             environment,
             source=self.opened.source,
@@ -81,7 +77,7 @@ class PreparedSource:
         self.config.keep_secrets()
 
     def driver(self, environment: Environment, launchers: Launchers, listener: Listener) -> SourceDriver:
-        """What runs it with this very configuration."""
+        """Create the driver for exactly this configuration."""
         return SourceDriver(
             environment,
             connector=self.connector,
@@ -99,14 +95,14 @@ PreparedConnector = PreparedSink | PreparedSource
 def prepare_connector(
     topics: Topics, checked: Checked, opened: OpenedSource | None = None
 ) -> PreparedConnector:
-    """Open what a connector needs besides its store.
+    """Open a connector's source or target.
 
     Args:
         checked: has no problems.
-        opened: where a sink's records come from, if that is open already.
+        opened: a sink's source, if it is already open.
 
     Raises:
-        ConfigException: something it needs is not there, or does not answer.
+        ConfigException: the source or target does not exist or refuses this client.
         ConnectException: the source cannot be read.
     """
     connector, config = checked.connector, checked.config
@@ -120,8 +116,10 @@ def prepare_connector(
     return PreparedSink(checked, connector, config, opened, find_dead_letters(topics, config))
 
 
-def prepare_written(topics: Topics, raw: Mapping[str, str], providers: ConfigProviders) -> PreparedConnector:
-    """As :func:`prepare_connector`, of a configuration as written: it is checked first."""
+def check_and_prepare(
+    topics: Topics, raw: Mapping[str, str], providers: ConfigProviders
+) -> PreparedConnector:
+    """Check a raw configuration and call :func:`prepare_connector`."""
     checked = check_config(raw, providers)
     if checked.problems:
         raise ConfigException(checked.problems)

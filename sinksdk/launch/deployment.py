@@ -1,4 +1,4 @@
-"""Where connectors run, whatever their configurations."""
+"""Store, topics and Spark that the connectors of a process share."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from functools import partial
 
 from sinksdk.control.progress import Listener
 from sinksdk.control.requests import ClosingSignal
-from sinksdk.launch.connectors import Launchers, PreparedConnector, prepare_written
-from sinksdk.launch.idle import connector_to_delete, group_to_delete, source_ends
+from sinksdk.launch.connectors import Launchers, PreparedConnector, check_and_prepare
+from sinksdk.launch.idle import connector_to_delete, group_to_delete, read_ends
 from sinksdk.launch.topics import Topics
 from sinksdk.runtime.backoff import Waits
 from sinksdk.runtime.environment import Environment
@@ -21,11 +21,11 @@ from sinksdk.store import Store
 
 @dataclass(frozen=True, slots=True)
 class Deployment:
-    """Where connectors run, whatever their configurations.
+    """Store, topics and Spark that the connectors of a process share.
 
     Args:
-        store_url: the store's URL as executors need it: absolute; references unresolved, but of a file.
-        providers: what configurations may refer to.
+        store_url: the store's URL for executors: absolute, with unresolved references.
+        providers: providers that configurations may reference.
     """
 
     topics: Topics
@@ -43,11 +43,11 @@ class Deployment:
         first: PreparedConnector | None = None,
         signal: ClosingSignal | None = None,
     ) -> WorkerConnector:
-        """What runs a connector here as its operator wants.
+        """Create the worker that brings a connector to its target state.
 
         Args:
-            first: the configuration that this process brings; None: the store has it, and the connector is
-                watched over when it has failed, too.
+            first: the connector of ``sinksdk run`` with its configuration; None: the store has the
+                configuration, and the worker stays after failures.
         """
         environment = Environment(self.store, signal=signal or ClosingSignal())
         environment = replace(
@@ -59,7 +59,7 @@ class Deployment:
 
         def driver(environment: Environment) -> Driver:
             config = environment.record.config if environment.record is not None else raw
-            ready = prepare_written(self.topics, config, self.providers)
+            ready = check_and_prepare(self.topics, config, self.providers)
             return ready.driver(environment, launchers, listener)
 
         return WorkerConnector(
@@ -69,7 +69,7 @@ class Deployment:
             Openers(
                 partial(connector_to_delete, providers=self.providers),
                 partial(group_to_delete, self.topics, providers=self.providers),
-                partial(source_ends, self.topics, providers=self.providers),
+                partial(read_ends, self.topics, providers=self.providers),
             ),
             first=first.driver(environment, launchers, listener) if first is not None else None,
             brings_config=first is not None,

@@ -1,4 +1,4 @@
-"""Connectors that do not run: their offsets, their source's end offsets, their deletion."""
+"""Offsets, end offsets and deletion of connectors that do not run."""
 
 from __future__ import annotations
 
@@ -20,24 +20,20 @@ from sinksdk.store.records import ConnectorRecord
 from sinksdk.topics import Subscription
 from sinksdk.topics.base import end_offsets
 
-LookAtEnds = Callable[[], Mapping[TopicPartition, int]]
-"""Queries a source's end offsets. It may block, and raise ConnectException."""
+ReadEnds = Callable[[], Mapping[TopicPartition, int]]
+"""Reads a source's end offsets. May block, and raise ConnectException."""
 
 
 def source_target(
     topics: Topics, raw: Mapping[str, str], providers: ConfigProviders = ALL_PROVIDERS
 ) -> OpenedTarget:
-    """Open a source and its target, given its configuration as written.
-
-    Raises:
-        ConfigException: every problem at once.
-    """
+    """Open a source connector and its target. Raises ConfigException: lists every problem."""
     checked = check_config(raw, providers)
     if checked.problems:
         raise ConfigException(checked.problems)
     connector, config = checked.connector, checked.config
     if not isinstance(connector, SourceConnector) or not isinstance(config, SourceConnectorConfig):
-        raise ConfigException(f"connector '{raw.get('name')}' is no source")
+        raise ConfigException(f"connector '{raw.get('name')}' is not a source")
     config.keep_secrets()
     return OpenedTarget(connector, config, open_target(topics, config))
 
@@ -45,32 +41,32 @@ def source_target(
 def sink_to_alter(
     topics: Topics, raw: Mapping[str, str], providers: ConfigProviders = ALL_PROVIDERS
 ) -> OpenedSink:
-    """A sink whose offsets are altered, and where its records come from. Raises as :func:`opened_sink`."""
+    """Open a sink and its source, to alter offsets. Raises as :func:`opened_sink`."""
     return opened_sink(raw, partial(sink_source, topics), providers)
 
 
-def source_ends(topics: Topics, record: ConnectorRecord, providers: ConfigProviders) -> LookAtEnds:
-    """The query of a connector's end offsets; its first call opens the source."""
+def read_ends(topics: Topics, record: ConnectorRecord, providers: ConfigProviders) -> ReadEnds:
+    """Return a function that reads a connector's end offsets; its first call opens the source."""
     opened = cache(partial(_open_ends, topics, record, providers))
 
-    def look() -> Mapping[TopicPartition, int]:
+    def ends() -> Mapping[TopicPartition, int]:
         return opened()()
 
-    return look
+    return ends
 
 
-def _open_ends(topics: Topics, record: ConnectorRecord, providers: ConfigProviders) -> LookAtEnds:
+def _open_ends(topics: Topics, record: ConnectorRecord, providers: ConfigProviders) -> ReadEnds:
     config = check_config(record.config, providers).config
     read = open_source(topics, config) if isinstance(config, ConnectorConfig) else None
     if not isinstance(config, ConnectorConfig) or read is None:
-        return dict  # a source has no end, and of a sink that cannot be configured nothing is known
+        return dict  # sources have no end offsets, and those of an invalid sink are unknown
     return partial(end_offsets, read.source, Subscription(config.topics, config.topics_regex))
 
 
 def connector_to_delete(
     record: ConnectorRecord, providers: ConfigProviders = ALL_PROVIDERS
 ) -> tuple[SinkConnector | SourceConnector, ConnectorConfig | SourceConnectorConfig]:
-    """A connector that is to clean up. Raises ConfigException."""
+    """Create a connector for its deletion. Raises ConfigException."""
     checked = check_config(record.config, providers)
     if checked.connector is None or checked.config is None:
         raise ConfigException(checked.problems)
@@ -81,7 +77,7 @@ def connector_to_delete(
 def group_to_delete(
     topics: Topics | None, record: ConnectorRecord, providers: ConfigProviders = ALL_PROVIDERS
 ) -> OffsetGroup | None:
-    """The consumer group with the copy of a connector's commits, if there is one.
+    """Return the consumer group to which a sink's commits are mirrored, if there is one.
 
     Raises:
         ConfigException: Kafka's client is not installed.

@@ -1,4 +1,4 @@
-"""All checks before Spark is started, which takes seconds, so that errors show at once."""
+"""Checks everything before Spark is started, which takes seconds, so that problems are reported at once."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ from sinksdk.topics import Source, Subscription
 _AVRO: Final = ("confluent_kafka", "cachetools", "authlib", "fastavro")
 
 Warn = Callable[[str], None]
-"""Logs a warning, which does not prevent the start."""
+"""Shows a warning to the user."""
 
 
 @dataclass(frozen=True, slots=True)
 class DeploymentOptions:
-    """Options for where connectors run, not checked yet.
+    """Unchecked options for topics, store and Spark.
 
     Args:
-        topics: what the options for topics name; None: they name nothing, and ``problems`` says why.
+        topics: None if the options for topics are invalid, for the reasons in ``problems``.
         store: the store's URL.
     """
 
@@ -44,8 +44,6 @@ class DeploymentOptions:
 
 
 class Prepared(NamedTuple):
-    """A connector that can be started, and where."""
-
     deployment: Deployment
     connector: PreparedConnector
 
@@ -53,17 +51,17 @@ class Prepared(NamedTuple):
 def prepare(
     config: Mapping[str, Any] | str | os.PathLike[str], options: DeploymentOptions, warn: Warn
 ) -> Prepared:
-    """Check everything, warn, and open the store.
+    """Check configuration and options, show warnings, and open the store.
 
     Args:
         config: a mapping, a text of JSON, or a file's path.
 
     Raises:
-        ConfigException: every problem at once.
+        ConfigException: lists every problem.
         RetriableException, StoreUnavailable: there is no problem, but a system is unavailable.
         ConnectException: the source cannot be read.
     """
-    problems, away = list[str](), list[RetriableException]()
+    problems, unavailable = list[str](), list[RetriableException]()
     checked, topics, opened = Checked({}), options.topics, None
     with collecting(problems):
         checked = check_file(config)
@@ -72,13 +70,13 @@ def prepare(
     problems += options.problems
     sink = checked.config if isinstance(checked.config, ConnectorConfig) else None
     if topics is not None and (sink is not None or checked.config is None):
-        with collecting(problems, away):
+        with collecting(problems, unavailable):
             opened = open_source(topics, sink)
     store_url, spark = _check(options, problems)
     if sink is not None and sink.needs_registry() and not _has(_AVRO):
-        problems.append("Avro needs what is not installed: pip install 'sinksdk[kafka]'")
-    if away and not problems:
-        raise away[0]
+        problems.append("Avro needs packages that are not installed: pip install 'sinksdk[kafka]'")
+    if unavailable and not problems:
+        raise unavailable[0]
     if problems or topics is None or spark is None:
         raise ConfigException(problems)
     if isinstance(checked.config, SourceConnectorConfig):
@@ -90,13 +88,13 @@ def prepare(
 
 
 def prepare_server(options: DeploymentOptions, providers: ConfigProviders) -> Callable[[], Deployment]:
-    """Check the options for all connectors of a store.
+    """Check the options of a server.
 
     Returns:
         A function that opens the store.
 
     Raises:
-        ConfigException: every problem at once.
+        ConfigException: lists every problem.
     """
     topics, problems = options.topics, list(options.problems)
     if topics is not None:
@@ -107,12 +105,12 @@ def prepare_server(options: DeploymentOptions, providers: ConfigProviders) -> Ca
         problems.append("the server is not installed: pip install 'sinksdk[server]'")
     if problems or topics is None or spark is None:
         raise ConfigException(problems)
-    found = partial(Deployment, topics, store_url=store_url, spark=spark, providers=providers)
-    return lambda: found(open_store(store_url, create=True))
+    create = partial(Deployment, topics, store_url=store_url, spark=spark, providers=providers)
+    return lambda: create(open_store(store_url, create=True))
 
 
 def _check(options: DeploymentOptions, problems: list[str]) -> tuple[str, SparkSettings | None]:
-    """The store's URL for executors, and the options of Spark; adds to ``problems``."""
+    """Return the absolute URL of the store and Spark's settings; add to ``problems``."""
     store_url, spark = options.store, None
     with collecting(problems):
         store_url = absolute_store_url(options.store)
@@ -130,7 +128,7 @@ def _warn_of(checked: Checked, warn: Warn) -> None:
         warn(text)
     if ignored := checked.having(Meaning.IGNORED):
         names = ", ".join(f"'{option.key}'" for option in ignored)
-        warn(f"no effect here: {names} ('sinksdk validate' says why)")
+        warn(f"no effect here: {names} ('sinksdk validate' gives the reasons)")
 
 
 def _warn_of_task_slots(tasks_max: int, spark: SparkSettings, warn: Warn) -> None:
@@ -148,8 +146,8 @@ def _check_topics(source: Source, config: ConnectorConfig, warn: Warn) -> None:
     try:
         source.partitions(Subscription(config.topics, config.topics_regex))
     except RetriableException:
-        return  # a file is being written: the driver checks again
+        return  # the driver retries
     except MissingSourceTopicException as error:
-        # The driver decides: the topic may be new, or the policy may be to wait for it.
+        # The driver decides: the topic may be new, and the policy may be to wait for it.
         grace = config.missing_topic_grace_ms / 1000
-        warn(f"{error} (looked for again for {grace:g} s, as missing.topic.grace.ms says)")
+        warn(f"{error} (retrying for {grace:g} s, see missing.topic.grace.ms)")

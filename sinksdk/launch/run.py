@@ -1,4 +1,4 @@
-"""The front door: ``sinksdk.run`` and ``sinksdk.start``."""
+"""``sinksdk.run`` and ``sinksdk.start``."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from dataclasses import replace
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
-from sinksdk.launch.patience import patiently
 from sinksdk.launch.prepare import DeploymentOptions, prepare
 from sinksdk.launch.running import RunningConnector
 from sinksdk.launch.signals import ClosingSignals, close_on_signal
+from sinksdk.launch.startup import retry_until_available
 from sinksdk.launch.summary import Summary
 from sinksdk.launch.topics import Topics, topics_at
 from sinksdk.plugins.checks import collecting
@@ -41,38 +41,39 @@ def run(
 ) -> Summary:
     """Run a connector until it is stopped or has caught up, as ``sinksdk run`` does.
 
-    In the main thread the first SIGINT, SIGTERM or SIGHUP closes it, also one that Spark's JVM gets: partial
-    batches are flushed and committed, and this returns; the second one has its usual effect. At the start it
-    waits for an unavailable Kafka or store, and logs that.
+    In the main thread, the first SIGINT, SIGTERM or SIGHUP closes the connector, also one that Spark's JVM
+    receives: partial batches are flushed and committed, and the function returns. The second signal has its
+    usual effect. While Kafka or the store is unavailable at the start, the function retries and logs that.
 
     Args:
         config: the connector's configuration: Connect's JSON (``{"name": …, "config": {…}}`` or flat) as a
             mapping or a text, or the path of a ``.json`` or ``.properties`` file.
-        source: where its records come from; of a source connector, where they go: ``KafkaTopics``,
-            ``TopicDirectory``, or the URL of one: ``kafka://HOST:PORT``, ``file:///DIR`` or ``DIR``.
-        store: where commits are kept: ``sqlite:///FILE``, ``postgresql://USER@HOST/DATABASE`` or
+        source: the topics that a sink reads or a source writes: ``KafkaTopics``, ``TopicDirectory``, or the
+            URL of one: ``kafka://HOST:PORT``, ``file:///DIR`` or ``DIR``.
+        store: where commits are stored: ``sqlite:///FILE``, ``postgresql://USER@HOST/DATABASE`` or
             ``s3://BUCKET/PREFIX``.
-        spark: a session to run in. None: the one that is active in this process. Nothing of it is changed,
-            and it runs on. Where there is none, one is started as Spark is configured (spark-submit,
-            ``spark-defaults.conf``), and ended.
-        master: Spark's master URL, for a session that is started; ``local[*]`` by default.
-        spark_conf: Spark's own settings, for a session that is started; they win over all others.
-        until_caught_up: end when all records available now are committed, tails included.
+        spark: a session to run in; None: the active session of this process. The session is neither changed
+            nor stopped. Without an active session, one is started with Spark's own configuration
+            (spark-submit, ``spark-defaults.conf``), and stopped at the end.
+        master: Spark's master URL for a session that is started; ``local[*]`` by default.
+        spark_conf: Spark settings for a session that is started; they override all others.
+        until_caught_up: return when all records available now are committed, partial batches included.
 
     Returns:
-        What was committed.
+        The committed totals.
 
     Raises:
-        ConfigException: the configuration or an option is invalid: ``problems`` lists all problems at once.
-        MissingSourceTopicException: a subscribed topic is not there, or no longer.
+        ConfigException: the configuration or an option is invalid: ``problems`` lists all problems.
+        MissingSourceTopicException: a subscribed topic does not exist.
         FencedException: a newer driver of the same connector has taken over.
-        ConnectException: it failed for good; what was committed stays committed.
+        ConnectException: a permanent failure; committed records stay committed.
     """
     options = _options(source, store, SparkOptions(master, spark_conf or {}, spark, joins=True))
     with ClosingSignals() as signals:
-        prepared = patiently(
-            partial(prepare, config, options, cache(_warn)),  # each warning once, however often it is tried
-            "a connector's start",
+        prepared = retry_until_available(
+            # cached: each warning is logged once, not at each attempt
+            partial(prepare, config, options, cache(_warn)),
+            "the start of a connector",
             lambda: signals.received is not None,
         )
         if prepared is None:
@@ -81,7 +82,7 @@ def run(
             prepared,
             until_caught_up=until_caught_up,
             is_stopping=lambda: signals.received is not None,
-            hear=signals.hear if signals.are_handled else None,
+            on_jvm_signal=signals.receive if signals.are_handled else None,
         ) as connector:
             close_on_signal(connector, signals)
         return replace(connector.summary(), signal=signals.received)
@@ -99,7 +100,7 @@ def start(
 ) -> RunningConnector:
     """Start a connector in threads of this process, and return at once.
 
-    Needs no main thread and no event loop, minds none that runs, and leaves signals alone::
+    Works in any thread, with or without a running event loop, and leaves signal handlers unchanged::
 
         with sinksdk.start(config, source="topics", store="sqlite:///commits.sqlite") as connector:
             connector.rebalance()
@@ -108,13 +109,13 @@ def start(
         config, source, store, spark, master, spark_conf, until_caught_up: as :func:`run` takes them.
 
     Returns:
-        The connector. Leaving its block stops it: what it has read is flushed and committed. What ends it
-        otherwise is raised by its ``wait`` and ``stop``.
+        The connector. Leaving its ``with`` block stops it: partial batches are flushed and committed. Its
+        ``wait`` and ``stop`` raise a failure of the connector.
 
     Raises:
-        ConfigException: the configuration or an option is invalid: ``problems`` lists all problems at once.
-        RetriableException, StoreUnavailable: Kafka or the store is unavailable now. ConnectException: the
-        source cannot be read.
+        ConfigException: the configuration or an option is invalid: ``problems`` lists all problems.
+        RetriableException, StoreUnavailable: Kafka or the store is unavailable.
+        ConnectException: the source cannot be read.
     """
     options = _options(source, store, SparkOptions(master, spark_conf or {}, spark, joins=True))
     return RunningConnector(prepare(config, options, _warn), until_caught_up=until_caught_up)

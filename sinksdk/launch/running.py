@@ -22,33 +22,33 @@ from sinksdk.control.shown import ConnectorInfo
 from sinksdk.errors import ConnectException
 from sinksdk.launch.prepare import Prepared
 from sinksdk.launch.spark import SparkOnDemand
-from sinksdk.launch.summary import ErrorCounter, Summary
+from sinksdk.launch.summary import CommitCounter, Summary
 from sinksdk.support.logs import LogSettings
 from sinksdk.support.threads import beside, has_ended
 
 log = logging.getLogger(__name__)
 
-_LOOK: Final = 0.1  # seconds between checks whether the driver has begun its work
+_POLL: Final = 0.1  # seconds between checks whether the driver reads requests
 
 
 class RunningConnector:
-    """A connector that runs in threads of this process, until it has ended or is stopped.
+    """A connector that runs in threads of this process until it has caught up, fails or is stopped.
 
-    Made by :func:`sinksdk.start`. As a context manager it is stopped at the block's end: what it has read is
-    flushed and committed. Its methods may be called from any thread; those that wait block it, so a coroutine
-    calls them with ``asyncio.to_thread``.
+    Created by :func:`sinksdk.start`. As a context manager, it is stopped at the block's end: partial batches
+    are flushed and committed. Its methods may be called from any thread; some block, so a coroutine calls
+    them with ``asyncio.to_thread``.
 
     Args:
-        until_caught_up: whether it ends when everything there is now is committed.
-        python_path: folders that executors import the connector from, besides the installed packages; None:
-            as this process does.
-        logs: how its tasks log; None: as this process does.
-        is_stopping: whether an end was requested by other means; then Spark is not started any more.
-        tell: called with a line for the operator.
-        hear: called with signals that Spark's JVM gets; None: they end it, unless it was started for this.
+        until_caught_up: stop when all records available now are committed.
+        python_path: folders from which executors import the connector, in addition to the installed packages;
+            None: as this process.
+        logs: log settings of the tasks; None: as this process.
+        is_stopping: whether a stop was requested otherwise; then Spark is not started.
+        report: called with a line for the operator.
+        on_jvm_signal: called with signals that Spark's JVM receives; None: they end the JVM.
 
     Raises:
-        ConfigException: Spark runs already, and its transform cannot be used there.
+        ConfigException: the connector's transform cannot be used on the running Spark.
     """
 
     def __init__(
@@ -60,90 +60,90 @@ class RunningConnector:
         python_path: tuple[str, ...] | None = None,
         logs: LogSettings | None = None,
         is_stopping: Callable[[], bool] = lambda: False,
-        tell: Callable[[str], None] = log.info,
-        hear: Callable[[Signals], None] | None = None,
+        report: Callable[[str], None] = log.info,
+        on_jvm_signal: Callable[[Signals], None] | None = None,
     ) -> None:
         deployment, connector = prepared
         self._name = connector.config.name
         self._signal = ClosingSignal()
-        self._tally = ErrorCounter(listener)
+        self._commits = CommitCounter(listener)
         spark = SparkOnDemand(
             deployment,
             self._name,
             python_path=_import_path() if python_path is None else python_path,
             logs=logs or _own_logs(),
             is_stopping=lambda: self._signal.is_final or is_stopping(),
-            tell=tell,
-            hear=hear,
+            report=report,
+            on_jvm_signal=on_jvm_signal,
         )
         try:
             spark.check(connector)
         except ConnectException:
             deployment.store.close()
             raise
-        self._life = _ConnectorThread(prepared, spark, self._tally, self._signal)
-        self._ended = beside(lambda: self._life.run(until_caught_up=until_caught_up), "driver")
+        self._thread = _ConnectorThread(prepared, spark, self._commits, self._signal)
+        self._ended = beside(lambda: self._thread.run(until_caught_up=until_caught_up), "driver")
 
     @property
     def name(self) -> str:
-        """The connector's name."""
+        """Name of the connector."""
         return self._name
 
     def status(self) -> ConnectorInfo:
-        """Its status: ``state``, ``tasks``, ``partitions``, ``lag``, ``trace`` …, as its store says.
+        """Read the status from the store: ``state``, ``tasks``, ``partitions``, ``lag``, ``trace`` and others.
 
         Raises:
-            StoreUnavailable: the store does not answer.
+            StoreUnavailable: the store does not respond.
         """
-        return self._life.info()
+        return self._thread.info()
 
     def summary(self) -> Summary:
-        """What was committed since the start, by the generations that have ended."""
-        return self._tally.summary()
+        """Totals that completed generations have committed since the start."""
+        return self._commits.summary()
 
     def rebalance(self) -> None:
-        """End the running generation early: everything is flushed, committed and reassigned."""
+        """Flush, commit and close the running generation; the next one gets a new assignment."""
         self._signal.ask(ClosingReason.REBALANCE, final=False)
 
     def flush(self) -> None:
-        """Request a commit of all records available now, tails included. Does not wait for it.
+        """Request a commit of all records available now, partial batches included. Does not wait for it.
 
         Raises:
-            StoreUnavailable: the store does not answer.
-            Exception: what has ended the connector.
+            StoreUnavailable: the store does not respond.
+            Exception: the connector's failure.
         """
-        # Before that the driver reads no requests; nothing was read either.
-        while not self._tally.begun.wait(_LOOK):
+        # The driver would not see a request that was stored before its start.
+        while not self._commits.has_started.wait(_POLL):
             if has_ended(self._ended, 0):
                 return
-        self._life.flush()
+        self._thread.flush()
 
     def close(self) -> None:
-        """Request the end: read records are flushed and committed first. Does not wait for it."""
-        self._life.close()
+        """Request a stop: partial batches are flushed and committed. Does not wait for it."""
+        self._thread.close()
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Wait for the end.
+        """Wait until the connector has stopped.
 
         Args:
-            timeout: seconds to wait at most; None: as long as it takes.
+            timeout: seconds to wait at most; None: without limit.
 
         Returns:
-            Whether it has ended, without an exception.
+            Whether it has stopped, without a failure.
 
         Raises:
             ConfigException: the connector refuses to start, or Spark cannot be started.
-            MissingSourceTopicException: a subscribed topic is not there, or no longer.
+            MissingSourceTopicException: a subscribed topic does not exist.
             FencedException: a newer driver of the same connector has taken over.
-            ConnectException: it failed for good; what was committed stays committed.
+            ConnectException: a permanent failure; committed records stay committed.
         """
         return has_ended(self._ended, timeout)
 
     def stop(self) -> Summary:
-        """Flush, commit and close, and wait for it; ``task.shutdown.graceful.timeout.ms`` bounds that.
+        """Flush, commit and close, and wait for it; ``task.shutdown.graceful.timeout.ms`` limits that.
 
         Returns:
-            What was committed since the start.
+            Totals that were committed since the start.
 
         Raises:
             ConnectException: as :meth:`wait`.
@@ -156,7 +156,7 @@ class RunningConnector:
         return f"{type(self).__name__}({self._name!r})"
 
     def _repr_html_(self) -> str:
-        """In a notebook: its status."""
+        """HTML of the status for notebooks."""
         return self.status()._repr_html_()
 
     def __enter__(self) -> Self:
@@ -169,32 +169,31 @@ class RunningConnector:
             self.stop()
             return
         if self._signal.is_final:
-            return  # it was closed before: the caller chose not to wait any longer
+            return  # close() was called before: the caller chose not to wait
         try:
             self.stop()
         except Exception as failure:
-            # The block's own exception is raised, which may be the connector's; this one must not hide it.
+            # The connector's failure must not hide the exception of the block.
             if failure is not error:
-                log.exception("connector %s: failed, too", self._name)
+                log.exception("connector %s failed as well", self._name)
 
 
 class _ConnectorThread:
-    """What runs in the connector's thread: the connector, then the end of what it needed."""
+    """Runs a connector, and closes Spark and the store afterwards."""
 
     def __init__(
-        self, prepared: Prepared, spark: SparkOnDemand, tally: ErrorCounter, signal: ClosingSignal
+        self, prepared: Prepared, spark: SparkOnDemand, commits: CommitCounter, signal: ClosingSignal
     ) -> None:
         deployment, connector = prepared
         self._name = connector.config.name
         self._store = deployment.store
         self._herder = Herder(deployment.store)
         self._spark = spark
-        self._worker = deployment.worker(self._name, spark, tally, first=connector, signal=signal)
+        self._worker = deployment.worker(self._name, spark, commits, first=connector, signal=signal)
         self._ending = Lock()
         self._last: ConnectorInfo | None = None
 
     def run(self, *, until_caught_up: bool) -> None:
-        """Run the connector to its end."""
         try:
             with self._spark:
                 self._worker.run(until_caught_up=until_caught_up)
@@ -205,16 +204,14 @@ class _ConnectorThread:
                 self._store.close()
 
     def close(self) -> None:
-        """Ask for the end."""
         self._worker.close()
 
     def info(self) -> ConnectorInfo:
-        """How it is doing; after its end, how it was then."""
+        """Return the status; after the connector's end, the last one."""
         with self._ending:
             return self._last or self._info()
 
     def flush(self) -> None:
-        """Have everything committed that is there now."""
         with self._ending:
             if self._last is None:
                 self._herder.flush(self._name)
@@ -222,7 +219,7 @@ class _ConnectorThread:
     def _info(self) -> ConnectorInfo:
         try:
             return self._herder.info(self._name)
-        except ConnectorNotFoundException:  # it has not come to its start yet, or was deleted
+        except ConnectorNotFoundException:  # not stored yet, or deleted
             return ConnectorInfo(
                 self._name,
                 "UNASSIGNED",
@@ -236,14 +233,14 @@ class _ConnectorThread:
 
 
 def _import_path() -> tuple[str, ...]:
-    """Folders that executors import from besides the installed packages, as this process does."""
+    """Return this process's import path, without the installed packages."""
     installed = [sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")]
     own = dict.fromkeys(Path(path).absolute() for path in ("", *sys.path))
     return tuple(str(path) for path in own if path.is_dir() and not any(map(path.is_relative_to, installed)))
 
 
 def _own_logs() -> LogSettings:
-    """Tasks log what this process logs."""
+    """Return the log settings of this process, for its tasks."""
     level: Literal["DEBUG", "INFO", "WARNING"] = "WARNING"
     own = logging.getLogger("sinksdk")
     if own.isEnabledFor(logging.INFO):

@@ -12,20 +12,18 @@ if TYPE_CHECKING:
     from sinksdk.launch.running import RunningConnector
 
 _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-_LOOK: Final = 0.1  # seconds between checks for a signal
+_POLL: Final = 0.1  # seconds between checks for a signal
 
 
 class ClosingSignals:
     """Remembers the first signal; the second one has its usual effect.
 
-    The handler only sets a flag, since it may interrupt the main thread anywhere, also while that holds a
-    lock; waiting code polls :attr:`received`. Outside the main thread, where Python allows no handlers, it
-    does nothing.
+    The handler only sets :attr:`received`, which other code polls: it may interrupt the main thread anywhere,
+    even while that holds a lock. Does nothing outside of the main thread, where Python allows no handlers.
     """
 
     def __init__(self) -> None:
         self.received: signal.Signals | None = None
-        """The first signal, once there was one."""
         self._before: dict[signal.Signals, object] = {}
 
     def __enter__(self) -> Self:
@@ -34,24 +32,23 @@ class ClosingSignals:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._put_back()
+        self._restore_handlers()
 
     @property
     def are_handled(self) -> bool:
-        """Whether signals of this process come here."""
         return bool(self._before)
 
-    def hear(self, number: signal.Signals) -> None:
-        """A signal has reached another process of ours, and perhaps this one as well."""
+    def receive(self, number: signal.Signals) -> None:
+        """Handle a signal that Spark's JVM received, and perhaps this process as well."""
         if self.received is None:
             self.received = number
 
     def _handle(self, number: int, _: FrameType | None) -> None:
         if self.received is None:
             self.received = signal.Signals(number)
-        self._put_back()
+        self._restore_handlers()
 
-    def _put_back(self) -> None:
+    def _restore_handlers(self) -> None:
         for number, handler in self._before.items():
             signal.signal(number, handler)  # type: ignore[arg-type]  # what signal.signal itself gave
 
@@ -59,21 +56,20 @@ class ClosingSignals:
 def close_on_signal(
     running: RunningConnector,
     signals: ClosingSignals,
-    tell: Callable[[signal.Signals], None] = lambda _: None,
+    report: Callable[[signal.Signals], None] = lambda _: None,
 ) -> None:
-    """Wait for the end of ``running``; the first signal requests it.
+    """Wait until ``running`` has stopped; close it at the first signal.
 
     Args:
-        running: runs in another thread: calls into Spark block, and a signal must be answered promptly
-            nevertheless.
-        tell: called with the signal.
+        running: runs in another thread, because calls into Spark would delay the response to a signal.
+        report: called with the signal.
 
     Raises:
-        Exception: what has ended it.
+        Exception: the connector's failure.
     """
     is_closing = False
-    while not running.wait(_LOOK):
+    while not running.wait(_POLL):
         if signals.received is not None and not is_closing:
             is_closing = True
-            tell(signals.received)
+            report(signals.received)
             running.close()

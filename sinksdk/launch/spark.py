@@ -1,4 +1,4 @@
-"""Spark, started when the first generation needs it, and the launchers of generations on it."""
+"""Starts Spark when the first generation needs it, and launches generations on it."""
 
 from __future__ import annotations
 
@@ -29,24 +29,24 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _CHANGING: Final = threading.Lock()
-"""Held while Spark is started or ended: a process has one."""
+"""Held while Spark is started or stopped: a process has at most one."""
 _STARTED: Final[dict[SparkContext, set[SparkOnDemand]]] = {}
-"""The Spark started by this process, if it runs, with its users."""
+"""The Spark that sinksdk started in this process, with its users."""
 
 
 class SparkOnDemand:
-    """Launches generations on a Spark that is started for the first of them, unless there is one to be used.
+    """Launches generations on the user's Spark, or on one that is started for the first generation.
 
-    By then the connector's ``start`` has run, so that its errors (no bucket, no access) show within a second.
-    A context manager: it stops a Spark that it started, once nothing else here uses it.
+    The connector's ``start`` runs before, so that its errors (no bucket, no access) show within a second. As
+    a context manager, it stops a Spark that it started once no other connector of the process uses it.
 
     Args:
-        name: of Spark's application, if it is started here.
-        python_path: folders executors import the connector from, besides the installed packages.
-        logs: how executors log.
-        is_stopping: whether an end was requested; then nothing is launched any more.
-        tell: called with a line for the operator.
-        hear: called with signals that Spark's JVM gets; None: they end it.
+        name: name of Spark's application, if it is started.
+        python_path: folders from which executors import the connector, in addition to the installed packages.
+        logs: log settings of the executors.
+        is_stopping: whether a stop was requested; then no generation is launched.
+        report: called with a line for the operator.
+        on_jvm_signal: called with signals that Spark's JVM receives; None: they end the JVM.
     """
 
     def __init__(
@@ -57,17 +57,17 @@ class SparkOnDemand:
         python_path: tuple[str, ...],
         logs: LogSettings,
         is_stopping: Callable[[], bool],
-        tell: Callable[[str], None],
-        hear: Callable[[Signals], None] | None = None,
+        report: Callable[[str], None],
+        on_jvm_signal: Callable[[Signals], None] | None = None,
     ) -> None:
         self._deployment = deployment
         self._name = name
         self._python_path = python_path
         self._logs = logs
         self._is_stopping = is_stopping
-        self._tell = tell
-        self._hear = hear
-        self._let_go_of_signals: Callable[[], None] = lambda: None
+        self._report = report
+        self._on_jvm_signal = on_jvm_signal
+        self._stop_listening: Callable[[], None] = lambda: None
         self._spark: SparkContext | None = None
         self._is_ours = False
         self._only_schedules = True
@@ -77,10 +77,10 @@ class SparkOnDemand:
 
     def __exit__(self, *_: object) -> None:
         with _CHANGING:
-            self._let_go_of_signals()
+            self._stop_listening()
             spark = self._spark
             if spark is None or spark not in _STARTED:
-                return  # somebody else's
+                return  # the user's
             _STARTED[spark].discard(self)
             if not _STARTED[spark]:
                 del _STARTED[spark]
@@ -88,9 +88,9 @@ class SparkOnDemand:
                     spark.stop()
 
     def check(self, ready: PreparedConnector) -> None:
-        """Check a sink's transform on a Spark that runs already; otherwise its first generation does.
+        """Check a sink's transform, if Spark is already running; else its first generation checks it.
 
-        That one may be long in coming, if there is nothing to read yet.
+        The first generation may start much later, if there are no records yet.
 
         Raises:
             ConfigException: the transform cannot be used.
@@ -109,9 +109,10 @@ class SparkOnDemand:
             )
 
     def launcher(self, ready: PreparedSink) -> LauncherOnDemand:
-        """Launches the generations of a sink with this configuration."""
+        """Create the launcher of a sink's generations."""
         source, client = ready.opened.source, ready.opened.client
-        # Spark may run already: then transforms are only slower.
+        # Without transforms Spark is started with a smaller JVM; if it is already running, they are only
+        # slower.
         self._only_schedules = self._only_schedules and not ready.config.is_transformed
         spec = cache(partial(self._spec, ready.config.name, dead_letters=ready.dead_letters, source=client))
 
@@ -129,38 +130,38 @@ class SparkOnDemand:
         return LauncherOnDemand(self, lambda spark, plan: launcher(spark).launch(plan))
 
     def source_launcher(self, ready: PreparedSource) -> LauncherOnDemand:
-        """Launches the generations of a source with this configuration."""
+        """Create the launcher of a source's generations."""
         spec = cache(partial(self._spec, ready.config.name, target=ready.target))
         return LauncherOnDemand(self, lambda spark, plan: SparkSourceLauncher(spark, spec()).launch(plan))
 
     def _spec(self, connector: str, **more: Any) -> GenerationSpec:
-        """The part of the tasks' specification that all its generations share; asks the store for its id."""
+        """Build the part of the tasks' specification that all generations share; reads the store's id."""
         url, store_id = self._deployment.store_url, identify(self._deployment.store)
         return GenerationSpec(url, store_id, connector, 0, self._python_path, self._logs, **more)
 
     def context(self) -> SparkContext | None:
-        """Spark, started if necessary; None if an end was requested meanwhile.
+        """Return Spark, started if necessary; None if a stop was requested.
 
         Raises:
-            ConfigException: it cannot be started.
-            ConnectException: the user's Spark has ended.
+            ConfigException: Spark cannot be started.
+            ConnectException: the user's Spark has stopped.
         """
         if self._is_stopping():
             return None
-        with _CHANGING:  # connectors have threads of their own, and one Spark
+        with _CHANGING:  # connectors have their own threads, and share one Spark
             if self._spark is not None and not context.is_alive(self._spark):
-                self._bury(self._spark)
+                self._forget_dead(self._spark)
             if self._spark is None:
                 try:
                     self._spark = self._find_or_start()
                 except ConnectException:
-                    # A signal to the process group may end a JVM that just starts.
+                    # A signal to the process group may end a JVM that is starting.
                     if not self._is_stopping():
                         raise
         return None if self._is_stopping() else self._spark
 
     def task_slots(self) -> TaskSlots | None:
-        """The task slots in use; None while no Spark runs."""
+        """Read the task slots of Spark; None while none is running."""
         spark = self._spark
         if spark is None:
             return None
@@ -171,27 +172,28 @@ class SparkOnDemand:
             return None
 
     def has_died(self) -> bool:
-        """Whether the used Spark has ended."""
         with _CHANGING:
             return self._spark is None or not context.is_alive(self._spark)
 
-    def _bury(self, spark: SparkContext) -> None:
+    def _forget_dead(self, spark: SparkContext) -> None:
         master = self._deployment.spark.master
         if not self._is_ours:
             raise ConnectException(
-                f"the Spark session that {self._name} was to use, on {master}, has ended, and sinksdk starts "
-                f"no other in its place: run it again with a new session; what was committed stays committed"
+                f"the Spark session of {self._name} on {master} has stopped, and sinksdk does not replace a "
+                f"session "
+                f"that it did not start: run the connector again with a new session; committed records stay "
+                f"committed"
             )
         self._spark = None
-        if _STARTED.pop(spark, None) is not None:  # nobody else here has found out before
-            log.error("Spark on %s has died; what ran is read again from its commits", master)
+        if _STARTED.pop(spark, None) is not None:  # else another connector has already done this
+            log.error("Spark on %s has died; its connectors are read again from their commits", master)
             context.forget_dead_spark()
 
     def _find_or_start(self) -> SparkContext:
         settings = self._deployment.spark
         spark = settings.context or (context.active_spark() if settings.joins else None)
         if spark is None:
-            self._tell(f"starting Spark on {settings.master}")
+            self._report(f"starting Spark on {settings.master}")
             spark = context.start_spark(
                 f"sinksdk {self._name}",
                 settings.master,
@@ -199,8 +201,8 @@ class SparkOnDemand:
                 only_schedules=self._only_schedules,
             )
             _STARTED[spark] = set()
-        if self._hear is not None:
-            self._let_go_of_signals = context.hear_signals(spark, self._hear)
+        if self._on_jvm_signal is not None:
+            self._stop_listening = context.listen_for_signals(spark, self._on_jvm_signal)
         self._is_ours = spark in _STARTED
         if self._is_ours:
             _STARTED[spark].add(self)
@@ -208,7 +210,7 @@ class SparkOnDemand:
 
 
 class LauncherOnDemand:
-    """Launches one connector's generations on a Spark that may have to be started first."""
+    """Launches a connector's generations, and starts Spark before if necessary."""
 
     def __init__(
         self, spark: SparkOnDemand, launch: Callable[[SparkContext, GenerationPlan], RunningTasks[Any]]
@@ -220,8 +222,8 @@ class LauncherOnDemand:
         """Start a generation's job.
 
         Raises:
-            ConfigException: Spark could not be started, or has no room for all tasks of a source at once.
-            RetriableException: it has died meanwhile; the next launch starts another one.
+            ConfigException: Spark cannot be started, or has fewer task slots than a source has tasks.
+            RetriableException: Spark has died; the next launch starts another one.
         """
         spark = self._spark.context()
         if spark is None:
@@ -231,28 +233,28 @@ class LauncherOnDemand:
         except Exception as error:
             if not self._spark.has_died():
                 raise
-            message = f"Spark has died while generation {plan.generation} was being launched"
+            message = f"Spark died while generation {plan.generation} was launched"
             raise RetriableException(message) from error
 
 
 def columns_read(ready: PreparedSink) -> Collection[str]:
-    """The columns to read: all of them if records may become dead letters, or transforms see them."""
+    """Return the columns to read: all of them if the sink has dead letters or transforms."""
     if ready.config.dead_letter_topic or ready.config.transforms:
         return tuple(RECORD_COLUMNS)
     return ready.connector.columns(ready.config)
 
 
 class _NeverStarted:
-    """A generation whose tasks never ran: all of it is read again."""
+    """A generation without tasks, because a stop was requested before Spark was started."""
 
     def wait(self, timeout: float) -> bool:
-        """Ended once the driver, too, must end: otherwise it would plan another one."""
+        # Waits, although nothing is running: otherwise the driver would plan generations in a loop until it
+        # stops.
         time.sleep(timeout)
         return True
 
     def results(self) -> Sequence[Any]:
-        """No task has anything to report."""
         return ()
 
     def cancel(self) -> None:
-        """Nothing runs."""
+        pass

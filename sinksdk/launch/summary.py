@@ -1,4 +1,4 @@
-"""What a connector has committed since it was started."""
+"""Totals of a running connector."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ from sinksdk.support.tables import html_table
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """What a connector has committed since it was started.
+    """Totals that a connector has committed since it was started.
 
-    Counts come from tasks' reports at the end of their generation. Records that a killed task had committed
-    are counted by its next attempt; its files and bytes are not. Where Spark gives a whole job up, what its
-    tasks have told last, at most two seconds before, is all that is counted.
+    The counts come from the tasks' reports at the end of a generation. Records that a killed task had
+    committed are counted by its next attempt; its files and bytes are not. If Spark cancels a job, the last
+    reports of its tasks count, which are at most two seconds old.
 
     Args:
-        records: records committed; of a source, written.
-        partitions: the same by topic partition of a sink.
-        files: files written, if the connector counts any (``context.count(partition, files=1)``).
-        size: their bytes, likewise.
-        transactions: of a source, in how many transactions; None of a sink.
-        signal: the signal that has ended ``sinksdk.run``, if one has.
+        records: number of committed records.
+        partitions: committed records by topic partition of a sink.
+        files: number of files, if the connector counts them (``context.count(partition, files=1)``).
+        size: bytes of these files, likewise.
+        transactions: number of transactions of a source; None for a sink.
+        signal: the signal that has closed ``sinksdk.run``, if any.
     """
 
     records: int = 0
@@ -42,7 +42,7 @@ class Summary:
     signal: signals.Signals | None = None
 
     def _repr_html_(self) -> str:
-        """In a notebook: a table."""
+        """HTML table for notebooks."""
         words = [f"{self.records:,} records committed"]
         words += [f"{self.files:,} files"] if self.files is not None else []
         words += [f"{self.transactions:,} transactions"] if self.transactions is not None else []
@@ -50,12 +50,8 @@ class Summary:
         return html_table(" · ".join(words), ("partition", "records"), list(self.partitions.items()))
 
 
-class ErrorCounter(Listener):
-    """A listener that counts commits, and passes all calls on.
-
-    Args:
-        listener: gets all calls.
-    """
+class CommitCounter(Listener):
+    """Counts committed records, and passes all calls on to ``listener``."""
 
     def __init__(self, listener: Listener | None = None) -> None:
         self._listener = listener or Listener()
@@ -64,11 +60,10 @@ class ErrorCounter(Listener):
         self._counts: dict[TopicPartition, Mapping[str, int]] = {}
         self._written = 0
         self._transactions: int | None = None
-        self.begun = Event()
-        """Set once the driver runs: from then on it reads the operator's requests."""
+        self.has_started = Event()
+        """Set once the driver reads the operator's requests."""
 
     def summary(self) -> Summary:
-        """What was committed by the generations that have ended."""
         with self._lock:
             return Summary(
                 self._records.total() + self._written,
@@ -79,21 +74,17 @@ class ErrorCounter(Listener):
             )
 
     def planned(self, plan: GenerationPlan) -> None:
-        """A generation begins."""
-        self.begun.set()
+        self.has_started.set()
         self._listener.planned(plan)
 
     def progress(self, partitions: Sequence[PartitionStatus]) -> None:
-        """Positions have moved, or a moment has passed."""
-        self.begun.set()
+        self.has_started.set()
         self._listener.progress(partitions)
 
     def closing(self, generation: int, reason: ClosingReason) -> None:
-        """The generation was asked to close."""
         self._listener.closing(generation, reason)
 
     def ended(self, generation: int, partitions: Sequence[PartitionStatus]) -> None:
-        """The generation has ended."""
         with self._lock:
             for view in partitions:
                 self._records[view.partition] += view.records - view.tail
@@ -101,18 +92,15 @@ class ErrorCounter(Listener):
         self._listener.ended(generation, partitions)
 
     def tasks(self, tasks: Mapping[int, SourceProgress]) -> None:
-        """A source's tasks have got further, or a moment has passed."""
-        self.begun.set()
+        self.has_started.set()
         self._listener.tasks(tasks)
 
     def tasks_ended(self, generation: int, tasks: Mapping[int, SourceProgress]) -> None:
-        """A source's generation has ended."""
         with self._lock:
             self._written += sum(task.records for task in tasks.values())
             self._transactions = (self._transactions or 0) + sum(task.transactions for task in tasks.values())
         self._listener.tasks_ended(generation, tasks)
 
     def _sum(self, counter: str) -> int | None:
-        """Of the partitions that count it; None if none does."""
         known = [counts[counter] for counts in self._counts.values() if counter in counts]
         return sum(known) if known else None

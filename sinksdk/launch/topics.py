@@ -33,13 +33,13 @@ class KafkaTopics:
 
     Args:
         bootstrap_servers: ``host:port``, several separated by commas.
-        properties: of its clients, as Kafka's own tools take them (``security.protocol``,
-            ``sasl.jaas.config`` …): a properties file, or a mapping. References (``${env:NAME}``,
-            ``${file:/path:key}``) are resolved by each process that makes a client, executors included.
-            A secret in a mapping is sent to the executors: use a reference instead.
+        properties: client properties as for Kafka's own tools (``security.protocol``, ``sasl.jaas.config``
+            …): a properties file, or a mapping. Each process that creates a client resolves references
+            (``${env:NAME}``, ``${file:/path:key}``), executors included. A secret in a mapping is sent to the
+            executors: use a reference instead.
 
     Raises:
-        ConfigException: an address is no ``host:port``.
+        ConfigException: an address is not ``host:port``.
     """
 
     bootstrap_servers: str
@@ -52,11 +52,11 @@ class KafkaTopics:
 
 @dataclass(frozen=True, slots=True)
 class TopicDirectory:
-    """Topics that are folders of Parquet files, ``topic=<t>/partition=<p>/*.parquet``.
+    """Topics as folders of Parquet files, ``topic=<t>/partition=<p>/*.parquet``.
 
     Args:
-        path: the directory, or its ``file:`` URL. Executors on other hosts must see the same files under the
-            same path.
+        path: the directory, or its ``file:`` URL. Executors on other hosts must see the same files under this
+            path.
 
     Raises:
         ConfigException: a URL of another file system.
@@ -65,7 +65,7 @@ class TopicDirectory:
     path: str | os.PathLike[str]
 
     def __post_init__(self) -> None:
-        # Absolute, since executors may have another working directory.
+        # Absolute: executors may have another working directory.
         object.__setattr__(self, "path", str(local_root(self.path)))
 
 
@@ -73,45 +73,45 @@ Topics = KafkaTopics | TopicDirectory
 
 
 def topics_at(source: Topics | str | os.PathLike[str]) -> Topics:
-    """The topics that a URL or a path names: ``kafka://HOST:PORT``, ``file:///DIR`` or ``DIR``.
+    """Parse a URL or path of topics: ``kafka://HOST:PORT``, ``file:///DIR`` or ``DIR``.
 
     Raises:
-        ConfigException: it names none.
+        ConfigException: it is neither.
     """
     if isinstance(source, KafkaTopics | TopicDirectory):
         return source
     if not isinstance(source, str | os.PathLike):
         raise ConfigException(
-            f"the source is a {type(source).__name__}: give KafkaTopics, TopicDirectory, or the URL of one"
+            f"the source is a {type(source).__name__}: give KafkaTopics, TopicDirectory, or a URL"
         )
     text = os.fspath(source)
     if text.startswith(_KAFKA):
         return KafkaTopics(text.removeprefix(_KAFKA))
     if _ADDRESS.fullmatch(text):
-        raise ConfigException(f"the source '{text}' is no URL: of a Kafka cluster write {_KAFKA}{text}")
+        raise ConfigException(f"the source '{text}' is not a URL: write {_KAFKA}{text} for a Kafka cluster")
     if not text:
-        raise ConfigException(f"the source is empty: name one as {_KAFKA}HOST:PORT, or a topic directory")
+        raise ConfigException(f"the source is empty: give {_KAFKA}HOST:PORT or a topic directory")
     return TopicDirectory(text)
 
 
 def address_problems(servers: str, what: str) -> Iterator[str]:
-    """Problems of malformed addresses in ``what``: librdkafka would retry a guessed address without limit."""
+    """List malformed addresses of the option ``what``; librdkafka would retry them without limit."""
     addresses = [address.strip() for address in servers.split(",") if address.strip()]
     if not addresses:
-        yield f"{what} names no broker: HOST:PORT, several separated by commas"
+        yield f"{what} is empty: give HOST:PORT, several separated by commas"
     for address in addresses:
         parts = _ADDRESS.fullmatch(address)
         if not parts or int(parts[1]) not in _PORTS:
-            yield f"{what}: '{address}' is no HOST:PORT, as in broker.example:9092"
+            yield f"{what}: '{address}' is not HOST:PORT, as in broker.example:9092"
 
 
 @dataclass(frozen=True, slots=True)
 class OpenedSource:
-    """A source that responds.
+    """An open source.
 
     Args:
-        group: the connector's consumer group; None if the source has no groups.
-        client: how executors reach the Kafka cluster, if it is one.
+        group: the connector's consumer group; None for a topic directory.
+        client: settings for executors' clients of the Kafka cluster; None for a topic directory.
     """
 
     source: Source
@@ -123,8 +123,8 @@ def open_source(topics: Topics, config: ConnectorConfig | None) -> OpenedSource 
     """Open a sink's source; None for Kafka without a configuration.
 
     Raises:
-        ConfigException: it does not exist, or refuses this client.
-        RetriableException: it does not answer.
+        ConfigException: the source does not exist or refuses this client.
+        RetriableException: the source is unavailable.
     """
     if isinstance(topics, KafkaTopics):
         return None if config is None else _open_kafka(topics, config)
@@ -133,29 +133,28 @@ def open_source(topics: Topics, config: ConnectorConfig | None) -> OpenedSource 
         raise ConfigException(message)
     source = TopicDirectorySource(topics.path)
     if not source.root.is_dir():
-        message = f"the source directory {source.root} is not there, or is no folder"
+        message = f"the topic directory {source.root} does not exist or is not a folder"
         raise ConfigException(message)
     return OpenedSource(source)
 
 
 def sink_source(topics: Topics, config: ConnectorConfig) -> Source:
-    """A sink's source. Raises as :func:`open_source`."""
     opened = open_source(topics, config)
     assert opened is not None  # noqa: S101 - there is a configuration
     return opened.source
 
 
 def open_target(topics: Topics, config: SourceConnectorConfig) -> Target:
-    """Open a source's target, from which sinks with the same option read.
+    """Open a source connector's target.
 
     Raises:
-        ConfigException: it is not there, or it refuses.
-        RetriableException: it does not answer.
+        ConfigException: the target does not exist or refuses this client.
+        RetriableException: the target is unavailable.
     """
     if isinstance(topics, TopicDirectory):
         root = Path(topics.path)
         if not root.parent.is_dir():
-            message = f"the topic directory {root} cannot be made: there is no folder {root.parent}"
+            message = f"cannot create the topic directory {root}: the folder {root.parent} does not exist"
             raise ConfigException(message)
         return TopicDirectoryTarget(str(root))
     client = _client(topics)
@@ -166,7 +165,7 @@ def open_target(topics: Topics, config: SourceConnectorConfig) -> Target:
 
 
 def open_group(topics: KafkaTopics, config: ConnectorConfig) -> OffsetGroup:
-    """The consumer group of a connector in its cluster; makes no request yet.
+    """Return a connector's consumer group, without a request to the cluster.
 
     Raises:
         ConfigException: Kafka's client is not installed.
@@ -175,15 +174,15 @@ def open_group(topics: KafkaTopics, config: ConnectorConfig) -> OffsetGroup:
 
 
 def find_dead_letters(topics: Topics, config: ConnectorConfig) -> KafkaClient | str | None:
-    """Find or create a connector's dead letter topic, where its records are unless another place is named.
+    """Find or create a connector's dead letter topic, by default where its topics are.
 
     Returns:
-        The cluster's client for its tasks, or the path of the topic directory; None if no dead letters are
+        The tasks' settings for the cluster, or the path of the topic directory; None if no dead letters are
         configured.
 
     Raises:
-        ConfigException: the topic cannot be made, or the directory not written.
-        RetriableException: the cluster does not answer.
+        ConfigException: the topic cannot be created, or the directory is not writable.
+        RetriableException: the cluster is unavailable.
     """
     if not config.dead_letter_topic:
         return None
@@ -199,12 +198,14 @@ def _open_kafka(topics: KafkaTopics, config: ConnectorConfig) -> OpenedSource:
     except RetriableException as error:
         if refusal := source.cluster.refusal():
             raise ConfigException(
-                f"the Kafka cluster at {topics.bootstrap_servers} lets this client not in: {refusal}; check "
-                f"the login and the certificates in its client properties (--kafka-config)"
+                f"authentication with the Kafka cluster at {topics.bootstrap_servers} failed: {refusal}; "
+                f"check the "
+                f"credentials and certificates in --kafka-config"
             ) from error
         raise RetriableException(
-            f"no Kafka broker answers at {topics.bootstrap_servers}: check that address, the network and, "
-            f"where the cluster wants SASL or TLS, its client properties (--kafka-config) ({error})"
+            f"no Kafka broker responds at {topics.bootstrap_servers}: check the address, the network and, "
+            f"if the "
+            f"cluster requires SASL or TLS, the properties in --kafka-config ({error})"
         ) from error
     return OpenedSource(source, _group(source, config), _client(topics))
 
@@ -224,12 +225,12 @@ def _group(source: KafkaSource, config: ConnectorConfig) -> OffsetGroup:
 
 
 def _client(topics: KafkaTopics) -> KafkaClient:
-    """How processes reach the cluster. Raises ConfigException: Kafka's client is not installed."""
+    """Return the settings of clients. Raises ConfigException: Kafka's client is not installed."""
     try:
         from sinksdk.topics.kafka import KafkaClient  # noqa: PLC0415 - an extra
     except ImportError as error:
         raise ConfigException(
-            f"Kafka needs a further package ({error}): pip install 'sinksdk[kafka]'"
+            f"Kafka's client is not installed ({error}): pip install 'sinksdk[kafka]'"
         ) from error
     properties = topics.properties
     if isinstance(properties, Mapping):

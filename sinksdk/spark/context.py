@@ -157,9 +157,11 @@ def active_spark() -> SparkContext | None:
     return active if active is not None and is_alive(active) else None
 
 
-def hear_signals(spark: SparkContext, hear: Callable[[signal.Signals], None]) -> Callable[[], None]:
-    """Be told the first signal that would end Spark's JVM, which goes on. The result, called, ends that."""
-    return JvmSignals(spark._gateway, hear).let_go  # noqa: SLF001 - pyspark has no public way to ask
+def listen_for_signals(
+    spark: SparkContext, on_signal: Callable[[signal.Signals], None]
+) -> Callable[[], None]:
+    """Catch the first signal that would end Spark's JVM. Return a function that stops this."""
+    return JvmSignals(spark._gateway, on_signal).stop_listening  # noqa: SLF001 - pyspark has no public way to ask
 
 
 def forget_dead_spark() -> None:

@@ -98,10 +98,10 @@ class JvmSignals:
     reaches it, too: with it all executors would end, before tasks have flushed.
 
     Args:
-        hear: called with it, in a thread of its own.
+        on_signal: called with it, in a thread of its own.
     """
 
-    def __init__(self, gateway: JavaGateway, hear: Callable[[signal.Signals], None]) -> None:
+    def __init__(self, gateway: JavaGateway, on_signal: Callable[[signal.Signals], None]) -> None:
         self._gateway = gateway
         self._before: dict[str, Any] = {}
         self._heard: Any = None
@@ -110,12 +110,12 @@ class JvmSignals:
             self._take_over()
         except Exception as error:  # noqa: BLE001 - a Java without java.beans, or one whose signals are others' (-Xrs)
             _log.info("signals that Spark's JVM gets will end it: %s", error)
-            self.let_go()
+            self.stop_listening()
             return
         if self._before:
-            Thread(target=self._listen, args=(hear,), name="jvm-signals", daemon=True).start()
+            Thread(target=self._listen, args=(on_signal,), name="jvm-signals", daemon=True).start()
 
-    def let_go(self) -> None:
+    def stop_listening(self) -> None:
         """Have the JVM do with signals what it did before."""
         with contextlib.suppress(Exception):  # it may have ended
             self._put_back()
@@ -140,10 +140,10 @@ class JvmSignals:
             else:
                 self._before[name] = before
 
-    def _listen(self, hear: Callable[[signal.Signals], None]) -> None:
+    def _listen(self, on_signal: Callable[[signal.Signals], None]) -> None:
         with contextlib.suppress(Exception):  # the JVM has ended
             if name := self._heard.take():
-                hear(signal.Signals[f"SIG{name}"])
+                on_signal(signal.Signals[f"SIG{name}"])
                 self._put_back()  # the second one has its usual effect
 
 

@@ -38,7 +38,7 @@ def test_avro_without_its_packages_exits_2(here: Here, monkeypatch: pytest.Monke
     config = here.config(value_converter="avro", value_converter_schema_registry_url="http://registry:8081")
     result = here.sinksdk("run", config, "--topic-directory", here.topic())
     assert result.exit_code == 2
-    assert "Avro needs what is not installed: pip install 'sinksdk[kafka]'" in result.stderr
+    assert "Avro needs packages that are not installed: pip install 'sinksdk[kafka]'" in result.stderr
 
 
 @pytest.mark.parametrize(

@@ -103,7 +103,7 @@ def on_demand(here: Here, is_stopping: Callable[[], bool], *conf: str) -> Launch
     options = DeploymentOptions(topics, "sqlite:///store.db", SparkOptions("local[1]", conf))
     deployment, ready = prepare(here.config(), options, lambda _: None)
     spark = SparkOnDemand(
-        deployment, "x", python_path=(), logs=LogSettings(), is_stopping=is_stopping, tell=lambda _: None
+        deployment, "x", python_path=(), logs=LogSettings(), is_stopping=is_stopping, report=lambda _: None
     )
     assert isinstance(ready, PreparedSink)
     return spark.launcher(ready)

@@ -75,7 +75,7 @@ def test_run_reports_every_problem_at_once_and_creates_nothing(here: Here) -> No
     for problem in (
         "'tasks.max': input should be a valid integer",
         "'out.folder' is required and not set",
-        f"the source directory {here.folder / 'absent'} is not there",
+        f"the topic directory {here.folder / 'absent'} does not exist",
         f"there is no folder {here.folder / 'absent'}",
         "the Spark master 'locl' is none that is supported",
     ):
@@ -103,7 +103,7 @@ def test_unknown_keys_are_warned_of_first(here: Here) -> None:
     assert first == (
         "warning: 'out.foldr' is not known to this connector and has no effect; did you mean 'out.folder'?"
     )
-    assert second == "warning: no effect here: 'format.class' ('sinksdk validate' says why)"
+    assert second == "warning: no effect here: 'format.class' ('sinksdk validate' gives the reasons)"
     assert third == "error: 'out.folder' is required and not set"
 
 
@@ -213,7 +213,7 @@ def test_a_missing_topic_exits_4(here: Here) -> None:
     first, last = result.stderr.splitlines()
     gone = f"the topic directory {here.folder / 'topics'} has no topic 'ships', 'trains' (it has: 'flights')"
     assert first.startswith(f"warning: {gone}")
-    assert first.endswith("(looked for again for 0.2 s, as missing.topic.grace.ms says)")
+    assert first.endswith("(retrying for 0.2 s, see missing.topic.grace.ms)")
     assert last.startswith(f"error: connector lines: {gone}: create the folder topic=<topic>, or remove it")
 
 

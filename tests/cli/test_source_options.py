@@ -44,12 +44,12 @@ def test_an_address_without_a_port_is_refused(servers: str, wrong: str) -> None:
     with pytest.raises(ConfigException) as caught:
         SourceOptions(bootstrap_servers=servers).topics()
 
-    assert str(caught.value) == f"--bootstrap-servers: '{wrong}' is no HOST:PORT, as in broker.example:9092"
+    assert str(caught.value) == f"--bootstrap-servers: '{wrong}' is not HOST:PORT, as in broker.example:9092"
 
 
 @pytest.mark.parametrize("servers", [",", " "])
 def test_an_empty_address_is_refused(servers: str) -> None:
-    with pytest.raises(ConfigException, match="--bootstrap-servers names no broker"):
+    with pytest.raises(ConfigException, match="--bootstrap-servers is empty: give HOST:PORT"):
         SourceOptions(bootstrap_servers=servers).topics()
 
 

@@ -47,7 +47,9 @@ def test_a_source_creates_its_topic_directory(here: Here) -> None:
 
     assert isinstance(ready, PreparedSource)
     assert ready.target == TopicDirectoryTarget(str((here.folder / "topics").absolute()))
-    with pytest.raises(ConfigException, match="cannot be made: there is no folder"):
+    with pytest.raises(
+        ConfigException, match=r"cannot create the topic directory .*: the folder .* does not exist"
+    ):
         prepare(config(here), options("absent/topics"), warn)
 
 

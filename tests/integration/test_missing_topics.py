@@ -233,7 +233,7 @@ def test_the_command_line_waits_for_a_topic_that_is_just_being_made(site: Site, 
     assert process.returncode == 0, out + err
     first, *seen = err.splitlines()
     assert first.startswith("warning: the topic directory")
-    assert first.endswith("(looked for again for 60 s, as missing.topic.grace.ms says)")
+    assert first.endswith("(retrying for 60 s, see missing.topic.grace.ms)")
     assert all("topic 'ships' is" in line for line in seen), (
         "missing, and back: if the driver looked meanwhile"
     )

@@ -67,7 +67,7 @@ def on_demand(context: Context | None = None, *, joins: bool = True) -> SparkOnD
     store, settings = MemoryStore(), SparkSettings("local[1]", {}, cast("Any", context), joins)
     deployment = Deployment(TopicDirectory("topics"), store, store.url, settings)
     return SparkOnDemand(
-        deployment, "c", python_path=(), logs=WARNINGS, is_stopping=lambda: False, tell=lambda _: None
+        deployment, "c", python_path=(), logs=WARNINGS, is_stopping=lambda: False, report=lambda _: None
     )
 
 
@@ -95,7 +95,7 @@ def test_the_users_stopped_spark_is_not_replaced(process: Process) -> None:
     with on_demand(process.users) as spark:
         spark.context()
         process.users.stop()
-        with pytest.raises(ConnectException, match=r"has ended, and sinksdk starts no other in its place"):
+        with pytest.raises(ConnectException, match=r"has stopped, and sinksdk does not replace"):
             spark.context()
 
     assert (process.started, process.buried) == ([], 0)

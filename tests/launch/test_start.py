@@ -28,7 +28,7 @@ from sinksdk import (
     TopicPartition,
 )
 from sinksdk.launch import running
-from sinksdk.launch.connectors import PreparedConnector, prepare_written
+from sinksdk.launch.connectors import PreparedConnector, check_and_prepare
 from sinksdk.launch.signals import ClosingSignals
 from sinksdk.store import Store, StoreUnavailable, take_over
 from sinksdk.store.ledger import current_plan
@@ -198,7 +198,7 @@ def test_start_reports_every_problem_at_once(enter: Callable[..., Any], tmp_path
     for problem in (
         "'tasks.max' must be a text, a number or a boolean",
         "the key 7 must be a text",
-        f"the source directory {tmp_path / 'absent'} is not there",
+        f"the topic directory {tmp_path / 'absent'} does not exist",
         "'commits.sqlite' is no store; name one as sqlite:///FILE",
         "the Spark master 'loca[2]' is none that is supported",
         "the Spark setting 'x' is none",
@@ -325,10 +325,10 @@ def test_a_retried_start_uses_a_new_connector(where: dict[str, Any], monkeypatch
 
     def open_again(topics: Any, raw: Mapping[str, str], providers: Any) -> PreparedConnector:
         opened.append(dict(raw))
-        return prepare_written(topics, raw, providers)
+        return check_and_prepare(topics, raw, providers)
 
     monkeypatch.setattr("tests.runtime.running_sinks.Connector.start", start, raising=False)
-    monkeypatch.setattr("sinksdk.launch.deployment.prepare_written", open_again)
+    monkeypatch.setattr("sinksdk.launch.deployment.check_and_prepare", open_again)
     monkeypatch.setattr("sinksdk.runtime.backoff.Waits.failed", lambda *_, **__: (0.0, None))
 
     assert sinksdk.run(RAW, **where, until_caught_up=True).records == RECORDS
@@ -422,9 +422,9 @@ def test_a_second_signal_has_its_usual_effect(where: dict[str, Any]) -> None:
 def test_a_ctrl_c_that_the_jvm_gets_as_well_is_one_signal(first: str) -> None:
     with ClosingSignals() as signals:
         if first == "in the JVM":
-            signals.hear(signal.SIGINT)
+            signals.receive(signal.SIGINT)
         os.kill(os.getpid(), signal.SIGINT)
-        signals.hear(signal.SIGINT)
+        signals.receive(signal.SIGINT)
         assert signals.received is signal.SIGINT
         with pytest.raises(KeyboardInterrupt):
             os.kill(os.getpid(), signal.SIGINT)

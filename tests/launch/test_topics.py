@@ -31,13 +31,13 @@ def test_urls_and_paths(source: Any, expected: Any) -> None:
 @pytest.mark.parametrize(
     ("source", "problem"),
     [
-        ("broker:9092", "of a Kafka cluster write kafka://broker:9092"),
-        ("kafka://broker", "bootstrap_servers: 'broker' is no HOST:PORT"),
-        ("kafka://", "bootstrap_servers names no broker"),
+        ("broker:9092", "write kafka://broker:9092 for a Kafka cluster"),
+        ("kafka://broker", "bootstrap_servers: 'broker' is not HOST:PORT"),
+        ("kafka://", "bootstrap_servers is empty: give HOST:PORT"),
         ("s3://bucket/topics", "a topic directory is read from a file system"),
         ("file://elsewhere/topics", "the topic directory must be on this host"),
         ("", "the source is empty"),
-        (7, "the source is a int: give KafkaTopics, TopicDirectory, or the URL of one"),
+        (7, "the source is a int: give KafkaTopics, TopicDirectory, or a URL"),
     ],
 )
 def test_a_source_that_names_no_topics_is_refused(source: Any, problem: str) -> None:

@@ -57,7 +57,7 @@ def test_an_empty_credentials_file_is_refused(tmp_path: Path, content: str) -> N
 
     with pytest.raises(ConfigException, match="is empty: add a token"):
         Credentials.read(file)
-    with pytest.raises(ConfigException, match="cannot read the credentials file .*: FileNotFoundError"):
+    with pytest.raises(ConfigException, match=r"cannot read the credentials file .*: FileNotFoundError"):
         Credentials.read(tmp_path / "absent")
 
 

@@ -20,7 +20,7 @@ from sinksdk import ClosingReason, ConfigException, ConnectorConfig
 from sinksdk.control.herder import Herder
 from sinksdk.control.progress import Listener
 from sinksdk.control.requests import ClosingSignal
-from sinksdk.launch.connectors import prepare_written
+from sinksdk.launch.connectors import check_and_prepare
 from sinksdk.launch.deployment import Deployment
 from sinksdk.launch.topics import TopicDirectory
 from sinksdk.model.outcome import Failure
@@ -356,7 +356,7 @@ def test_references_are_resolved_at_each_start(
     record = Herder(store).connector("leaky")
 
     def password() -> str:
-        started: Any = prepare_written(TopicDirectory("topics"), record.config, providers).config
+        started: Any = check_and_prepare(TopicDirectory("topics"), record.config, providers).config
         assert started.other.get_secret_value() == FROM_FILE
         found: str = started.password.get_secret_value()
         return found
@@ -365,7 +365,7 @@ def test_references_are_resolved_at_each_start(
     monkeypatch.setenv("SINK_PASSWORD", "another-hunter2")
     assert password() == "another-hunter2"
     with pytest.raises(ConfigException, match="is not allowed here"):
-        prepare_written(TopicDirectory("topics"), record.config, ConfigProviders())
+        check_and_prepare(TopicDirectory("topics"), record.config, ConfigProviders())
 
 
 def test_traces_of_a_failed_connector_hide_secrets(

@@ -162,7 +162,7 @@ def _archive(
             python_path=(),
             logs=logs,
             is_stopping=lambda: signals.received is not None,
-            tell=progress.note,
+            report=progress.note,
         )
 
         def rebalance() -> None:
@@ -249,7 +249,7 @@ def _archive_by_day(
             python_path=(),
             logs=start_logging(LogFormats.TEXT, verbose=verbose, level="WARNING"),
             is_stopping=lambda: signals.received is not None,
-            tell=progress.note,
+            report=progress.note,
         )
         drive(connector, signals, progress)
     shown = progress.snapshot()
