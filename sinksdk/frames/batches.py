@@ -1,15 +1,15 @@
-"""The store's part of writing DataFrames: who may write, and the commit of a whole micro-batch.
+"""Stores the commits of whole micro-batches, and which run of a query may write.
 
 A micro-batch takes up to three generations:
 
-1. The tasks work in an open one. The first task of a run of a query claims it, which fences the run before;
-   each task takes over its record there, notes what it prepares, and commits nothing.
-2. The driver claims the next one, which fences the tasks, and plans it with all that they have prepared, the
-   query and the number: this compare-and-set commits the micro-batch. Where something is to be published or
-   discarded, a few tasks do that, in the driver's process, each for some of the partitions.
-3. Then the driver claims and plans the one in which the tasks of the next micro-batch work.
+1. The tasks run in an open generation. The first task of a query's run claims it, which fences the previous
+   run. Each task takes over its record, stores the tokens it prepares, and commits nothing. 2. The driver
+   claims the next generation, which fences the tasks, and plans it with their results, the query and the
+   number: this compare-and-set commits the micro-batch. If tokens must be published or discarded, a few tasks
+   do that in the driver's process, each for some of the partitions.
+3. Then the driver claims and plans the generation for the tasks of the next micro-batch.
 
-A crash after any step is safe: each begins with what the store holds.
+A crash after any step is safe, because each step starts from the store's state.
 """
 
 from __future__ import annotations
@@ -49,35 +49,34 @@ from sinksdk.store.records import (
 
 log = logging.getLogger(__name__)
 
-_OPENING: Final = 10.0  # seconds that another task may take to plan the generation it has claimed
+_OPENING: Final = 10.0  # seconds for another task to plan the generation it has claimed
 _POLL: Final = 0.05  # seconds
 
 _SETTLING: Final = 8
-"""Tasks that publish at a time: each mostly waits for the destination."""
+"""Number of concurrent tasks that publish; they mostly wait for the destination."""
 
 Seen = dict[tuple[str, str], table.Row[GenerationPlan]]
-"""The newest plan that was read, by store and connector."""
+"""The newest plan that this process has read, by store and connector."""
 
 Outcomes = Sequence[PartitionOutcome]
 
 Settle = Callable[[TakenOver, int], Outcomes]
-"""Publishes and discards the tokens of a plan's task of this number."""
+"""Publishes and discards the tokens of the plan's task with this number."""
 AtOnce = Callable[[Callable[[int], Outcomes], Sequence[int]], Sequence[Outcomes]]
-"""Runs for each number, perhaps at the same time; raises what a run has raised, once all have ended."""
+"""Calls a function for each number, maybe concurrently; raises an exception after all calls have returned."""
 
 
 def one_by_one(run: Callable[[int], Outcomes], numbers: Sequence[int]) -> Sequence[Outcomes]:
-    """Run for each number in turn."""
     return [run(number) for number in numbers]
 
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """What every generation of a connector is planned with.
+    """The part of a connector's plans that all generations share.
 
     Args:
-        config: as written, references unresolved.
-        task_configs: of the connector's tasks; there may be fewer than Spark has partitions.
+        config: with unresolved references.
+        task_configs: configurations of the connector's tasks; there may be fewer than Spark partitions.
     """
 
     connector: str
@@ -86,7 +85,7 @@ class Terms:
     task_configs: Sequence[Mapping[str, str]] = ({},)
 
     def tasks(self, count: int, committed: Mapping[TopicPartition, PartitionCommit]) -> tuple[TaskPlan, ...]:
-        """A task for each Spark partition, with the topic's partition of the same number."""
+        """Plan a task for each Spark partition, with the topic partition of the same number."""
         return tuple(
             TaskPlan(
                 ranges=(empty_range(partition, committed.get(partition)),),
@@ -97,7 +96,7 @@ class Terms:
         )
 
     def settling(self, after: Settled) -> tuple[TaskPlan, ...]:
-        """Tasks with every partition that has tokens, some each."""
+        """Plan tasks that share the partitions with tokens."""
         ranges = [empty_range(p, after.committed.get(p)) for p in after.unsettled()]
         return tuple(
             TaskPlan(
@@ -109,8 +108,6 @@ class Terms:
 
 
 class _Newest(NamedTuple):
-    """The task count record, and the newest plan, if they exist."""
-
     tasks: table.Row[TaskCountRecord] | None
     plan: table.Row[GenerationPlan] | None = None
 
@@ -124,19 +121,18 @@ class _Newest(NamedTuple):
 
     @property
     def is_unsettled(self) -> bool:
-        """Whether a micro-batch may be committed and not published."""
+        """Whether there may be a committed micro-batch that is not published."""
         if self.plan is None or self.frames is None:
             return False
         return not self.frames.is_open or any(entry.publish for entry in self.plan.value.committed)
 
 
 class FrameBatches:
-    """The micro-batches of one connector, as one process sees them.
+    """The micro-batches of one connector.
 
     Args:
         at_once: runs the tasks that publish and discard.
-        seen: what this process has read. A plan has every partition of the DataFrame, and Spark runs many
-            tasks in one process, one after the other: the first of them reads it.
+        seen: cache of plans. A plan has every partition of the DataFrame, and many tasks run in one process.
     """
 
     def __init__(
@@ -155,14 +151,11 @@ class FrameBatches:
         self._connector = terms.connector
 
     def join(self, writing: Writing, number: int) -> TakenOver | None:
-        """Take over the task of a Spark partition.
-
-        Returns:
-            None: the micro-batch is committed already.
+        """Take over the task of a Spark partition; None: the micro-batch is already committed.
 
         Raises:
-            FencedException: another run has taken the connector over.
-            CheckpointException: the query's checkpoint went back.
+            FencedException: another run has taken over the connector.
+            CheckpointException: the query's checkpoint was restored.
         """
         seen, since, patience = None, self._clock.now(), _OPENING
         while True:
@@ -178,21 +171,21 @@ class FrameBatches:
                     self._clock.sleep(_POLL)
                     continue
             elif count and plan and frames and frames.is_open and where is Standing.WRITER:
-                taken = self._taken(count, plan, writing, number)
+                taken = self._try_take_over(count, plan, writing, number)
                 if taken is not None:
                     return taken
                 continue
             self._try_to_open(count, writing, number)
-            patience *= 2  # others may be slow: tasks that outrun each other for ever open nothing
+            patience *= 2  # else slow tasks could overtake each other without end
 
     def commit(self, writing: Writing, shares: Sequence[Share], settle: Settle) -> None:
-        """Commit a micro-batch, unless it is committed, and publish it; and whatever an earlier one has left.
+        """Commit a micro-batch, unless it is committed, and publish it, with the rest of an earlier one.
 
         Raises:
-            FencedException: another run has taken the connector over. If that was before the commit, nothing
-                of the micro-batch is visible, nor will be.
-            CheckpointException: the query's checkpoint went back.
-            ConnectException: it is committed and could not be published yet; or it cannot be committed.
+            FencedException: another run has taken over the connector. If that was before the commit, no row
+                of the micro-batch becomes visible.
+            CheckpointException: the query's checkpoint was restored.
+            ConnectException: the micro-batch cannot be committed; or it is committed and not published yet.
         """
         is_first = True
         while True:
@@ -200,27 +193,26 @@ class FrameBatches:
             is_committed = standing(self._connector, newest.frames, writing) is Standing.COMMITTED
             if is_committed and is_first:
                 log.warning(
-                    "connector %s: %s is committed already and is skipped, as the last one before a start "
-                    "is; if the checkpoint was restored from an older copy, rows that came since are skipped "
-                    "with it",
+                    "connector %s: %s is already committed and is skipped, as usual after a restart; if the "
+                    "checkpoint was restored from an older copy, newer rows are skipped with it",
                     self._connector,
                     writing,
                 )
             is_first = False
             if not (is_committed or shares or newest.is_unsettled):
                 return
-            if self._settled(newest.tasks, writing, None if is_committed else shares or None, settle):
+            if self._try_settle(newest.tasks, writing, None if is_committed else shares or None, settle):
                 return
 
     def abort(self, writing: Writing, settle: Settle) -> None:
-        """Discard what the tasks of a micro-batch have prepared, unless it is committed."""
+        """Discard the prepared tokens of a micro-batch, unless it is committed."""
         while True:
             try:
                 newest = self._newest()
                 where = standing(self._connector, newest.frames, writing)
             except (FencedException, CheckpointException):
-                return  # this run does not own the connector; the one that does discards it
-            if where is not Standing.WRITER or self._settled(newest.tasks, writing, None, settle):
+                return  # the run that owns the connector discards them
+            if where is not Standing.WRITER or self._try_settle(newest.tasks, writing, None, settle):
                 return
 
     # -- opening a generation ----------------------------------------------------------------------
@@ -233,30 +225,31 @@ class FrameBatches:
                 return _Newest(count)
             plan = self._read_plan(count.value.planned)
             if plan is not None and plan.value.frames is None:
-                why = "its newest generation is a connector's"
+                why = "its newest generation belongs to a connector"
                 raise self._of_a_connector(why)
             if plan is not None:
                 return _Newest(count, plan)
             if self._store.version(key) == count.version:
                 raise StoreUnreadable(
-                    f"connector {self._connector}: store {self._store.url} has no plan of generation "
-                    f"{count.value.planned}, which it says was planned. Restore the store from a backup"
+                    f"connector {self._connector}: the plan of generation {count.value.planned} is missing "
+                    f"in store "
+                    f"{self._store.url}. Restore the store from a backup"
                 )
 
     def _read_plan(self, generation: int) -> table.Row[GenerationPlan] | None:
-        """Only its version, while it is the one that this process has read last."""
+        """Read a plan, or only its version if this process has it in its cache."""
         mine = (self._store.url, self._connector)
         known = self._seen.get(mine)
         if known is not None and known.value.generation != generation:
             known = None
         plan = table.read_again(self._store, plan_key(self._connector, generation), GenerationPlan, known)
         if plan is not None and plan is not known:
-            self._seen.clear()  # it may be large
+            self._seen.clear()  # plans may be large
             self._seen[mine] = plan
         return plan
 
     def _try_to_open(self, count: table.Row[TaskCountRecord] | None, writing: Writing, number: int) -> None:
-        """Claim and plan a generation for tasks; nothing, if somebody else is faster."""
+        """Claim and plan a generation for tasks, unless another task is faster."""
         self._expect_kind()
         generations = Generations(self._store, self._connector)
         try:
@@ -274,18 +267,18 @@ class FrameBatches:
     ) -> GenerationPlan:
         return generations.plan(claim, tasks, 1, self._terms.config, frames=frames)
 
-    def _taken(
+    def _try_take_over(
         self,
         count: table.Row[TaskCountRecord],
         plan: table.Row[GenerationPlan],
         writing: Writing,
         number: int,
     ) -> TakenOver | None:
-        """A task of the open generation; None: look again."""
+        """Take over a task of the open generation; None: read the store again."""
         if number < min(count.value.tasks, len(plan.value.tasks)):
             generation = plan.value.generation
             return take_over(
-                *(self._store, self._connector, generation, number, writing.as_written()), known=plan
+                *(self._store, self._connector, generation, number, writing.as_stored()), known=plan
             )
         self._extend(count, plan, number)
         return None
@@ -293,11 +286,11 @@ class FrameBatches:
     def _extend(
         self, count: table.Row[TaskCountRecord], plan: table.Row[GenerationPlan], number: int
     ) -> None:
-        """Plan more tasks: nobody knows how many partitions a DataFrame has, until its tasks run.
+        """Plan more tasks: the number of a DataFrame's partitions is unknown until its tasks run.
 
-        The task count record before the task's own: what it does not count is not fenced.
+        The task count is stored before the task's own record, because uncounted tasks are not fenced.
         """
-        enough = 1 << number.bit_length()  # doubled, so that many tasks that start together do it seldom
+        enough = 1 << number.bit_length()  # doubled, so that many concurrent tasks rarely do this
         committed = {entry.topic_partition: entry for entry in plan.value.committed}
         generation = plan.value.generation
         try:
@@ -312,20 +305,17 @@ class FrameBatches:
 
     # -- the driver's part -------------------------------------------------------------------------
 
-    def _settled(
+    def _try_settle(
         self,
         count: table.Row[TaskCountRecord] | None,
         writing: Writing,
         shares: Sequence[Share] | None,
         settle: Settle,
     ) -> bool:
-        """Fence the tasks, commit their shares, publish and discard.
-
-        Args:
-            shares: None: nothing is committed.
+        """Fence the tasks, commit their shares if there are any, publish and discard.
 
         Returns:
-            False: somebody else was faster, and nothing was committed.
+            False: another process was faster, and nothing was committed.
         """
         self._expect_kind()
         generations = Generations(self._store, self._connector)
@@ -364,29 +354,31 @@ class FrameBatches:
         claim = generations.claim()
         self._open(generations, claim, writing, width)
         if unpublished := sorted(claim.unpublished()):
-            said = {o.partition: o.failure.message for o in outcomes if o.failure}
-            why = "; ".join(f"{p}: {said.get(p, 'the task says nothing')}" for p in unpublished)
+            failures = {o.partition: o.failure.message for o in outcomes if o.failure}
+            why = "; ".join(f"{p}: {failures.get(p, 'no failure was reported')}" for p in unpublished)
             raise ConnectException(
-                f"connector {self._connector}: {writing} is committed, and not all of it is published: "
-                f"{why}. {_PUBLISH_IT[writing.batch is None]}"
+                f"connector {self._connector}: {writing} is committed, but not completely published: {why}. "
+                f"{_PUBLISH_IT[writing.batch is None]}"
             )
 
     def _expect_kind(self) -> None:
-        """Raise if the name was created again meanwhile, as that of a connector."""
+        """Raise if the name now belongs to a connector."""
         record = table.read(self._store, config_key(self._connector), ConnectorRecord)
         if record is not None and record.value.kind not in (None, "dataframe"):
             raise self._of_a_connector(f"it was created again as a {record.value.kind}")
 
     def _of_a_connector(self, why: str) -> FencedException:
         return FencedException(
-            f"connector {self._connector}: no DataFrame is written under this name any more, for {why}; this "
-            f"query writes nothing more. Set another 'name' and another 'topic'"
+            f"connector {self._connector}: DataFrames can no longer be written under this name, because "
+            f"{why}: set "
+            f"another 'name' and another 'topic'"
         )
 
     def _overtaken(self, writing: Writing) -> FencedException:
         return FencedException(
-            f"connector {self._connector}: another query has taken it over while {writing} was published, "
-            f"and publishes it"
+            f"connector {self._connector}: another query took over while {writing} was published, and "
+            f"completes "
+            f"the publication"
         )
 
 
@@ -394,7 +386,7 @@ _PUBLISH_IT: Final = {
     False: "Start the query again with the same checkpoint; nothing is written twice",
     True: "Do not write it again: the next write to this name publishes it, also that of an empty DataFrame",
 }
-"""What to do, by whether it is a batch write, which Spark does not repeat."""
+"""What to do, by whether it is a batch write. Spark repeats micro-batches, not batch writes."""
 
 
 def _frames(claim: Claim) -> FrameState | None:

@@ -1,4 +1,4 @@
-"""What PySpark calls: a data source that only writes. Loaded by every session that looks for data sources."""
+"""The PySpark data source, which only writes. Every session that lists data sources imports this module."""
 
 from __future__ import annotations
 
@@ -23,39 +23,34 @@ if TYPE_CHECKING:
     from sinksdk.frames.writer import FrameWriter
 
 _QUERY = "sql.streaming.queryId"
-_RUN = "spark.jobGroup.id"  # Structured Streaming gives its jobs the id of the run
+_RUN = "spark.jobGroup.id"  # Structured Streaming sets it to the id of the run
 _BATCH = "streaming.sql.batchId"
 
 
 @dataclass
 class Written(WriterCommitMessage):
-    """What a task tells the driver.
-
-    Args:
-        share: None: nothing is to be committed.
-    """
+    """A task's result; without a share it commits nothing."""
 
     writing: Writing
     share: Share | None
 
 
 class SinkDataSource(DataSource):
-    """``format("sinksdk")``: writes DataFrames with any sink connector of sinksdk."""
+    """``format("sinksdk")``: writes DataFrames with any sink connector."""
 
     @classmethod
     def name(cls) -> str:
-        """The name of the format."""
         return "sinksdk"
 
     def schema(self) -> StructType:
-        """Asked for by those who want to read. Raises ConfigException."""
+        """Called for reads, which are not supported. Raises ConfigException."""
         from sinksdk.errors import ConfigException
 
-        message = 'format("sinksdk") only writes; a connector reads topics by itself, with sinksdk.run()'
+        message = 'format("sinksdk") only writes; connectors read topics with sinksdk.run()'
         raise ConfigException(message)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
-        """A batch write, with an id of its own."""
+        """Create the writer of a batch write, which has its own id."""
         return BatchWriter(self._prepared(schema, is_overwriting=overwrite), uuid.uuid4().hex)
 
     def streamWriter(
@@ -63,7 +58,7 @@ class SinkDataSource(DataSource):
         schema: StructType,
         overwrite: bool,
     ) -> DataSourceStreamArrowWriter:
-        """A streaming query's writer; made anew for each micro-batch."""
+        """Create the writer of a micro-batch."""
         return StreamWriter(self._prepared(schema, is_overwriting=overwrite))
 
     def _prepared(self, schema: StructType, *, is_overwriting: bool) -> FrameWriter:
@@ -73,31 +68,23 @@ class SinkDataSource(DataSource):
         from sinksdk.frames.prepare import prepare_writer
 
         if is_overwriting:
-            message = (
-                "a sink only appends, and what it has published stays: use mode('append'), or "
-                "outputMode('append') with a stream"
-            )
+            message = "a sink only appends: use mode('append'), or outputMode('append') with a stream"
             raise ConfigException(message)
         return prepare_writer(dict(self.options), to_arrow_schema(schema, timezone="UTC"))
 
 
 class BatchWriter(DataSourceArrowWriter):
-    """Writes one DataFrame, once."""
-
     def __init__(self, frame: FrameWriter, write_id: str) -> None:
         self._frame = frame
         self._id = write_id
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
-        """A task's share of it."""
         return _written(self._frame, self._writing(), iterator)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Commit all of it."""
         self._frame.commit(self._writing(), _shares(messages))
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Discard what was prepared."""
         self._frame.abort(self._writing())
 
     def _writing(self) -> Writing:
@@ -107,32 +94,27 @@ class BatchWriter(DataSourceArrowWriter):
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
-    """Writes one micro-batch of a streaming query."""
-
     def __init__(self, frame: FrameWriter) -> None:
         self._frame = frame
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
-        """A task's share of it."""
         from sinksdk.frames.protocol import Writing
 
         task = _task()
         query, run, batch = (task.getLocalProperty(key) for key in (_QUERY, _RUN, _BATCH))
         if query is None or run is None or batch is None:
-            message = (
-                f"Spark does not tell which micro-batch this is: query {query}, run {run}, batch {batch}"
-            )
+            message = f"Spark does not identify the micro-batch: query {query}, run {run}, batch {batch}"
             raise RuntimeError(message)
         return _written(self._frame, Writing(query, run, int(batch)), iterator)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
-        """Commit all of it; the messages name the micro-batch."""
+        # PySpark passes no query or run here: the tasks' messages name them.
         writing = _writing_of(messages)
         if writing is not None:
             self._frame.commit(writing, _shares(messages))
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
-        """Discard what was prepared. If no task has ended, the next micro-batch does it."""
+        # Without a message of a task the next micro-batch discards what was prepared.
         writing = _writing_of(messages)
         if writing is not None:
             self._frame.abort(writing)

@@ -1,4 +1,4 @@
-"""The options of ``df.write.format("sinksdk")``: a connector's keys, and where its commits are."""
+"""The options of ``df.write.format("sinksdk")``: a connector's keys, the store and the topic."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ STORE: Final = "store"
 TOPIC: Final = "topic"
 
 _OF_SPARK: Final = frozenset({"checkpointlocation", "queryname"})
-"""Options of Spark's, which it passes on to every data source."""
+"""Spark's own options, which it passes to every data source."""
 _FORMAT: Final = 'df.write.format("sinksdk")'
 
 
 @dataclass(frozen=True, slots=True)
 class FrameOptions:
-    """Options without a problem.
+    """Options without problems.
 
     Args:
-        raw: the connector's configuration as written, references unresolved, its keys as declared.
-        store_url: absolute, references unresolved.
+        raw: the connector's configuration with unresolved references, its keys as declared.
+        store_url: absolute, with unresolved references.
     """
 
     raw: Mapping[str, str]
@@ -44,17 +44,13 @@ class FrameOptions:
 
     @property
     def as_bytes(self) -> Mapping[Part, str]:
-        """Keys and values that become bytes, and why."""
+        """The parts (key, value) that become bytes, with the reason."""
         takes_bytes = _sink(self.raw[CLASS]).task_class.takes_bytes
         return becoming_bytes(self.config, takes_bytes=takes_bytes)
 
 
 def read_options(options: Mapping[str, str]) -> FrameOptions:
-    """Check options. Spark writes their keys in small letters.
-
-    Raises:
-        ConfigException: every problem at once.
-    """
+    """Check options, whose keys Spark passes in lower case. Raises ConfigException: lists every problem."""
     given = {key.lower(): value for key, value in options.items() if key.lower() not in _OF_SPARK}
     own, problems = {key: given.pop(key, "") for key in (CLASS, STORE, TOPIC)}, list[str]()
     problems += [f"option '{key}' is required and not set: {_MISSING[key]}" for key in own if not own[key]]
@@ -64,8 +60,9 @@ def read_options(options: Mapping[str, str]) -> FrameOptions:
             store_url = absolute_store_url(store_url)
     if own[TOPIC] and not is_topic_name(own[TOPIC]):
         problems.append(
-            f"option '{TOPIC}': sinks use it in names of files and tables, and expect at most 249 letters, "
-            f"digits, '.', '_' and '-', as Kafka does; '{own[TOPIC]}' is not of that kind"
+            f"option '{TOPIC}': '{own[TOPIC]}' is not a valid topic name: use at most 249 letters, digits, "
+            f"'.', "
+            f"'_' and '-'"
         )
     if not own[CLASS]:
         raise ConfigException(problems)
@@ -84,20 +81,20 @@ def read_options(options: Mapping[str, str]) -> FrameOptions:
 
 _MISSING: Final = {
     CLASS: f"name the sink, as in {_FORMAT}.option('{CLASS}', 's3-archiver')",
-    STORE: "its offsets are kept there; name it as sqlite:///FILE, postgresql://… or s3://BUCKET/PREFIX",
-    TOPIC: "rows are records of a topic, whose name the sink sees; any that Kafka allows will do",
+    STORE: "offsets are stored there; use sqlite:///FILE, postgresql://… or s3://BUCKET/PREFIX",
+    TOPIC: "rows become records of a topic; use any name that Kafka allows",
 }
 
 
 def _refused(given: dict[str, str]) -> Iterator[str]:
-    """Take keys out that have no place here, each with what to do."""
+    """Remove keys that cannot be used here; yield a problem for each."""
     for key, instead in (
-        ("path", "call save() or start() without a path; where a sink writes is in its own keys"),
-        ("topics", "name the one topic of a DataFrame's rows with 'topic'"),
-        ("topics.regex", "name the one topic of a DataFrame's rows with 'topic'"),
-        ("records.sql", "transform the DataFrame itself before it is written"),
-        ("records.transform", "transform the DataFrame itself before it is written"),
-        ("transforms", "transform the DataFrame itself before it is written"),
+        ("path", "call save() or start() without a path; the sink's own keys name its destination"),
+        ("topics", "name the topic of the rows with 'topic'"),
+        ("topics.regex", "name the topic of the rows with 'topic'"),
+        ("records.sql", "transform the DataFrame before the write"),
+        ("records.transform", "transform the DataFrame before the write"),
+        ("transforms", "transform the DataFrame before the write"),
     ):
         if given.pop(key, None) is not None:
             yield f"option '{key}' cannot be used with {_FORMAT}: {instead}"
@@ -106,14 +103,14 @@ def _refused(given: dict[str, str]) -> Iterator[str]:
 def _sink(name: str) -> type[SinkConnector]:
     found = load_class(name)
     if issubclass(found, SourceConnector):
-        raise ConfigException(f"'{CLASS}': {name} is a source, which reads; a DataFrame is written by a sink")
+        raise ConfigException(f"'{CLASS}': {name} is a source, but a DataFrame is written by a sink")
     return found
 
 
 def _declared(given: Mapping[str, str], sink: type[SinkConnector]) -> dict[str, str]:
-    """Keys as the connector declares them; unknown ones stay as they are, and are found by the check.
+    """Restore the case of the keys that the connector declares; other keys stay in lower case.
 
-    Of an entry of a map only the map's part is declared: how the entry was written nobody knows.
+    Of a map's entry only the map's part is restored: the entry's own case is lost.
     """
     model = sink.config_class
     known = {key.lower(): key for key in (*CONNECT_OPTIONS, *model.compatibility, *model.keys())}

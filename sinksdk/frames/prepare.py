@@ -1,4 +1,4 @@
-"""Before a write: options, columns and the connector's record are checked, and the connector is started."""
+"""Checks options, columns and the connector's record, and starts the connector, before Spark runs."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ def prepare_writer(options: Mapping[str, str], columns: pa.Schema) -> FrameWrite
     """Check everything that can be checked before Spark runs, and start the connector.
 
     Raises:
-        ConfigException: every problem at once.
-        ConnectException: store or destination cannot be used.
+        ConfigException: lists every problem.
+        ConnectException: the store or the destination cannot be used.
     """
     found = read_options(options)
     _check_names(columns.names)
@@ -41,7 +41,7 @@ def prepare_writer(options: Mapping[str, str], columns: pa.Schema) -> FrameWrite
             record = _register(store, found)
             store_id = identify(store)
             identity = ConnectorIdentity(store_id, found.config.name, record.incarnation)
-            configs = _started(identity, tuple(sorted(found.raw.items())))
+            configs = _task_configs(identity, tuple(sorted(found.raw.items())))
     finally:
         store.close()
     terms = Terms(found.config.name, found.topic, found.raw, configs)
@@ -50,15 +50,12 @@ def prepare_writer(options: Mapping[str, str], columns: pa.Schema) -> FrameWrite
 
 def _check_names(names: Sequence[str]) -> None:
     if twice := sorted({name for name in names if names.count(name) > 1}):
-        raise ConfigException(f"more than one column is called {', '.join(twice)}: rename or drop the others")
+        raise ConfigException(f"several columns are named {', '.join(twice)}: rename or drop them")
 
 
 @functools.lru_cache(maxsize=16)
 def _prepare_letters(raw: tuple[tuple[str, str], ...], topic: str) -> None:
-    """Find their cluster and topic, or their folder, once in this process.
-
-    A cluster that does not answer later is none of those micro-batches' business that have no dead letter.
-    """
+    # Cached: micro-batches without dead letters must not depend on the cluster once it was reachable.
     if not topic:
         return
     config = sink_class(dict(raw)["connector.class"]).config_class.parse(dict(raw))
@@ -66,7 +63,7 @@ def _prepare_letters(raw: tuple[tuple[str, str], ...], topic: str) -> None:
 
 
 def _register(store: Store, found: FrameOptions) -> ConnectorRecord:
-    """The connector's record, with this configuration; no driver of sinksdk's own runs it."""
+    """Create or update the connector's record; refuse the name of a connector of ``sinksdk run``."""
     name = found.config.name
     _, plan = newest_plan(store, name)
     is_driven = plan is not None and plan.frames is None
@@ -75,8 +72,9 @@ def _register(store: Store, found: FrameOptions) -> ConnectorRecord:
         is_others = record.kind is None and (is_driven or record.target_state != "STOPPED")
         if is_others or record.kind not in (None, "dataframe"):
             raise ConfigException(
-                f"connector {name} in store {store.url} is a {record.kind or 'connector'}, for 'sinksdk run' "
-                f"or a server (target state {record.target_state}): give this DataFrame another 'name'"
+                f"connector {name} in store {store.url} is a {record.kind or 'connector'} of 'sinksdk run' "
+                f"or a "
+                f"server (target state {record.target_state}): give this DataFrame another 'name'"
             )
         record = record.model_copy(update={"kind": "dataframe"})
         if record.config == found.raw:
@@ -93,32 +91,36 @@ def _register(store: Store, found: FrameOptions) -> ConnectorRecord:
 
 
 def _expect_own_offsets(store: Store, found: FrameOptions) -> None:
-    """Sinks name files by topic, partition and offset: those of another name would be replaced."""
+    # Sinks name files by topic, partition and offset: they would replace those of another connector.
     own = _written_by(found.raw)
     for name in registry.names(store):
         other = registry.find(store, name).config if name != found.config.name else {}
         if any(key in own for key in _written_by(other)):
             raise ConfigException(
-                f"connector {name} in store {store.url} writes the topic '{found.topic}' with the same "
-                f"sink, and its records have the offsets that these would have: one would replace the "
-                f"other's files. Give this DataFrame another 'topic', or write it as '{name}'"
+                f"connector {name} in store {store.url} writes the topic '{found.topic}' with the same sink "
+                f"and the "
+                f"same offsets: both would replace each other's files. Give this DataFrame another 'topic', "
+                f"or "
+                f"write it as '{name}'"
             )
 
 
 def _written_by(config: Mapping[str, str]) -> set[tuple[str, str]]:
-    """Class and topic of what a connector writes."""
+    """Pairs of connector class and topic."""
     topics = config.get("topics", "").split(",")
     return {(config.get("connector.class", ""), topic.strip()) for topic in topics if topic.strip()}
 
 
 @functools.lru_cache(maxsize=16)
-def _started(identity: ConnectorIdentity, raw: tuple[tuple[str, str], ...]) -> Sequence[Mapping[str, str]]:
-    """Start a connector, once in this process, and stop it; returns its task configurations."""
-    made = sink_class(dict(raw)["connector.class"])()
-    made.identity = identity
-    config = made.config_class.parse(dict(raw))
+def _task_configs(
+    identity: ConnectorIdentity, raw: tuple[tuple[str, str], ...]
+) -> Sequence[Mapping[str, str]]:
+    """Start and stop a connector, once per process; return its task configurations."""
+    connector = sink_class(dict(raw)["connector.class"])()
+    connector.identity = identity
+    config = connector.config_class.parse(dict(raw))
     try:
-        made.start(config)
-        return [dict(one) for one in made.task_configs(config.tasks_max)] or [{}]
+        connector.start(config)
+        return [dict(one) for one in connector.task_configs(config.tasks_max)] or [{}]
     finally:
-        made.stop()
+        connector.stop()

@@ -1,8 +1,8 @@
-"""What a micro-batch commits, and which micro-batches are skipped or refused. Pure: no I/O, no Spark.
+"""Decides what a micro-batch commits, and which micro-batches are skipped or refused. No I/O, no Spark.
 
-A micro-batch is the unit of a commit. Its tasks prepare and commit nothing; the driver commits what all of
-them have prepared, together with the query's id and the micro-batch's number, in one compare-and-set.
-Whatever Spark runs again after that is recognised by id and number, and is skipped.
+A commit covers a whole micro-batch. Its tasks prepare tokens and commit nothing; the driver commits the
+tokens of all tasks, with the query's id and the micro-batch's number, in one compare-and-set. Id and number
+identify a micro-batch that Spark runs again, which is skipped.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from sinksdk.offsets import OffsetAndMetadata, Token, TopicPartition
 from sinksdk.store.records import FrameState, PartitionCommit, WrittenBatch
 
 _QUERIES: Final = 200
-"""Streaming queries whose newest micro-batch is remembered, those that have committed last."""
+"""Number of streaming queries whose last micro-batch is stored: those that committed last."""
 _RUNS: Final = 200
-"""Superseded runs that are remembered."""
+"""Number of superseded runs that are stored."""
 
 Tokens = Mapping[TopicPartition, Mapping[str, Token]]
 """Tokens by partition and id."""
@@ -27,11 +27,11 @@ Tokens = Mapping[TopicPartition, Mapping[str, Token]]
 
 @dataclass(frozen=True, slots=True)
 class Writing:
-    """Which micro-batch is written.
+    """Identifies a micro-batch.
 
     Args:
-        query: id of the streaming query, the same as long as its checkpoint; or of one batch write.
-        run: id of this run of the query: another one after each start.
+        query: id of the streaming query, which its checkpoint keeps; or of a batch write.
+        run: id of the query's run, new at each start.
         batch: number of the micro-batch; None: a batch write.
     """
 
@@ -39,23 +39,22 @@ class Writing:
     run: str
     batch: int | None = None
 
-    def as_written(self) -> WrittenBatch:
-        """In the store's form."""
+    def as_stored(self) -> WrittenBatch:
         return WrittenBatch(query=self.query, batch=self.batch)
 
     def __str__(self) -> str:
-        return str(self.as_written())
+        return str(self.as_stored())
 
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """What one task of a micro-batch has done.
+    """The result of a task of a micro-batch.
 
     Args:
-        generation: in which it was done.
-        start: the partition's commit before.
+        generation: the task's generation.
+        start: the partition's committed offset before the micro-batch.
         commit: the partition's commit with this micro-batch, with the tokens to publish.
-        records: how many were written.
+        records: number of records written.
     """
 
     generation: int
@@ -66,54 +65,58 @@ class Share:
 
 
 class Standing(Enum):
-    """What a run may do with a micro-batch."""
+    """What a run of a query may do with a micro-batch."""
 
     NEW = auto()
-    """The run has not written yet: it takes the connector over from the run before."""
+    """Write it, after it has taken over the connector from the previous run."""
     WRITER = auto()
-    """The run is the one that writes."""
+    """Write it: the run owns the connector."""
     COMMITTED = auto()
-    """The micro-batch is committed: its rows must not be written again."""
+    """Skip it: the micro-batch is already committed."""
 
 
 class CheckpointException(ConnectException):
-    """A query began with a micro-batch older than the last one it has committed: its checkpoint went back."""
+    """A query starts with an older micro-batch than its last committed one: its checkpoint was restored."""
 
 
 def standing(connector: str, frames: FrameState | None, writing: Writing) -> Standing:
-    """What a run may do with a micro-batch.
+    """Decide what a run may do with a micro-batch.
 
-    Spark runs at most one committed micro-batch again, the last: it plans none before the checkpoint has the
-    one before it. An older number is of a checkpoint that was restored or emptied, and its rows are others.
+    Spark repeats at most the last committed micro-batch: it plans a micro-batch only after the checkpoint has
+    the previous one. An older number means that the checkpoint was restored or emptied, and belongs to other
+    rows.
 
     Raises:
-        FencedException: another run has taken the connector over.
-        CheckpointException: a run begins with a micro-batch older than the query's last committed one.
+        FencedException: another run has taken over the connector.
+        CheckpointException: a run starts with an older micro-batch than the query's last committed one.
     """
     if frames is None:
         return Standing.NEW
     if writing.run in frames.superseded:
         raise FencedException(
-            f"connector {connector}: another query, or another start of this one, writes to it since; "
-            f"{writing} is fenced and writes nothing more. Two queries need two names: set another 'name' "
-            f"and another 'topic'"
+            f"connector {connector}: {writing} is fenced, because another query, or another start of this "
+            f"query, "
+            f"has taken over the connector. For two queries set different 'name' and 'topic'"
         )
     is_writer = writing.run == frames.writer
     last = next((one for one in frames.written if one.query == writing.query), None)
     if last is None or _follows(writing, last):
         return Standing.WRITER if is_writer else Standing.NEW
-    if last.batch != writing.batch and not is_writer:  # the writer's are late attempts of its own tasks
+    if last.batch != writing.batch and not is_writer:  # the writer's own tasks may run late attempts
         raise CheckpointException(
-            f"connector {connector}: {writing} would be skipped with all its rows, since the query has "
-            f"committed up to micro-batch {last.batch}: its checkpoint was restored from an older copy or "
-            f"emptied, or another start of the query has gone on meanwhile. Start it with its newest "
-            f"checkpoint; or with a new 'checkpointLocation', from where the rows written so far end"
+            f"connector {connector}: {writing} would be skipped with all its rows, because the query has "
+            f"committed "
+            f"micro-batch {last.batch} already: the checkpoint was restored from an older copy or emptied, "
+            f"or "
+            f"another start of the query has continued. Start the query with its newest checkpoint; or with "
+            f"a new "
+            f"'checkpointLocation', after the rows written so far"
         )
     return Standing.COMMITTED
 
 
 def taken_over(frames: FrameState | None, run: str, *, is_open: bool) -> FrameState:
-    """The state in which a run writes: every other run is fenced."""
+    """Return the state in which ``run`` owns the connector and all other runs are fenced."""
     if frames is None:
         return FrameState(writer=run, is_open=is_open)
     others = [one for one in (*frames.superseded, frames.writer) if one != run]
@@ -122,31 +125,30 @@ def taken_over(frames: FrameState | None, run: str, *, is_open: bool) -> FrameSt
 
 
 def with_batch(frames: FrameState, writing: Writing) -> FrameState:
-    """The state in which a micro-batch is committed.
+    """Return the state in which a micro-batch is committed.
 
-    A batch write is remembered until the next one: Spark never runs it again.
+    Only the last batch write is kept: Spark does not repeat batch writes.
     """
     kept = [
         one
         for one in frames.written
         if one.query != writing.query and not (one.batch is None and writing.batch is None)
     ]
-    written = (*kept[-_QUERIES + 1 :], writing.as_written())
+    written = (*kept[-_QUERIES + 1 :], writing.as_stored())
     return frames.model_copy(update={"written": written})
 
 
 def _follows(writing: Writing, last: WrittenBatch) -> bool:
-    """Whether a micro-batch comes after the query's last committed one; a batch write is only one."""
+
     return writing.batch is not None and last.batch is not None and writing.batch > last.batch
 
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """Commits and stale tokens with a micro-batch.
+    """Commits of all partitions, and tokens that no commit covers.
 
     Args:
-        committed: of every partition.
-        stale: tokens that no commit covers: those of attempts whose result Spark did not take, too.
+        stale: among them tokens of attempts whose result Spark did not use.
     """
 
     committed: Mapping[TopicPartition, PartitionCommit]
@@ -166,24 +168,25 @@ def with_shares(
     prepared_in: int | None,
     generation: int,
 ) -> Settled:
-    """The commits with those of a micro-batch's tasks.
+    """Add the results of a micro-batch's tasks to the commits.
 
     Args:
-        before: as the tasks' fenced records have left it.
+        before: the state of the fenced tasks' records.
         prepared_in: the generation whose tasks were fenced.
-        generation: that commits.
+        generation: the generation that commits.
 
     Raises:
-        ConnectException: a task's result does not follow what is committed.
+        ConnectException: a task's result does not continue the commits.
     """
     committed, stale = dict(before.committed), {p: dict(tokens) for p, tokens in before.stale.items()}
     for share in shares:
         entry, known = committed.get(share.partition), stale.get(share.partition, {})
-        problem = _flaw(share, entry, known, prepared_in)
+        problem = _problem(share, entry, known, prepared_in)
         if problem:
             raise ConnectException(
-                f"connector {connector}, {share.partition}: nothing of the micro-batch is committed, for "
-                f"{problem}; start the query, or the write, again"
+                f"connector {connector}, {share.partition}: the micro-batch is not committed, because "
+                f"{problem}; "
+                f"start the query or the write again"
             )
         committed[share.partition] = PartitionCommit.of(share.partition, share.commit, generation, entry)
         for token in share.commit.tokens:
@@ -191,18 +194,17 @@ def with_shares(
     return Settled(committed, {p: tokens for p, tokens in stale.items() if tokens})
 
 
-def _flaw(
+def _problem(
     share: Share, entry: PartitionCommit | None, prepared: Collection[str], prepared_in: int | None
 ) -> str | None:
-    """Why a task's result cannot be committed, or None."""
     at = entry.offset if entry else 0
     if share.generation != prepared_in:
-        return f"its task worked in generation {share.generation}, and {prepared_in} is the newest"
+        return f"its task ran in generation {share.generation}, but the newest is {prepared_in}"
     if share.start != at:
-        return f"its task began at offset {share.start}, and {at} is committed"
+        return f"its task started at offset {share.start}, but {at} is committed"
     if entry is not None and entry.publish:
-        return f"what is committed up to {at} is not published yet"
+        return f"the commit at offset {at} is not published yet"
     unknown = [token.id for token in share.commit.tokens if token.id not in prepared]
     if unknown:
-        return f"its task has not noted {', '.join(unknown)}"
+        return f"its task has not stored the tokens {', '.join(unknown)}"
     return None

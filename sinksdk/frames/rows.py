@@ -1,4 +1,4 @@
-"""A DataFrame's rows as records: key, value, headers and timestamp, or each whole row as the value."""
+"""Converts a DataFrame's rows to records: key, value, headers and timestamp, or the whole row as value."""
 
 from __future__ import annotations
 
@@ -15,51 +15,52 @@ from sinksdk.transforms.parts import Part
 from sinksdk.values.text import is_bytes, is_text, without_json
 
 _FROM_KAFKA: Final = frozenset({"topic", "partition", "offset", "timestampType"})
-"""Further columns of Spark's Kafka source, which need not be dropped: records get others here."""
+"""Further columns of Spark's Kafka source, which are ignored: records get new ones here."""
 _OWN: Final = ("key", "value", "headers", "timestamp")
 
 
 def check_columns(schema: pa.Schema, json_of: Mapping[Part, str]) -> None:
-    """Check that a DataFrame of these columns can be written.
+    """Check that a DataFrame with these columns can be written.
 
     Args:
-        json_of: what becomes bytes, keys, values or both, and why. Else they stay typed.
+        json_of: the parts (key, value) that become bytes, with the reason; other parts stay typed.
 
     Raises:
-        ConfigException: each column that cannot, with its type and what to do.
+        ConfigException: lists each column that cannot be written, with its type and what to do.
     """
     problems = list[str]()
-    is_whole = "value" not in schema.names
+    has_row_values = "value" not in schema.names
     for field in schema:
-        part: Any = "value" if is_whole else field.name
+        part: Any = "value" if has_row_values else field.name
         if part in json_of and (kind := without_json(field.type)) is not None:
             problems.append(
-                f"column '{field.name}' cannot be written as JSON, it holds {kind}, and {json_of[part]}: "
-                f"drop it or cast it"
+                f"column '{field.name}' cannot be written as JSON, because it holds {kind}, and "
+                f"{json_of[part]}: "
+                f"drop or cast the column"
             )
-    if is_whole:
+    if has_row_values:
         raise_all(problems)
         return
     if "headers" in schema.names and not _is_headers(schema.field("headers").type):
         problems.append(
-            f"column 'headers' is {schema.field('headers').type}, and must be an array of structs of key "
+            f"column 'headers' is {schema.field('headers').type}, but must be an array of structs of key "
             f"(string) and value (binary), as Spark's Kafka source has it"
         )
     if "timestamp" in schema.names and not _is_timestamp(schema.field("timestamp").type):
         problems.append(
-            f"column 'timestamp' is {schema.field('timestamp').type}, and must be a timestamp with time "
+            f"column 'timestamp' is {schema.field('timestamp').type}, but must be a timestamp with time "
             f"zone, or milliseconds since the epoch as bigint"
         )
     if left := [name for name in schema.names if name not in (*_OWN, *_FROM_KAFKA)]:
         problems.append(
-            f"columns {', '.join(left)} would be left out beside 'value': drop them, or rename 'value', so "
-            f"that each whole row becomes JSON"
+            f"columns {', '.join(left)} would be lost next to 'value': drop them, or rename 'value', so "
+            f"that each "
+            f"whole row becomes JSON"
         )
     raise_all(problems)
 
 
 def raise_all(problems: list[str]) -> None:
-    """Raise ConfigException if there are any."""
     if problems:
         raise ConfigException(problems)
 
@@ -67,10 +68,10 @@ def raise_all(problems: list[str]) -> None:
 def as_records(
     batches: Iterable[pa.RecordBatch], partition: TopicPartition, start: int
 ) -> Iterator[SinkRecords]:
-    """Rows as records of a partition, with offsets from ``start`` on, in the order in which they come.
+    """Convert rows to records of a partition, in their order, with offsets from ``start`` on.
 
     Raises:
-        DataException: a row cannot be a record, since one of its headers has no key.
+        DataException: a header has no key.
     """
     row = 0
     for batch in batches:
@@ -82,7 +83,7 @@ def as_records(
 
 
 def _expect_header_keys(batch: pa.RecordBatch, partition: TopicPartition, start: int, row: int) -> None:
-    """Refuse headers that Kafka does not have: the write fails, whether bad records are tolerated or not."""
+    """Refuse headers without keys, which Kafka does not have, whatever ``errors.tolerance`` is."""
     if "value" not in batch.schema.names or "headers" not in batch.schema.names:
         return
     headers = batch.column("headers")
@@ -92,9 +93,9 @@ def _expect_header_keys(batch: pa.RecordBatch, partition: TopicPartition, start:
         at = headers.value_parent_indices()[place].as_py()
         raise DataException(
             f"column 'headers' of row {row + at} of Spark partition {partition.partition} ({partition}, "
-            f"offset {start + at}) has a header without a key, which no record of Kafka can have; nothing "
-            f"was written: give it a key, or leave it out with "
-            f"filter(headers, header -> header.key IS NOT NULL)"
+            f"offset {start + at}) has a header without a key, which Kafka does not allow; the row is not "
+            f"written: "
+            f"add a key, or remove the header with filter(headers, header -> header.key IS NOT NULL)"
         )
 
 
@@ -123,13 +124,12 @@ def _columns(batch: pa.RecordBatch, start: int) -> pa.RecordBatch:
 def _headers(column: pa.Array | None, rows: int) -> pa.Array:
     if column is None:
         return pa.nulls(rows, HEADERS_TYPE)
-    if column.values.field("key").null_count:  # of other rows: Arrow's cast checks those beside a slice, too
+    if column.values.field("key").null_count:  # Arrow's cast also checks rows outside of a slice
         column = column.take(pa.array(range(rows)))
     return column.cast(HEADERS_TYPE)
 
 
 def _part(column: pa.Array | None, rows: int) -> pa.Array:
-    """Keys or values: text as its bytes, all else as it is."""
     if column is None:
         return pa.nulls(rows, pa.binary())
     return column.cast(pa.binary()) if is_text(column.type) or is_bytes(column.type) else column
@@ -139,7 +139,7 @@ def _timestamp(column: pa.Array | None, rows: int) -> pa.Array:
     kind = RECORD_COLUMNS["timestamp"]
     if column is None:
         return pa.nulls(rows, kind)
-    # Microseconds are cut off: Kafka has none.
+    # Truncated to milliseconds, as Kafka has them.
     return (
         column.cast(pa.int64()).cast(kind)
         if pa.types.is_integer(column.type)

@@ -1,4 +1,4 @@
-"""A connector's task: over one Spark partition of a micro-batch, or over what is left to publish."""
+"""Runs a connector's task for a Spark partition of a micro-batch, or to publish commits."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ if TYPE_CHECKING:
 
 
 class HeldCommits(CommitLog):
-    """A task's commit log whose commits wait for those of all tasks of the micro-batch.
+    """A task's commit log that keeps commits in memory until the driver commits the whole micro-batch.
 
-    What is committed here is neither written nor published: :meth:`held_commit` has it for the driver.
+    Commits are neither stored nor published here; the driver gets them from :meth:`held_commit`.
 
-    Another attempt at this task may have ended before, and Spark may take its result: what it has prepared is
-    not discarded here, but by the driver once it knows.
+    Tokens of another attempt at the same task are not discarded here, because Spark may use that attempt's
+    result: the driver discards them once it knows.
     """
 
     def __init__(self, taken: TakenOver) -> None:
@@ -41,7 +41,7 @@ class HeldCommits(CommitLog):
         self._held: dict[TopicPartition, dict[str, Token]] = {}
 
     def held_commit(self, partition: TopicPartition) -> OffsetAndMetadata | None:
-        """What the task has committed of a partition, with all tokens to publish."""
+        """Return the task's commit of a partition, with all tokens to publish."""
         commit = self._commits.get(partition)
         if commit is None:
             return None
@@ -50,58 +50,50 @@ class HeldCommits(CommitLog):
 
     @property
     def held(self) -> Mapping[TopicPartition, Collection[Token]]:
-        """See :class:`CommitLog`."""
         return {partition: tokens.values() for partition, tokens in self._held.items()}
 
     def committed(self, partition: TopicPartition) -> OffsetAndMetadata | None:
-        """The held commit, whose tokens are not to be published yet; else that of the micro-batch before."""
+        """Return the held commit without its tokens, which must not be published yet; else the stored one."""
         return self._commits.get(partition) or self._ledger.committed(partition)
 
     def visible(self, partition: TopicPartition) -> int | None:
-        """See :class:`CommitLog`."""
         return self._ledger.visible(partition)
 
     def prepared(self, partition: TopicPartition) -> Sequence[Token]:
-        """Tokens of this attempt that no held commit covers."""
+        """Return tokens of this attempt that no held commit covers."""
         held = self._held.get(partition, {})
         return tuple(token for token in self._ledger.prepared(partition) if token.id not in held)
 
     def stale(self, partition: TopicPartition) -> Sequence[Token]:
-        """Tokens of earlier generations that no commit covers; none of another attempt at this task."""
+        """Return stale tokens of earlier generations, without those of another attempt at this task."""
         planned = self._planned.get(partition, frozenset())
         return tuple(token for token in self._ledger.stale(partition) if token.id in planned)
 
     def unusable(self, tokens: Mapping[TopicPartition, Sequence[Token]]) -> Mapping[TopicPartition, str]:
-        """See :class:`CommitLog`. What a held commit covers is committed."""
         held = {p: [t.id for t in given if t.id in self._held.get(p, {})] for p, given in tokens.items()}
         again = {p: f"token {ids[0]} is committed already" for p, ids in held.items() if ids}
         return {**self._ledger.unusable(tokens), **again}
 
     def due(self, partition: TopicPartition) -> int | None:
-        """See :class:`CommitLog`."""
         return self._ledger.due(partition)
 
     def prepare(self, tokens: Mapping[TopicPartition, Sequence[Token]]) -> None:
-        """See :class:`CommitLog`."""
         self._ledger.prepare(tokens)
 
     def records(self, partition: TopicPartition) -> int:
-        """None: a micro-batch is committed as a whole, or not at all."""
         return self._ledger.records(partition)
 
     def commit(
         self,
         offsets: Mapping[TopicPartition, OffsetAndMetadata],
-        records: Mapping[TopicPartition, int] | None = None,  # noqa: ARG002 - the driver counts its shares
+        records: Mapping[TopicPartition, int] | None = None,  # noqa: ARG002 - the driver counts the shares
         due: Mapping[TopicPartition, int] | None = None,  # noqa: ARG002 - a DataFrame's offsets have no gaps
     ) -> None:
-        """Hold these commits. Writes nothing."""
         for partition, offset in offsets.items():
             self._held.setdefault(partition, {}).update({token.id: token for token in offset.tokens})
             self._commits[partition] = OffsetAndMetadata(offset.offset, offset.metadata)
 
     def mark_published(self, partition: TopicPartition) -> None:
-        """What an earlier micro-batch has committed is published."""
         self._ledger.mark_published(partition)
 
     def withdraw(
@@ -109,44 +101,33 @@ class HeldCommits(CommitLog):
         partition: TopicPartition,
         offset: OffsetAndMetadata,
         discard: Sequence[Token],
-        partly_visible_to: int | None = None,  # noqa: ARG002 - nothing of it is ever written again
+        partly_visible_to: int | None = None,  # noqa: ARG002 - always refused
     ) -> None:
-        """Refused: a DataFrame's rows do not come again.
-
-        Raises:
-            ConnectException: always.
-        """
+        """Raise ConnectException: a DataFrame's rows cannot be read again."""
         committed = self._ledger.committed(partition)
-        # Nothing is committed after it before its tokens are published.
+        # The last micro-batch: no other is committed before the tokens of this one are published.
         written = self._frames.written[-1] if self._frames and self._frames.written else "a micro-batch"
-        lost = f", where {', '.join(token.id for token in discard)} can never be published" if discard else ""
+        lost = f", because {', '.join(token.id for token in discard)} cannot be published" if discard else ""
         at = committed.offset if committed else 0
         raise ConnectException(
-            f"{partition}: of {written}, the task goes back from offset {at} to {offset.offset}{lost}; a "
-            f"DataFrame's rows cannot be read again, so nothing goes on here. Write them once more, with "
-            f"another 'name' and 'topic'; 'sinksdk delete --force' gives this one up"
+            f"{partition}: in {written}, the task rewinds from offset {at} to {offset.offset}{lost}, but a "
+            f"DataFrame's rows cannot be read again. Write them again with another 'name' and 'topic'; "
+            f"'sinksdk "
+            f"delete --force' gives this connector up"
         )
 
     def is_withdrawn(self, partition: TopicPartition) -> bool:
-        """Never in this generation: see :meth:`withdraw`."""
         return self._ledger.is_withdrawn(partition)
 
     def mark_discarded(self, partition: TopicPartition, tokens: Sequence[Token]) -> None:
-        """See :class:`CommitLog`."""
         self._ledger.mark_discarded(partition, tokens)
 
     def flush(self) -> None:
-        """See :class:`CommitLog`."""
         self._ledger.flush()
 
 
 class FrameTask:
-    """Runs a connector's task, on an executor or in the driver's process.
-
-    Args:
-        connector: its class.
-        taken: the task's record, taken over.
-    """
+    """Runs a connector's task on an executor or in the driver's process, with a task record taken over."""
 
     def __init__(
         self,
@@ -180,15 +161,15 @@ class FrameTask:
         )
 
     def write(self, batches: Iterable[pa.RecordBatch]) -> Share:
-        """Give the task all rows of its partition, and close it.
+        """Pass all rows of the task's partition to the task, and close it.
 
-        A sink that keeps offsets of its own may be ahead of the commit (``context.offset``). Rows that this
-        very micro-batch has written there before are skipped. Otherwise they may be those of a write that was
-        never committed: then nothing is skipped, and offsets go on from where the sink is.
+        A sink with its own offsets may be ahead of the commit (``context.offset``). Rows that an earlier
+        attempt at this micro-batch has written are skipped. If a write that was never committed has written
+        them, no row is skipped, and offsets continue from the sink's.
 
         Raises:
             FencedException: another attempt at the task, or another query, has taken over.
-            ConnectException: the task has failed, or has kept rows back.
+            ConnectException: the task has failed, or has not committed all rows.
         """
         partition, start = self.partition, self._start
         plan = RangePlan.open_ended(partition, due=True)
@@ -199,21 +180,20 @@ class FrameTask:
         if commit.offset < outcome.position:
             raise ConnectException(
                 f"{self._label}: pre_commit returned offset {commit.offset} of {partition} while closing, "
-                f"and {outcome.position} was delivered: a DataFrame's rows do not come again, so all must "
-                f"be written while is_closing() is true"
+                f"but {outcome.position} was delivered: a DataFrame's rows cannot be read again, so the task "
+                f"must write all of them while is_closing() is true"
             )
         return Share(self._plan.generation, partition, start, commit, outcome.records)
 
     def settle(self) -> Sequence[PartitionOutcome]:
-        """Publish what is committed and discard what is not, of all partitions of the task's plan."""
+        """Publish committed tokens and discard the others, for all partitions of the task's plan."""
         return self._run(self._plan.tasks[self._number].ranges, ())
 
     def _numbered(self, batches: Iterable[pa.RecordBatch]) -> Iterator[SinkRecords]:
-        """Asked for its first batch when the partition is open, or could not be opened."""
         if self.partition not in self._worker.assignment():
-            return  # where the sink is, is not known
-        begun = self._ledger.begun
-        start = begun.base if begun else self._start
+            return  # opening failed, so the sink's offset is unknown
+        before = self._ledger.begun
+        start = before.base if before else self._start
         if start is None:
             start = self._worker.position(self.partition)
             self._ledger.begin_at(start)
@@ -221,7 +201,6 @@ class FrameTask:
 
     @property
     def partition(self) -> TopicPartition:
-        """The topic's partition that the task writes."""
         return self._plan.tasks[self._number].ranges[0].topic_partition
 
     @property

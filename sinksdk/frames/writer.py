@@ -1,4 +1,4 @@
-"""A write: tasks on executors write, the driver commits."""
+"""Writes micro-batches: tasks on executors write, the driver commits."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _SEEN: Final[Seen] = {}
-"""Of this process."""
+"""The newest plans that this process has read."""
 
 
 @dataclass(frozen=True, slots=True)
 class FrameWriter:
-    """Writes micro-batches with one connector. Pickled to executors; holds no secret.
+    """Writes micro-batches with one connector. Sent to executors, so it has no secrets.
 
     Args:
-        store_url: references unresolved.
-        store_id: an executor that reaches another store must not write to it.
-        python_path: the driver's working folder, where a connector may be, too.
+        store_url: with unresolved references.
+        store_id: prevents an executor from writing to another store.
+        python_path: the driver's working directory, which may contain the connector.
     """
 
     store_url: str
@@ -48,11 +48,11 @@ class FrameWriter:
         """Run the task of a Spark partition, on an executor.
 
         Returns:
-            What the driver is to commit; None: no row, or the micro-batch is committed already.
+            The result to commit; None: there are no rows, or the micro-batch is already committed.
 
         Raises:
-            FencedException: another query has taken the connector over.
-            ConnectException: the task has failed; Spark runs it again.
+            FencedException: another query has taken over the connector.
+            ConnectException: the task has failed; Spark retries it.
         """
         first = next((batch for batch in batches if batch.num_rows), None)
         if first is None:
@@ -73,7 +73,7 @@ class FrameWriter:
             self._batches(store).commit(writing, shares, self._settle)
 
     def abort(self, writing: Writing) -> None:
-        """Discard what a micro-batch has prepared, on the driver."""
+        """Discard the prepared tokens of a micro-batch, on the driver."""
         with self._opened() as store:
             self._batches(store).abort(writing, self._settle)
 
@@ -108,13 +108,13 @@ class FrameWriter:
 
 
 def prepare_process(python_path: Sequence[str]) -> None:
-    """Make this process import and log as the driver does."""
+    """Set import path and logging as in the driver."""
     sys.path[:0] = [folder for folder in python_path if folder not in sys.path]
     configure_logging(WARNINGS)
 
 
 def in_threads(run: Callable[[int], T], numbers: Sequence[int]) -> Sequence[T]:
-    """Run for each number in a thread of its own; raises the first exception once all have ended."""
+    """Call ``run`` for each number in its own thread; raise the first exception after all have returned."""
     with ThreadPoolExecutor(max(1, len(numbers)), "settling") as pool:
         return [one.result() for one in [pool.submit(copy_context().run, run, n) for n in numbers]]
 

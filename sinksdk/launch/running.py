@@ -90,7 +90,7 @@ class RunningConnector:
         return self._name
 
     def status(self) -> ConnectorInfo:
-        """Read the status from the store: ``state``, ``tasks``, ``partitions``, ``lag``, ``trace`` and others.
+        """Read the status from the store: ``state``, ``tasks``, ``partitions``, ``lag`` and others.
 
         Raises:
             StoreUnavailable: the store does not respond.

@@ -1,4 +1,4 @@
-"""Micro-batches in a store: commit, skip, fence, abort, what a sink has kept or is ahead with. Without Spark."""
+"""Micro-batches in a store: commit, skip, fence, abort. Without Spark."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ Offsets = Mapping[TopicPartition, OffsetAndMetadata]
 
 @dataclass
 class Outside:
-    """What a sink's task has done, and how it misbehaves."""
+    """The destination of a sink's task, with its misbehaviour."""
 
     calls: list[str] = field(default_factory=list)
     values: list[str] = field(default_factory=list)
@@ -131,8 +131,7 @@ def committed(store: MemoryStore) -> dict[int, int]:
     return {p.partition: at.offset for p, at in committed_offsets(store, "c").items()}
 
 
-def test_a_micro_batch_is_committed_as_a_whole_and_published_then(store: MemoryStore) -> None:
-    """Nothing before the driver's commit; closing reason DUE; offsets go on in the next one."""
+def test_a_micro_batch_is_published_after_its_commit(store: MemoryStore) -> None:
     outside = Outside()
     query = Query(store, outside)
     shares = [query.task(0, ["a", "b"]), query.task(0, ["c"], part=2)]
@@ -147,12 +146,10 @@ def test_a_micro_batch_is_committed_as_a_whole_and_published_then(store: MemoryS
 
 
 def test_a_committed_micro_batch_is_skipped_and_published(store: MemoryStore) -> None:
-    """The driver died before it could publish; after the restart, tasks write nothing, and the commit publishes."""
+    # The driver died before publishing: after the restart tasks write nothing, and the commit publishes.
     outside = Outside(fails=ConnectException("no"))
     query = Query(store, outside)
-    with pytest.raises(
-        ConnectException, match=r"is committed, and not all of it is published: t-0: no. Start"
-    ):
+    with pytest.raises(ConnectException, match=r"is committed, but not completely published: t-0: no. Start"):
         query.commit(7, query.task(7, ["a"]))
     outside.fails = None
     again = Query(store, outside, run="run-2")
@@ -174,10 +171,8 @@ def eleven_written(store: MemoryStore) -> Outside:
 
 @pytest.mark.parametrize("number", [0, 4, 9])
 @pytest.mark.parametrize("rows", [["new"], []], ids=["rows", "no rows"])
-def test_a_checkpoint_that_went_back_is_refused_with_what_to_do(
-    store: MemoryStore, number: int, rows: list[str]
-) -> None:
-    """Spark plans older numbers again, with other rows, which would be skipped: neither task nor commit accepts one."""
+def test_a_restored_checkpoint_is_refused(store: MemoryStore, number: int, rows: list[str]) -> None:
+    # Spark plans older numbers again with other rows, which would be skipped.
     outside = eleven_written(store)
     outside.values.clear()
     run = Query(store, outside, run="run-2")
@@ -185,7 +180,7 @@ def test_a_checkpoint_that_went_back_is_refused_with_what_to_do(
         for call in (lambda: run.task(number, rows), lambda: run.commit(number)):
             with pytest.raises(
                 ConnectException,
-                match=rf"micro-batch {number} of query q would be skipped .* up to micro-batch 10: its "
+                match=rf"micro-batch {number} of query q would be skipped .* micro-batch 10 already: the "
                 rf"checkpoint .* newest checkpoint; or with a new 'checkpointLocation'",
             ):
                 call()
@@ -200,10 +195,9 @@ def test_a_checkpoint_that_went_back_is_refused_with_what_to_do(
     assert outside.values == ["11:row 11"]
 
 
-def test_the_last_committed_micro_batch_is_skipped_with_a_line_in_the_log(
+def test_skipping_the_last_micro_batch_is_logged_once(
     store: MemoryStore, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Once: Spark runs the last one again after a start. The others are written without a word."""
     outside = eleven_written(store)
     assert "skipped" not in caplog.text
     run = Query(store, outside, run="run-2")
@@ -212,20 +206,19 @@ def test_the_last_committed_micro_batch_is_skipped_with_a_line_in_the_log(
 
     said = [record.getMessage() for record in caplog.records if "skipped" in record.getMessage()]
     assert len(said) == 1
-    assert "connector c: micro-batch 10 of query q is committed already and is skipped" in said[0]
+    assert "connector c: micro-batch 10 of query q is already committed and is skipped" in said[0]
     assert outside.values[-1] == "11:row 11"
 
 
 def test_a_late_attempt_of_a_committed_micro_batch_writes_nothing(store: MemoryStore) -> None:
-    """Of the writing run itself, whose later micro-batches are committed: it is skipped, not an error of the query."""
     outside = eleven_written(store)
     assert Query(store, outside).task(3, ["row 3"]) is None
 
 
-def test_a_query_whose_last_micro_batches_were_empty_goes_on_where_rows_were_written(
+def test_numbers_after_empty_micro_batches_are_new(
     store: MemoryStore,
 ) -> None:
-    """Empty ones commit nothing: a number between is new, whatever the checkpoint had."""
+    # Empty micro-batches commit nothing.
     outside = eleven_written(store)
     first = Query(store, outside)
     first.commit(11)
@@ -236,8 +229,8 @@ def test_a_query_whose_last_micro_batches_were_empty_goes_on_where_rows_were_wri
     assert outside.values[-1] == "11:new"
 
 
-def test_the_next_batch_write_publishes_what_is_left_also_an_empty_one(store: MemoryStore) -> None:
-    """Spark does not repeat a batch write: the error says not to write it again, and what publishes it."""
+def test_the_next_batch_write_publishes_an_earlier_commit(store: MemoryStore) -> None:
+    # Spark does not repeat a batch write; an empty one publishes, too.
     outside = Outside(fails=ConnectException("no"))
     write = Query(store, outside, "w1", "w1")
     with pytest.raises(ConnectException, match=r"Do not write it again: the next write .* empty DataFrame"):
@@ -249,8 +242,7 @@ def test_the_next_batch_write_publishes_what_is_left_also_an_empty_one(store: Me
     assert committed(store) == {0: 1}
 
 
-def test_an_empty_write_takes_nothing_over_where_nothing_is_left(store: MemoryStore) -> None:
-    """A query that writes goes on."""
+def test_an_empty_write_does_not_fence_a_running_query(store: MemoryStore) -> None:
     query = Query(store, Outside())
     query.commit(0, query.task(0, ["a"]))
     share = query.task(1, ["b"])
@@ -260,8 +252,7 @@ def test_an_empty_write_takes_nothing_over_where_nothing_is_left(store: MemorySt
     assert committed(store) == {0: 2}
 
 
-def test_many_partitions_are_published_by_a_few_tasks_at_a_time(store: MemoryStore) -> None:
-    """Eight, each with a task record of its own."""
+def test_many_partitions_are_published_by_eight_tasks(store: MemoryStore) -> None:
     outside = Outside()
     query = Query(store, outside)
     widths = list[int]()
@@ -279,8 +270,8 @@ def test_many_partitions_are_published_by_a_few_tasks_at_a_time(store: MemorySto
     assert committed(store) == {part: 2 if part < 2 else 1 for part in range(20)}
 
 
-def test_what_a_crash_left_is_published_by_the_next_task_of_the_partition(store: MemoryStore) -> None:
-    """Also if that is of another query, which never heard of the micro-batch."""
+def test_a_commit_left_by_a_crash_is_published_by_the_next_task(store: MemoryStore) -> None:
+    # Even a task of another query.
     outside = Outside(fails=ConnectException("no"))
     query = Query(store, outside)
     with pytest.raises(ConnectException):
@@ -292,8 +283,7 @@ def test_what_a_crash_left_is_published_by_the_next_task_of_the_partition(store:
     assert outside.calls == ["DUE 0@1#1", "publish 0@1#1", "DUE 0@2#2", "publish 0@2#2"]
 
 
-def test_an_abort_discards_what_was_prepared(store: MemoryStore) -> None:
-    """And nothing that is committed."""
+def test_an_abort_discards_prepared_tokens(store: MemoryStore) -> None:
     outside = Outside()
     query = Query(store, outside)
     query.commit(0, query.task(0, ["a"]))
@@ -305,8 +295,7 @@ def test_an_abort_discards_what_was_prepared(store: MemoryStore) -> None:
     assert committed(store) == {0: 1}
 
 
-def test_only_the_attempt_whose_result_was_taken_is_published(store: MemoryStore) -> None:
-    """Another one of the same task, later or earlier, is discarded."""
+def test_only_the_attempt_that_spark_used_is_published(store: MemoryStore) -> None:
     outside = Outside()
     query = Query(store, outside)
     first, _ = query.task(0, ["a"]), query.task(0, ["a"])
@@ -316,13 +305,12 @@ def test_only_the_attempt_whose_result_was_taken_is_published(store: MemoryStore
 
 
 def test_a_second_query_fences_the_first(store: MemoryStore) -> None:
-    """Whose running micro-batch commits nothing, and whose next one does not begin."""
     outside = Outside()
     first, second = Query(store, outside), Query(store, outside, "other", "run-2")
     share = first.task(0, ["a"])
     second.commit(0, second.task(0, ["b"]))
     for call in (lambda: first.commit(0, share), lambda: first.task(1, ["c"])):
-        with pytest.raises(FencedException, match="writes to it since"):
+        with pytest.raises(FencedException, match="is fenced, because another query"):
             call()
 
     assert outside.values == ["0:a", "0:b"]
@@ -330,14 +318,14 @@ def test_a_second_query_fences_the_first(store: MemoryStore) -> None:
 
 
 def test_a_sink_that_keeps_rows_back_fails_its_task(store: MemoryStore) -> None:
-    """They would be lost: a DataFrame's rows do not come again."""
+    # A DataFrame's rows cannot be read again.
     query = Query(store, Outside(keeps=True))
-    with pytest.raises(ConnectException, match="returned offset 0 of t-0 while closing, and 2 was delivered"):
+    with pytest.raises(ConnectException, match="returned offset 0 of t-0 while closing, but 2 was delivered"):
         query.task(0, ["a", "b"])
 
 
 def test_a_bad_row_fails_its_task_or_is_a_dead_letter(store: MemoryStore) -> None:
-    """With ``errors.tolerance`` none nothing is committed; with all its offset is passed over. A task run again reports again."""
+    # A retried task reports its dead letters again.
     letters, outside = Letters(), Outside()
     json = {"value.converter": "json"}
     with pytest.raises(ConnectException, match="t-0 at offset 1 failed in VALUE_CONVERTER"):
@@ -355,14 +343,11 @@ def test_a_bad_row_fails_its_task_or_is_a_dead_letter(store: MemoryStore) -> Non
 
 
 def test_a_commit_is_never_withdrawn(store: MemoryStore) -> None:
-    """An error at each start, and not one row written twice or passed over."""
     outside = Outside(fails=UnpublishableException("it has expired", offset=0))
     query = Query(store, outside)
     share = query.task(0, ["a"])
     for run in (query, Query(store, outside, run="run-2")):
-        with pytest.raises(
-            ConnectException, match=r"goes back from offset 1 to 0; .* delete --force"
-        ) as refused:
+        with pytest.raises(ConnectException, match=r"rewinds from offset 1 to 0.* delete --force") as refused:
             run.commit(0, share)
         assert "t-0: of micro-batch 0 of query q, the task goes back" in str(refused.value)
 
@@ -377,7 +362,7 @@ def test_a_commit_is_never_withdrawn(store: MemoryStore) -> None:
 def test_a_sink_that_is_ahead_skips_rows_of_the_same_micro_batch_only(
     store: MemoryStore, query: str, number: int, expected: list[str]
 ) -> None:
-    """One row was written there by a micro-batch that was never committed."""
+    # Another row was written by a micro-batch that was never committed.
     outside = Outside(keeps=True)
     with pytest.raises(ConnectException):
         Query(store, outside).task(0, ["a", "b"])
@@ -388,7 +373,7 @@ def test_a_sink_that_is_ahead_skips_rows_of_the_same_micro_batch_only(
 
 
 def test_an_older_sinksdk_refuses_the_plan(store: MemoryStore) -> None:
-    """It would forget which micro-batches are committed: format 4."""
+    # It would lose which micro-batches are committed: format 4.
     query = Query(store, Outside())
     query.commit(0, query.task(0, ["a"]))
     _, plan = newest_plan(store, "c")
@@ -402,7 +387,6 @@ def test_an_older_sinksdk_refuses_the_plan(store: MemoryStore) -> None:
 def test_a_process_reads_the_plan_of_many_partitions_once(
     store: MemoryStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Not once or twice for each of its tasks; again when it has changed: with more partitions, or the next micro-batch."""
     reads = list[str]()
 
     def read(given: Store, key: str, model: type[Any]) -> Any:

@@ -1,5 +1,3 @@
-"""Options of ``format("sinksdk")``: found whatever their case, refused with a sentence."""
-
 from __future__ import annotations
 
 from pathlib import Path
@@ -22,8 +20,7 @@ OPTIONS = {
 }
 
 
-def test_keys_are_found_in_small_letters_and_spark_s_own_are_left_out() -> None:
-    """As Spark gives them; values stay as they are."""
+def test_keys_ignore_case_and_sparks_own_options_are_removed() -> None:
     given = {"topics.DIR": "Here", "checkpointlocation": "/c", "queryName": "q", "s3.SSEA.name": "AES256"}
     found = read_options({**OPTIONS, **given})
 
@@ -42,18 +39,17 @@ def test_keys_are_found_in_small_letters_and_spark_s_own_are_left_out() -> None:
             {"flush.sise": "1"},
             "option 'flush.sise' is not known to s3-archiver; did you mean 'flush.size'?",
         ),
-        ({"records.sql": "SELECT 1"}, "transform the DataFrame itself before it is written"),
-        ({"transforms": "a"}, "transform the DataFrame itself before it is written"),
-        ({"connector.class": "examples.file_source:FileSource"}, "is a source, which reads"),
+        ({"records.sql": "SELECT 1"}, "transform the DataFrame before the write"),
+        ({"transforms": "a"}, "transform the DataFrame before the write"),
+        ({"connector.class": "examples.file_source:FileSource"}, "is a source, but a DataFrame"),
         ({"connector.class": "nobody"}, "no connector is called 'nobody'"),
         ({"store": "here"}, "'here' is no store"),
-        ({"topic": "../t"}, "option 'topic': sinks use it in names of files"),
-        ({"topic": ".."}, "'..' is not of that kind"),
+        ({"topic": "../t"}, "option 'topic': '../t' is not a valid topic name"),
+        ({"topic": ".."}, "'..' is not a valid topic name"),
         ({"store": "sqlite:////nowhere/at/all"}, "there is no folder /nowhere/at"),
     ],
 )
-def test_wrong_options(wrong: dict[str, str], says: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each is named, with what to do."""
+def test_invalid_options_are_named(wrong: dict[str, str], says: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(Path(__file__).parent.parent.parent)
     with pytest.raises(ConfigException) as raised:
         read_options({**OPTIONS, **wrong})
@@ -61,8 +57,7 @@ def test_wrong_options(wrong: dict[str, str], says: str, monkeypatch: pytest.Mon
     assert says in str(raised.value)
 
 
-def test_all_problems_are_told_at_once() -> None:
-    """Not one after the other."""
+def test_all_problems_are_reported_at_once() -> None:
     with pytest.raises(ConfigException) as raised:
         read_options({"connector.class": "s3-archiver", "topics": "t", "x": "1"})
 
@@ -94,10 +89,8 @@ class Sink(SinkConnector):
     ],
 )
 def test_entries_of_a_map_keep_their_case_in_its_text(given: dict[str, str], limits: dict[str, int]) -> None:
-    """As JSON, or as pairs. As keys of their own they have small letters: Spark has no others, on either side.
-
-    Regression: entries of a map whose own name has a capital letter were unknown.
-    """
+    # As JSON or pairs. As single keys they are in lower case, as Spark passes them. Regression: entries of a
+    # map whose own name has a capital letter were unknown.
     found = read_options({**OPTIONS_OF_MAPPED, **given})
     assert isinstance(found.config, Mapped)
     assert found.config.limits == limits
@@ -111,7 +104,7 @@ OPTIONS_OF_MAPPED = {
 }
 
 
-def test_pyspark_has_no_capital_letters_in_names_of_options() -> None:
-    """So documented. Once this fails, entries of a map could keep theirs as keys of their own."""
+def test_pyspark_passes_option_names_in_lower_case() -> None:
+    # Once this fails, entries of a map could keep their case as single keys.
     given = CaseInsensitiveDict({"the.Limits.Ada": "1"})
     assert list(given) == ["the.limits.ada"]

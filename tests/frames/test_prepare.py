@@ -1,4 +1,4 @@
-"""What is checked before a DataFrame is written: its columns' names, and that its offsets are its own. Without Spark."""
+"""Checks before a DataFrame is written. Without Spark."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def options(folder: Path, **more: str) -> dict[str, str]:
 
 
 def test_two_names_with_one_topic_are_refused(tmp_path: Path) -> None:
-    """Their records would have the same offsets, and their files the same names: one's rows would be lost."""
+    # Their records would have the same offsets, and their files the same names.
     prepare_writer(options(tmp_path), VALUE)
     with pytest.raises(
         ConfigException, match=r"connector a in store .* writes the topic 't' .* another 'topic'"
@@ -40,14 +40,12 @@ def test_two_names_with_one_topic_are_refused(tmp_path: Path) -> None:
 
 
 def test_columns_of_one_name_are_refused(tmp_path: Path) -> None:
-    """One of them would be lost."""
     twice = pa.schema([("key", pa.string()), ("value", pa.string()), ("key", pa.string())])
-    with pytest.raises(ConfigException, match="more than one column is called key: rename or drop"):
+    with pytest.raises(ConfigException, match="several columns are named key: rename or drop"):
         prepare_writer(options(tmp_path), twice)
 
 
 def test_dead_letters_without_a_cluster_are_refused(tmp_path: Path) -> None:
-    """Before anything runs: the rows come from no cluster, which could have the topic."""
     wrong = {"errors_tolerance": "all", "errors_deadletterqueue_topic_name": "letters"}
     with pytest.raises(
         ConfigException, match=r"no Kafka cluster: name one with 'producer.override.bootstrap"

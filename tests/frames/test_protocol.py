@@ -1,5 +1,3 @@
-"""What a micro-batch commits, and what is skipped or refused: without a store."""
-
 from __future__ import annotations
 
 import pytest
@@ -47,21 +45,23 @@ def state(*committed: Writing, run: str = "run-1") -> FrameState:
     ],
 )
 def test_what_a_run_may_do(frames: FrameState | None, writing: Writing, expected: Standing) -> None:
-    """A number is skipped if this very query has committed it, in whatever run, whoever has written since."""
+    # A number is skipped if this query has committed it, in any run.
     assert standing("c", frames, writing) is expected
 
 
 def test_a_superseded_run_is_fenced_for_ever() -> None:
-    """With what to do; also when a third one writes by now."""
     frames = taken_over(taken_over(state(), "run-2", is_open=True), "run-3", is_open=False)
     for run in ("run-1", "run-2"):
-        with pytest.raises(FencedException, match=r"writes to it since; micro-batch 8 .* set another 'name'"):
+        with pytest.raises(
+            FencedException,
+            match=r"micro-batch 8 of query q is fenced, .* set different "
+            "'name'",
+        ):
             standing("c", frames, Writing("q", run, 8))
 
 
 @given(st.lists(st.integers(0, 400), max_size=600))
-def test_the_state_does_not_grow_for_ever(queries: list[int]) -> None:
-    """200 queries and as many fenced runs are remembered, those that have committed last; and one batch write."""
+def test_the_state_keeps_200_queries_and_runs(queries: list[int]) -> None:
     frames = state()
     for number in queries:
         frames = taken_over(frames, f"run-{number}", is_open=True)
@@ -89,8 +89,7 @@ def share(start: int, end: int, *tokens: str, generation: int = 4) -> Share:
     return Share(generation, P0, start, OffsetAndMetadata(end, "m", tokens), end - start)
 
 
-def test_all_shares_are_committed_and_what_nobody_took_is_stale() -> None:
-    """Tokens of the shares are to be published; those of attempts whose result Spark did not take, to be discarded."""
+def test_tokens_of_shares_are_committed_and_others_are_stale() -> None:
     after = with_shares("c", committed(p0=10, p1=3), [share(10, 20, "a", "b")], prepared_in=4, generation=5)
 
     assert after.committed[P0].as_offset() == OffsetAndMetadata(20, "m", (Token("a"), Token("b")))
@@ -103,26 +102,25 @@ def test_all_shares_are_committed_and_what_nobody_took_is_stale() -> None:
 @pytest.mark.parametrize(
     ("wrong", "before", "says"),
     [
-        (share(10, 20, generation=3), committed(p0=10), "worked in generation 3, and 4 is the newest"),
-        (share(10, 20), committed(p0=12), "began at offset 10, and 12 is committed"),
-        (share(10, 20), committed(), "began at offset 10, and 0 is committed"),
-        (share(10, 20, "a", "unknown"), committed(p0=10), "has not noted unknown"),
+        (share(10, 20, generation=3), committed(p0=10), "ran in generation 3, but the newest is 4"),
+        (share(10, 20), committed(p0=12), "started at offset 10, but 12 is committed"),
+        (share(10, 20), committed(), "started at offset 10, but 0 is committed"),
+        (share(10, 20, "a", "unknown"), committed(p0=10), "has not stored the tokens unknown"),
         (
             share(10, 20),
             Settled(
                 {P0: PartitionCommit(topic="t", partition=0, offset=10, generation=3, publish=(Token("z"),))},
                 {},
             ),
-            "committed up to 10 is not published yet",
+            "the commit at offset 10 is not published yet",
         ),
     ],
 )
 def test_a_share_that_does_not_follow_the_commit_commits_nothing(
     wrong: Share, before: Settled, says: str
 ) -> None:
-    """Nothing of the micro-batch, with the reason and what to do."""
     with pytest.raises(ConnectException, match=says) as raised:
         with_shares("c", before, [wrong], prepared_in=4, generation=5)
 
-    assert "connector c, t-0: nothing of the micro-batch is committed" in str(raised.value)
+    assert "connector c, t-0: the micro-batch is not committed" in str(raised.value)
     assert "start the query, or the write, again" in str(raised.value)

@@ -1,5 +1,3 @@
-"""A DataFrame's columns as records, and whole rows as JSON."""
-
 from __future__ import annotations
 
 import datetime as dt
@@ -18,7 +16,7 @@ from sinksdk.values.text import SPARK_JSON, to_json
 
 P = TopicPartition("t", 3)
 NULLABLE = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
-"""Of headers, as Spark has them."""
+"""The nullable headers of Spark."""
 BYTES: dict[Part, str] = {"key": "the sink takes bytes", "value": "the sink takes bytes"}
 NOON = dt.datetime(2026, 1, 2, 12, 0, 0, 123_000, tzinfo=dt.UTC)
 
@@ -28,7 +26,6 @@ def records(*batches: pa.RecordBatch, start: int = 0) -> list[SinkRecord]:
 
 
 def test_columns_of_a_record_are_taken_as_they_are() -> None:
-    """Key, value, headers and timestamp; texts become their UTF-8 bytes; offsets go on over batches."""
     batch = pa.RecordBatch.from_arrays(
         [
             pa.array(["k", None]),
@@ -47,7 +44,6 @@ def test_columns_of_a_record_are_taken_as_they_are() -> None:
 
 
 def test_records_have_all_columns_in_their_types() -> None:
-    """Also those that the DataFrame does not have; a timestamp may be milliseconds."""
     batch = pa.RecordBatch.from_pydict({"value": ["x"], "timestamp": [1_700_000_000_123]})
     (found,) = as_records([batch], P, 5)
 
@@ -77,7 +73,6 @@ def test_records_have_all_columns_in_their_types() -> None:
     ids=str,
 )
 def test_a_value_in_json(value: object, kind: pa.DataType, text: str) -> None:
-    """As Spark's to_json writes it; times in UTC."""
     batch = pa.RecordBatch.from_arrays([pa.array([value, None], kind), pa.array([1, 2])], names=["c", "id"])
     (found,) = as_records([batch], P, 0)
     whole, without = to_json(found.arrow.column("value"), SPARK_JSON).to_pylist()
@@ -88,7 +83,6 @@ def test_a_value_in_json(value: object, kind: pa.DataType, text: str) -> None:
 
 
 def test_a_row_without_a_column_value_is_a_record_whose_value_is_the_row() -> None:
-    """The whole row as a structure, a column 'key' included; the record has no key. No column is copied."""
     batch = pa.RecordBatch.from_pydict({"key": ["k"], "n": [1]})
     (found,) = as_records([batch], P, 0)
 
@@ -97,8 +91,7 @@ def test_a_row_without_a_column_value_is_a_record_whose_value_is_the_row() -> No
     assert own.address == batch.column("n").buffers()[1].address
 
 
-def test_keys_and_values_of_any_type_stay_as_they_are() -> None:
-    """They are typed for the task; only text becomes bytes."""
+def test_keys_and_values_keep_their_types() -> None:
     (found,) = records(pa.RecordBatch.from_pydict({"key": [7], "value": [[1.5]]}))
     assert (found.key, found.value) == (7, [1.5])
 
@@ -108,33 +101,29 @@ def test_keys_and_values_of_any_type_stay_as_they_are() -> None:
     [
         (
             {"value": pa.duration("us")},
-            "column 'value' cannot be written as JSON, it holds duration.* and the sink takes bytes",
+            "column 'value' cannot be written as JSON, because it holds duration.* and the sink takes bytes",
         ),
-        ({"value": pa.string(), "headers": pa.string()}, "column 'headers' is string, and must be an array"),
+        ({"value": pa.string(), "headers": pa.string()}, "column 'headers' is string, but must be an array"),
         ({"value": pa.string(), "timestamp": pa.timestamp("us")}, "must be a timestamp with time zone"),
-        ({"value": pa.string(), "a": pa.int64(), "b": pa.int64()}, "columns a, b would be left out"),
+        ({"value": pa.string(), "a": pa.int64(), "b": pa.int64()}, "columns a, b would be lost"),
         (
             {"a": pa.duration("us")},
-            "column 'a' cannot be written as JSON, it holds duration.* and the sink takes bytes",
+            "column 'a' cannot be written as JSON, because it holds duration.* and the sink takes bytes",
         ),
         (
             {"a": pa.list_(pa.duration("us"))},
-            "column 'a' cannot be written as JSON, it holds duration.* and the sink takes bytes",
+            "column 'a' cannot be written as JSON, because it holds duration.* and the sink takes bytes",
         ),
     ],
 )
 def test_columns_that_cannot_be_written(columns: dict[str, pa.DataType], says: str) -> None:
-    """Each with its type and what to do, before anything runs."""
     with pytest.raises(ConfigException, match=says):
         check_columns(pa.schema(columns), BYTES)
 
 
 @pytest.mark.parametrize("rows", [2, 3])
 def test_a_header_without_a_key_is_refused(rows: int) -> None:
-    """Regression: it was a bad record, where the configuration said that no record can be bad.
-
-    Kafka has no such header. The message names the column and the row, in batches and in parts of them.
-    """
+    # Regression: it was a bad record, even where the configuration says that no record can be bad.
     good, bad = [{"key": "h", "value": b"1"}], [{"key": "h", "value": None}, {"key": None, "value": b"2"}]
     batch = pa.RecordBatch.from_pydict(
         {"value": ["a", "b", "c", "d"], "headers": pa.array([good, None, [], bad], NULLABLE)}
@@ -148,8 +137,7 @@ def test_a_header_without_a_key_is_refused(rows: int) -> None:
         next(found)
 
 
-def test_what_stays_typed_needs_no_json() -> None:
-    """A sink that takes any type gets any type."""
+def test_typed_columns_need_no_json() -> None:
     check_columns(pa.schema({"a": pa.duration("us")}), json_of={"key": "the sink takes bytes"})
     with pytest.raises(ConfigException, match="column 'key' cannot"):
         check_columns(
@@ -158,8 +146,7 @@ def test_what_stays_typed_needs_no_json() -> None:
         )
 
 
-def test_what_kafkas_source_brings_can_be_written() -> None:
-    """All of its columns; topic, partition and offset are new ones here."""
+def test_columns_of_sparks_kafka_source_can_be_written() -> None:
     kafka = {
         "key": pa.binary(),
         "value": pa.binary(),

@@ -1,4 +1,4 @@
-"""What a write's tasks and driver do when the dead letters' cluster does not answer. Without Spark."""
+"""Writes whose dead letters' cluster is unreachable. Without Spark."""
 
 from __future__ import annotations
 
@@ -27,13 +27,11 @@ LETTERS = {
 ROWS = pa.RecordBatch.from_pydict({"value": ['{"n": 1}', "no JSON", '{"n": 3}']}, schema=VALUE)
 
 
-def test_a_cluster_that_does_not_answer_is_one_error_before_anything_runs(
+def test_an_unreachable_dead_letter_cluster_is_one_error_before_the_write(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In the time of one request; no store is made. The message has topic, address and what to do.
-
-    Regression: the rows were written until the first bad one, whose task then waited for two minutes, four times.
-    """
+    # Regression: rows were written up to the first bad one, whose task then waited for two minutes, four
+    # times.
     monkeypatch.setattr(own_topics, "_TIMEOUT", 1.0)
     with closed_port() as port:
         servers = f"127.0.0.1:{port}"
@@ -50,10 +48,8 @@ def test_a_cluster_that_does_not_answer_is_one_error_before_anything_runs(
     assert not (tmp_path / "store.sqlite").exists()
 
 
-def test_nothing_is_committed_whose_dead_letter_is_lost(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The cluster goes away after the write was prepared: the task fails once the letter has timed out, in one sentence."""
+def test_a_lost_dead_letter_prevents_the_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # The cluster becomes unreachable after the write was prepared.
     monkeypatch.setattr(writing_module, "prepare_process", lambda folders: None)
     with mock_cluster() as cluster:
         cluster.create("letters", 1)
@@ -73,10 +69,7 @@ def test_nothing_is_committed_whose_dead_letter_is_lost(
     assert [path for path in (tmp_path / "out").glob("**/*") if path.is_file()] == []
 
 
-def test_a_dead_letter_that_is_there_lets_the_rest_be_committed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The same rows with a cluster that answers."""
+def test_a_written_dead_letter_allows_the_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(writing_module, "prepare_process", lambda folders: None)
     with mock_cluster() as cluster:
         cluster.create("letters", 1)
@@ -91,10 +84,9 @@ def test_a_dead_letter_that_is_there_lets_the_rest_be_committed(
 
 
 @pytest.mark.parametrize("tolerance", ["none", "all"])
-def test_rows_of_a_write_with_a_header_without_a_key_are_not_written(
+def test_a_header_without_a_key_fails_the_whole_write(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tolerance: str
 ) -> None:
-    """Neither those before: the write fails as a whole, whether bad records are tolerated or not."""
     monkeypatch.setattr(writing_module, "prepare_process", lambda folders: None)
     headers = pa.array([[{"key": "h", "value": None}], [{"key": None, "value": None}]], NULLABLE)
     rows = pa.RecordBatch.from_pydict({"value": ["1", "2"], "headers": headers})

@@ -372,7 +372,9 @@ def test_wrong_options_are_one_sentence_before_anything_runs(
 def test_a_column_value_without_json_is_refused_where_bytes_are_wanted(
     session: SparkSession, place: Place
 ) -> None:
-    with pytest.raises(PySparkException, match="column 'value' cannot be written as JSON, it holds duration"):
+    with pytest.raises(
+        PySparkException, match="column 'value' cannot be written as JSON, because it holds duration"
+    ):
         save(session.range(3).selectExpr("make_dt_interval(1) AS value"), place.options())
 
 
