@@ -349,7 +349,7 @@ def test_a_commit_is_never_withdrawn(store: MemoryStore) -> None:
     for run in (query, Query(store, outside, run="run-2")):
         with pytest.raises(ConnectException, match=r"rewinds from offset 1 to 0.* delete --force") as refused:
             run.commit(0, share)
-        assert "t-0: of micro-batch 0 of query q, the task goes back" in str(refused.value)
+        assert "t-0: in micro-batch 0 of query q, the task rewinds" in str(refused.value)
 
     assert committed(store) == {0: 1}
 

@@ -123,4 +123,4 @@ def test_a_share_that_does_not_follow_the_commit_commits_nothing(
         with_shares("c", before, [wrong], prepared_in=4, generation=5)
 
     assert "connector c, t-0: the micro-batch is not committed" in str(raised.value)
-    assert "start the query, or the write, again" in str(raised.value)
+    assert "start the query or the write again" in str(raised.value)
