@@ -29,7 +29,7 @@ from sinksdk.records import RECORD_COLUMNS
 from sinksdk.runtime.driver import ConnectorDriver
 from sinksdk.runtime.environment import Environment
 from sinksdk.spark.context import start_spark
-from sinksdk.spark.generation_job import SparkGeneration, SparkLauncher, job_of
+from sinksdk.spark.generation_job import SparkGeneration, SparkLauncher, task_job
 from sinksdk.store import identify, open_store
 from sinksdk.store.generations import Generations
 from sinksdk.store.records import TaskPlan
@@ -171,7 +171,7 @@ def tasks_rows(spark: SparkContext) -> Iterator[Row]:
             )
             spec = replace(template, readers=packed(reader.of([p]) for p in files))
             begun = time.perf_counter()
-            job = SparkGeneration(spark, spec, job_of(spark, TASKS, spec, nothing), TaskResult)
+            job = SparkGeneration(spark, spec, task_job(spark, TASKS, spec, nothing), TaskResult)
             while not job.wait(1.0):
                 pass
             assert len(job.results()) == TASKS

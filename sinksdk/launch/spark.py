@@ -16,6 +16,7 @@ from sinksdk.launch.deployment import Deployment
 from sinksdk.records import RECORD_COLUMNS
 from sinksdk.runtime.supervisor import RunningTasks
 from sinksdk.spark import context
+from sinksdk.spark.conf import store_conf
 from sinksdk.spark.generation_job import SparkLauncher, SparkSourceLauncher
 from sinksdk.spark.task_slots import TaskSlots, read_task_slots
 from sinksdk.store import identify
@@ -197,7 +198,7 @@ class SparkOnDemand:
             spark = context.start_spark(
                 f"sinksdk {self._name}",
                 settings.master,
-                extra_conf=settings.conf,
+                extra_conf={**store_conf(self._deployment.store_url), **settings.conf},
                 only_schedules=self._only_schedules,
             )
             _STARTED[spark] = set()

@@ -1,4 +1,8 @@
-"""Spark's configuration: ``--conf``, spark-submit, spark-defaults.conf and PYSPARK_SUBMIT_ARGS."""
+"""Reads Spark's configuration: ``--conf``, spark-submit, spark-defaults.conf and PYSPARK_SUBMIT_ARGS.
+
+Why it is read here: Spark reads it only once its JVM runs, which takes seconds, but the master must be known
+for the checks before.
+"""
 
 from __future__ import annotations
 
@@ -14,26 +18,32 @@ from typing import TYPE_CHECKING, Any, Final
 
 from sinksdk.errors import ConfigException
 from sinksdk.settings.properties import read_properties
+from sinksdk.settings.references import resolve_references
+from sinksdk.store.addresses import S3_SCHEME
 
 if TYPE_CHECKING:
     from py4j.java_gateway import JavaGateway
 
 MASTER: Final = "spark.master"
+STORE_KIND: Final = "SINKSDK_STORE"
+"""Environment variable of Python workers with the store's kind, :data:`S3` or :data:`SQL`."""
+S3: Final = "s3"
+SQL: Final = "sql"
 _NAME: Final = "spark.app.name"
 _DEFAULT_MASTER: Final = "local[*]"
-"""Ours, and spark-submit's: that it says so means that nobody has named one."""
+"""sinksdk's and spark-submit's default: spark-submit reports it if no master was set."""
 _UNNAMED: Final = "pyspark-shell"
-"""The application's name where a JVM was started for Python and nobody has named it."""
+"""Name of the application in a JVM that was started for Python without a name."""
 
 _PASSED: weakref.WeakKeyDictionary[Any, Mapping[str, str]] = weakref.WeakKeyDictionary()
-"""Settings with which this process started a JVM, which the JVM would report as the user's."""
+"""sinksdk's own settings of a JVM, which the JVM would report as the user's."""
 
 
 def parse_conf(settings: Iterable[str]) -> dict[str, str]:
-    """Settings written as ``KEY=VALUE``, as spark-submit takes them; of a repeated key the last one holds.
+    """Parse settings ``KEY=VALUE``; the last one of a repeated key counts.
 
     Raises:
-        ConfigException: every setting that cannot be used, at once.
+        ConfigException: lists every invalid setting.
     """
     parted = [setting.partition("=") for setting in settings]
     problems = [
@@ -50,29 +60,34 @@ def parse_conf(settings: Iterable[str]) -> dict[str, str]:
 
 
 def check_conf(conf: Mapping[str, str]) -> None:
-    """Check that generations can run with these settings; whether Spark likes them, it says itself.
+    """Check settings as far as sinksdk is concerned; Spark checks its own.
 
     Raises:
-        ConfigException: every setting that cannot be used, at once.
+        ConfigException: lists every invalid setting.
     """
     problems = [
-        f"the Spark setting {key!r} is none: Spark's keys begin with 'spark.'"
+        f"{key!r} is not a Spark setting: Spark's keys begin with 'spark.'"
         for key in conf
         if not key.startswith("spark.")
     ]
     if MASTER in conf:
-        problems.append("the Spark setting 'spark.master' is not taken: name the master by itself (--master)")
+        problems.append("the Spark setting 'spark.master' cannot be used: set the master with --master")
     if problems:
         raise ConfigException(problems)
 
 
+def store_conf(store_url: str) -> dict[str, str]:
+    """Settings by which Python workers import only this store's libraries: S3 needs no SQLAlchemy."""
+    kind = S3 if resolve_references(store_url).startswith(S3_SCHEME) else SQL
+    return {f"spark.executorEnv.{STORE_KIND}": kind}
+
+
 def is_submitted() -> bool:
-    """Whether this process was started by spark-submit."""
     return "PYSPARK_GATEWAY_PORT" in os.environ
 
 
 def configured() -> dict[str, str]:
-    """The settings; of keys that several ways set, those of the one that Spark prefers.
+    """Return the user's settings, with Spark's precedence.
 
     Raises:
         ConfigException: ``spark-defaults.conf`` or ``PYSPARK_SUBMIT_ARGS`` cannot be read.
@@ -89,38 +104,37 @@ def configured() -> dict[str, str]:
 
 
 def master_to_start(named: str | None) -> str:
-    """The master of a Spark that is started. Raises ConfigException: spark-submit was told another one."""
+    """Return the master of a Spark to start. Raises ConfigException: spark-submit has another master."""
     theirs = configured().get(MASTER)
     submitted = theirs if is_submitted() else _submit_arguments().get(MASTER)
     if named is not None and submitted not in (None, _DEFAULT_MASTER, named):
         raise ConfigException(
-            f"spark-submit was told the master {submitted}, and sinksdk the master {named}: name it once"
+            f"spark-submit has the master {submitted}, but sinksdk the master {named}: set it only once"
         )
     return named or theirs or _DEFAULT_MASTER
 
 
 def is_configured(master: str) -> bool:
-    """Whether Spark's own configuration names this master."""
+    """Whether Spark's own configuration sets this master."""
     return configured().get(MASTER) == master
 
 
 def settings_of(gateway: JavaGateway) -> dict[str, str]:
-    """What a JVM was started with, and what spark-submit has made of it."""
+    """Return the settings of a JVM, after spark-submit has processed them."""
     from pyspark import SparkConf  # noqa: PLC0415 - loaded with the JVM
 
     return dict(SparkConf(loadDefaults=True, _jvm=gateway.jvm).getAll())
 
 
 def remember(gateway: JavaGateway, passed: Mapping[str, str]) -> None:
-    """Remember these settings of a JVM as ours, not the user's."""
+    """Mark these settings of a JVM as sinksdk's own."""
     _PASSED[gateway] = dict(passed)
 
 
 def _gateway() -> JavaGateway | None:
-    """The JVM of this process, if it has one."""
     if not is_submitted() and "pyspark" not in sys.modules:
         return None
-    from pyspark import SparkContext  # noqa: PLC0415 - it is loaded, or there is no way around it
+    from pyspark import SparkContext  # noqa: PLC0415 - already loaded, or needed
 
     if is_submitted():
         SparkContext._ensure_initialized()  # noqa: SLF001 - pyspark has no public way to ask
@@ -128,14 +142,14 @@ def _gateway() -> JavaGateway | None:
 
 
 def _defaults() -> dict[str, str]:
-    """``spark-defaults.conf``, where there is one: a JVM that could be asked takes seconds to start."""
+    """Read ``spark-defaults.conf``, if it exists."""
     path = _conf_folder() / "spark-defaults.conf"
     try:
         text = path.read_text(encoding="utf-8")
     except (FileNotFoundError, NotADirectoryError):
         return {}
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigException(f"Spark's configuration {path} cannot be read: {error}") from error
+        raise ConfigException(f"cannot read Spark's configuration {path}: {error}") from error
     found = read_properties(text, f"Spark's configuration {path}")
     return {entry.key: entry.value for entry in found if entry.key.startswith("spark.")}
 
@@ -150,14 +164,14 @@ def _conf_folder() -> Path:
 
 
 def _submit_arguments() -> dict[str, str]:
-    """What ``PYSPARK_SUBMIT_ARGS`` says of settings; the rest is spark-submit's business."""
+    """Read the settings in ``PYSPARK_SUBMIT_ARGS``; other arguments are left to spark-submit."""
     parser = argparse.ArgumentParser(add_help=False, exit_on_error=False, allow_abbrev=False)
     parser.add_argument("--master")
     parser.add_argument("--name")
     parser.add_argument("--conf", "-c", action="append", default=[])
     try:
-        said, _ = parser.parse_known_args(shlex.split(os.environ.get("PYSPARK_SUBMIT_ARGS", "")))
+        parsed, _ = parser.parse_known_args(shlex.split(os.environ.get("PYSPARK_SUBMIT_ARGS", "")))
     except (ValueError, argparse.ArgumentError) as error:
-        raise ConfigException(f"PYSPARK_SUBMIT_ARGS cannot be read: {error}") from error
-    found = {key: value for key, _, value in (setting.partition("=") for setting in said.conf)}
-    return found | {key: value for key, value in ((MASTER, said.master), (_NAME, said.name)) if value}
+        raise ConfigException(f"cannot parse PYSPARK_SUBMIT_ARGS: {error}") from error
+    found = {key: value for key, _, value in (setting.partition("=") for setting in parsed.conf)}
+    return found | {key: value for key, value in ((MASTER, parsed.master), (_NAME, parsed.name)) if value}

@@ -1,8 +1,9 @@
-"""SQL of authors who reach the driver over the network: it reads the view ``records`` and nothing else.
+"""Confines ``records.sql`` of network clients to the view ``records``.
 
-Both plans of a query are compared with lists of what is known to stay within it: the parsed one before Spark
-analyzes it, since the analysis opens files, looks names up and evaluates constants, and the analyzed one,
-since only Spark knows what a name refers to. A list of what is forbidden would miss what Spark adds.
+Why it is this long: only lists of harmless operators, expressions and functions are safe, because a list of
+forbidden ones would miss what a new Spark version adds. The parsed plan is checked before Spark analyzes it,
+because the analysis opens files, resolves names and evaluates constants; the analyzed plan, because only
+Spark knows what a name refers to.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 VIEW: Final = "records"
 """The view that a query reads."""
 
-_HOW_TO_ALLOW: Final = "whoever starts the server allows all of Spark's SQL with --config-sql"
+_HOW_TO_ALLOW: Final = "start the server with --config-sql to allow all of Spark's SQL"
 _CATALYST: Final = "org.apache.spark.sql.catalyst."
 _OF_SPARK: Final = ("expressions.", "org.apache.spark.sql.avro.")
 
@@ -46,13 +47,13 @@ _ANALYZED: Final = _OF_BOTH | _words("""
     analysis.ResolvedInlineTable plans.logical.CTERelationDef plans.logical.CTERelationRef
     plans.logical.ResolvedHint plans.logical.View plans.logical.WithCTE
 """)
-"""Classes of nodes, below Catalyst's package. Leaves among them read nothing but the query itself."""
+"""Classes of nodes, below Catalyst's package. The leaves among them read only the query itself."""
 
 _UNRESOLVED: Final = _words("""
     MultiAlias UnresolvedAlias UnresolvedAttribute UnresolvedExtractValue UnresolvedOrdinal UnresolvedRegex
     UnresolvedStar UnresolvedStarExceptOrReplace
 """)
-"""Expressions that stand for what Spark has yet to look up, besides functions."""
+"""Expressions, besides functions, that Spark has not resolved yet."""
 
 _OF_OTHERS: Final = _words("""
     ApplyFunctionExpression CallMethodViaReflection ExternalUserDefinedFunction
@@ -60,7 +61,7 @@ _OF_OTHERS: Final = _words("""
     TransformExpression TranspiledPythonUDF TryReflect UnresolvedPolymorphicPythonUDTF UserDefinedGenerator
     VariableReference
 """)
-"""Expressions of Catalyst that call code which is not Spark's, or read what the session holds."""
+"""Expressions of Catalyst that call other code than Spark's, or read the session's state."""
 
 _GROUPS: Final = _words("""
     agg_funcs array_funcs bitwise_funcs collection_funcs conditional_funcs conversion_funcs csv_funcs
@@ -68,7 +69,7 @@ _GROUPS: Final = _words("""
     predicate_funcs sketch_funcs st_funcs string_funcs struct_funcs url_funcs variant_funcs vector_funcs
     window_funcs
 """)
-"""Groups of Spark's functions that compute with their arguments alone."""
+"""Groups of Spark's functions that use only their arguments."""
 
 _FUNCTIONS: Final = _words("""
     aes_decrypt aes_encrypt assert_true bitmap_bit_position bitmap_bucket_number bitmap_count current_catalog
@@ -76,10 +77,10 @@ _FUNCTIONS: Final = _words("""
     input_file_block_length input_file_block_start input_file_name monotonically_increasing_id raise_error
     session_user spark_partition_id try_aes_decrypt typeof user uuid version
 """)
-"""Functions of other groups that are allowed.
+"""Allowed functions of other groups.
 
-Not those of XPath: their parser loads the DTD that a text names, from any address. Those of Protobuf read a
-file or load a class.
+XPath functions are missing because their parser loads a text's DTD from any address, Protobuf functions
+because they read a file or load a class.
 """
 
 _WITH_OPTIONS: Final[Mapping[str, int]] = {
@@ -99,33 +100,33 @@ _OPTIONS: Final = _words("""
     samplingratio stableidentifierprefixforuniontype timestampformat timestampntzformat timezone validatename
     valuetag wildcardcolname
 """)
-"""Their options that name none, in lower case: Spark ignores the case."""
+"""Harmless options of these functions, in lower case: Spark ignores the case."""
 
 _TABLES: Final = _words("""
     explode explode_outer inline inline_outer json_tuple posexplode posexplode_outer range stack
     variant_explode variant_explode_outer
 """)
-"""Table functions that read nothing but their arguments."""
+"""Table functions that use only their arguments."""
 
 _REFLECTION: Final = _words("java_method reflect try_reflect")
 
 _OTHER_RELATIONS: Final[Mapping[str, str]] = {
     "NamedStreamingRelation": "a stream",
-    "PlanWithUnresolvedIdentifier": "a relation whose name is computed",
-    "RelationTimeTravel": "a version of a relation",
+    "PlanWithUnresolvedIdentifier": "a relation with a computed name",
+    "RelationTimeTravel": "an old version of a relation",
 }
 _OTHER_NAMES: Final[Mapping[str, str]] = {
-    "ExpressionWithUnresolvedIdentifier": "a name that is computed (IDENTIFIER)",
+    "ExpressionWithUnresolvedIdentifier": "a computed name (IDENTIFIER)",
     "NamedParameter": "a parameter",
     "PosParameter": "a parameter",
 }
 
 
 def confine_parsed(plan: Any, session: SparkSession) -> None:
-    """Refuse a query that reads or calls anything outside itself, as far as its text says.
+    """Check a parsed query.
 
     Raises:
-        ConfigException: it reads another relation than the records, runs commands, or uses what is not known.
+        ConfigException: it reads another relation than the records, runs commands, or uses unknown functions.
     """
     nodes = list(_every_node(plan, _PARSED))
     known = {VIEW}
@@ -145,11 +146,7 @@ def confine_parsed(plan: Any, session: SparkSession) -> None:
 
 
 def confine_analyzed(plan: Any) -> None:
-    """Refuse a query that reads or calls anything outside itself, now that Spark knows what it refers to.
-
-    Raises:
-        ConfigException: as for :func:`confine_parsed`.
-    """
+    """Check an analyzed query, whose names are resolved. Raises as :func:`confine_parsed`."""
     for node in _every_node(plan, _ANALYZED):
         if _is_records(node):
             continue
@@ -162,10 +159,10 @@ def confine_analyzed(plan: Any) -> None:
 
 
 def _every_node(plan: Any, known: Collection[str]) -> Iterator[Any]:
-    """A logical plan with what is below it, CTEs and subqueries; the view ``records`` is not entered.
+    """Yield all nodes of a logical plan with CTEs and subqueries, but not those of the view ``records``.
 
     Raises:
-        ConfigException: an operator is not known.
+        ConfigException: an operator is not in ``known``.
     """
     name = _class(plan)
     if name not in known:
@@ -178,14 +175,14 @@ def _every_node(plan: Any, known: Collection[str]) -> Iterator[Any]:
 
 def _refusal(operator: str, *, is_leaf: bool) -> ConfigException:
     if operator == "ScriptTransformation":
-        return ConfigException(f"it runs commands of the system (TRANSFORM … USING): {_HOW_TO_ALLOW}")
+        return ConfigException(f"the query runs system commands (TRANSFORM … USING): {_HOW_TO_ALLOW}")
     if is_leaf or operator in _OTHER_RELATIONS:
         return _reads(_OTHER_RELATIONS.get(operator, operator))
     return _uses(f"Spark's operator {operator}")
 
 
 def _is_records(node: Any) -> bool:
-    # A temporary view comes before a table of that name, and this one is created before each analysis.
+    # A temporary view hides a table of this name, and this view is created before each analysis.
     return (
         _class(node) == "plans.logical.View"
         and node.isTempView()
@@ -200,12 +197,12 @@ def _every_expression(node: Any) -> Iterator[Any]:
         yield expression
         below += each_of(expression.children())
         if _class(expression) == "analysis.UnresolvedStarExceptOrReplace":
-            replacements = expression.replacements()  # which are not among its children
+            replacements = expression.replacements()  # not among its children
             below += each_of(replacements.get()) if replacements.isDefined() else ()
 
 
 def _expect_known(expression: Any, session: SparkSession) -> None:
-    """Refuse an expression of a parsed plan that is not known to compute with its arguments alone."""
+    """Refuse an expression of a parsed plan unless it is known to use only its arguments."""
     name = _class(expression)
     if name == "analysis.UnresolvedFunction":
         _expect_function(expression, session)
@@ -223,8 +220,9 @@ def _expect_function(call: Any, session: SparkSession) -> None:
     name = parts[-1].lower()
     if name in _REFLECTION:
         raise ConfigException(
-            f"it calls Java methods by reflection ({name}), which reach the environment and files of the "
-            f"server: {_HOW_TO_ALLOW}"
+            f"the query calls Java methods by reflection ({name}), which can read the server's environment "
+            f"and files: "
+            f"{_HOW_TO_ALLOW}"
         )
     if name not in _WITH_OPTIONS:
         _expect_built_in(parts, {name} if name in _FUNCTIONS or _group(name, session) in _GROUPS else ())
@@ -242,7 +240,7 @@ def _expect_built_in(parts: list[str], known: Collection[str]) -> None:
 
 
 def _group(name: str, session: SparkSession) -> str:
-    """The group of a function of Spark's own; empty if there is none of that name."""
+    """Return the group of a built-in function; empty if there is none of this name."""
     jvm: Any = session.sparkContext._jvm  # noqa: SLF001 - pyspark has no access to the registry
     catalyst = jvm.org.apache.spark.sql.catalyst
     found = catalyst.analysis.FunctionRegistry.builtin().lookupFunction(catalyst.FunctionIdentifier(name))
@@ -250,7 +248,7 @@ def _group(name: str, session: SparkSession) -> str:
 
 
 def _are_harmless(options: Any) -> bool:
-    """Whether they are written out, ``map('key', 'value', …)``, and each key is known."""
+    """Whether the options are a literal ``map('key', 'value', …)`` with harmless keys."""
     if _class(options) != "analysis.UnresolvedFunction":
         return False
     keys = list(each_of(options.arguments()))[::2]
@@ -260,14 +258,12 @@ def _are_harmless(options: Any) -> bool:
 
 
 def _reads(what: str) -> ConfigException:
-    return ConfigException(
-        f"it reads {what}, and may read no other relation than '{VIEW}' here: {_HOW_TO_ALLOW}"
-    )
+    return ConfigException(f"the query reads {what}, but may only read '{VIEW}': {_HOW_TO_ALLOW}")
 
 
 def _uses(what: str) -> ConfigException:
     return ConfigException(
-        f"it uses {what}, which is none of those that are known to stay within the query: {_HOW_TO_ALLOW}"
+        f"the query uses {what}, which may reach data outside of the query: {_HOW_TO_ALLOW}"
     )
 
 

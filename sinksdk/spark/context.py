@@ -1,4 +1,4 @@
-"""The Spark that generations run on."""
+"""Starts and finds the Spark on which generations run."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ _CONF: Final[Mapping[str, str]] = {
     "spark.ui.showConsoleProgress": "false",
     # Connectors share the task slots: each has its own scheduling pool (a single connector gets all slots).
     "spark.scheduler.mode": "FAIR",
-    # A second copy takes its task over and fences the first: safe, but the work is done twice.
+    # A speculative copy fences the first attempt: safe, but the work is done twice.
     "spark.speculation": "false",
     "spark.python.worker.reuse": "true",
-    # A worker that crashes says where.
+    # A crashing worker prints its stack.
     "spark.python.worker.faulthandler.enabled": "true",
-    # Workers use the memory of batches and parts again, whichever thread has freed it. To give each back
-    # at once would cost a fifth of the processor time.
+    # Workers reuse the memory of batches and parts, whichever thread has freed it. Returning it to the system
+    # each time would cost a fifth of the CPU time.
     "spark.executorEnv.MALLOC_ARENA_MAX": "2",
     "spark.executorEnv.MALLOC_MMAP_THRESHOLD_": "33554432",
     "spark.executorEnv.MALLOC_TRIM_THRESHOLD_": "16777216",
@@ -45,14 +45,13 @@ _LOOPBACK: Final[Mapping[str, str]] = {
     "spark.driver.bindAddress": "127.0.0.1",
 }
 _WARM_WORKERS: Final[Mapping[str, str]] = {
-    # Elsewhere the executors' Python may lack sinksdk: its task says so better than a daemon that dies.
+    # Only on local masters: elsewhere Python may lack sinksdk, which a task reports better than a daemon.
     "spark.python.daemon.module": "sinksdk.spark.worker_daemon",
 }
 _JVM_OPTIONS: Final = "spark.driver.defaultJavaOptions"
 _SMALL_JVM: Final = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Xms48m -Xmn24m -XX:MetaspaceSize=128m"
-"""The JVM only schedules: one thread collects, nothing runs there for so long that the second compiler's work
-would pay, and what it creates is soon garbage. Spark's classes alone are more than the metaspace that is
-collected at first otherwise."""
+"""Options of a JVM that only schedules: one thread for garbage collection, no optimizing compiler and a small
+young generation are sufficient. The metaspace must hold Spark's classes, else they cause a collection."""
 _JVM_ENVIRONMENT: Final = ("JDK_JAVA_OPTIONS", "JAVA_TOOL_OPTIONS", "SPARK_SUBMIT_OPTS")
 _COLLECTOR: Final = re.compile(r"-XX:\+Use\w*GC\b")
 
@@ -60,29 +59,28 @@ _COLLECTOR: Final = re.compile(r"-XX:\+Use\w*GC\b")
 def start_spark(
     app_name: str, master: str, *, extra_conf: Mapping[str, str] | None = None, only_schedules: bool = True
 ) -> SparkContext:
-    """Start Spark for running connectors; the one session of this process.
+    """Start Spark for connectors; a process has at most one.
 
-    What Spark's own ways to configure it say (spark-submit, ``spark-defaults.conf``) counts: what is set
-    here besides is beneath it.
+    Spark's own configuration (spark-submit, ``spark-defaults.conf``) overrides sinksdk's defaults.
 
-    Executors run this interpreter (``sys.executable``), whatever ``python3`` is on the PATH. On masters
-    of other hosts that can be changed with the environment variable ``PYSPARK_PYTHON``; sinksdk, the
-    connectors and pyspark must be installed there in the same versions, nothing is shipped.
+    Executors run this interpreter (``sys.executable``). On masters of other hosts the environment variable
+    ``PYSPARK_PYTHON`` overrides this; sinksdk, the connectors and pyspark must be installed there in the same
+    versions.
 
-    Local masters try tasks four times, as clusters do, and listen on the loopback interface only. The
-    process keeps its signal handlers. Of Spark's own log errors remain; they are logged as
-    ``sinksdk.spark.jvm`` (stack traces at level DEBUG).
+    Local masters try tasks four times, as clusters do, and listen on the loopback interface only. Signal
+    handlers of the process stay unchanged. Spark's errors are logged as ``sinksdk.spark.jvm``, with stack
+    traces at level DEBUG.
 
     Args:
-        app_name: what the job is called in Spark's own pages, unless spark-submit says that.
+        app_name: name of the application, unless spark-submit sets it.
         master: Spark's master URL, for example ``local[*]``, ``local-cluster[2,1,1024]``,
             ``spark://host:7077``.
-        extra_conf: Spark's configuration keys; they win over all others.
-        only_schedules: no transform runs there, so that a small JVM will do.
+        extra_conf: Spark settings, which override all others.
+        only_schedules: whether no transform runs there, so that a small JVM is sufficient.
 
     Raises:
-        ConfigException: pyspark or Java is not there, Spark runs here already, a setting cannot be
-            used, or Spark cannot start with this master and configuration.
+        ConfigException: pyspark or Java is missing, Spark is already running, a setting is invalid, or Spark
+            cannot start with this master and configuration.
     """
     check_master(master, store_is_local_file=False)
     check_conf(extra_conf or {})
@@ -90,18 +88,18 @@ def start_spark(
     theirs = configured()
     conf = spark_conf(app_name, master, extra_conf or {}, theirs, only_schedules=only_schedules)
     with _environment(_variables(master)), _own_signal_handlers():
-        # A process has one JVM; it outlives the Spark that was started in it.
+        # A process has one JVM, which stays after its SparkContext was stopped.
         gateway = context_class._gateway  # noqa: SLF001 - pyspark has no public way to ask
         if gateway is None:
             gateway = launch(conf)
             remember(gateway, {key: value for key, value in conf.items() if theirs.get(key) != value})
-            # What spark-submit has made of it: the jars of packages, for example.
+            # spark-submit has processed them: it resolves packages to jars, for example.
             conf = {**settings_of(gateway), "spark.master": conf["spark.master"]}
         return _start(conf, gateway)
 
 
 def is_alive(spark: SparkContext) -> bool:
-    """Whether its JVM runs and its application has not been ended, by its cluster for example."""
+    """Whether the JVM is alive and the application was not stopped, for example by its cluster."""
     from py4j.protocol import Py4JError  # noqa: PLC0415 - installed with pyspark
 
     jvm = getattr(spark._gateway, "proc", None)  # noqa: SLF001 - pyspark has no public way to ask
@@ -114,10 +112,10 @@ def is_alive(spark: SparkContext) -> bool:
 
 
 def context_of(session: object) -> SparkContext:
-    """The context of a ``SparkSession``, or the one it is given itself.
+    """Return the context of a ``SparkSession`` or ``SparkContext``.
 
     Raises:
-        ConfigException: it is neither, it has ended, or it is a client of Spark Connect's.
+        ConfigException: it is neither, it was stopped, or it is a session of Spark Connect.
     """
     from pyspark import SparkContext  # noqa: PLC0415 - loaded with the session
     from pyspark.sql import SparkSession  # noqa: PLC0415 - the same
@@ -128,19 +126,20 @@ def context_of(session: object) -> SparkContext:
         what = type(session)
         if what.__module__.startswith("pyspark.sql.connect"):
             message = (
-                "spark is a session of Spark Connect: its driver is in another process, and a connector runs "
-                "in the driver's; give a classic session"
+                "spark is a session of Spark Connect, whose driver is in another process, but a connector "
+                "runs in the "
+                "driver's process: give a classic session"
             )
             raise ConfigException(message)
         raise ConfigException(f"spark is a {what.__name__}: give a SparkSession or a SparkContext")
     if not is_alive(session):
-        message = "the Spark session that was given has ended: make another one"
+        message = "the given Spark session was stopped: create another one"
         raise ConfigException(message)
     return session
 
 
 def session_of(given: object, spark: SparkContext) -> SparkSession | None:
-    """The session that a user works in: the given one, or the active one of this thread, if Spark has one."""
+    """Return the given session, or the active one of this thread; None if it belongs to another Spark."""
     from pyspark.sql import SparkSession  # noqa: PLC0415 - loaded with Spark
 
     session = given if isinstance(given, SparkSession) else SparkSession.getActiveSession()
@@ -148,7 +147,7 @@ def session_of(given: object, spark: SparkContext) -> SparkSession | None:
 
 
 def active_spark() -> SparkContext | None:
-    """The Spark that runs in this process, if one does."""
+    """Return the Spark of this process, if one is running."""
     if "pyspark" not in sys.modules:
         return None
     from pyspark import SparkContext  # noqa: PLC0415 - it is loaded
@@ -165,17 +164,17 @@ def listen_for_signals(
 
 
 def forget_dead_spark() -> None:
-    """Let go of a Spark whose JVM or application has ended, so that another one can be started.
+    """Make pyspark forget a Spark whose JVM or application has ended, so that another one can be started.
 
-    pyspark keeps both for as long as the process lives: its own ``stop`` asks a JVM that does not answer.
+    pyspark's own ``stop`` would send a request to the dead JVM.
     """
-    from pyspark import SparkContext, sql  # noqa: PLC0415 - there was one
+    from pyspark import SparkContext, sql  # noqa: PLC0415 - already loaded
 
     gateway = SparkContext._gateway  # noqa: SLF001 - pyspark has no public way
     if gateway is not None:
         jvm = getattr(gateway, "proc", None)
         if jvm is not None:
-            jvm.kill()  # its application may have ended without it
+            jvm.kill()  # only its application may have ended
             jvm.wait()
         with contextlib.suppress(Exception):
             gateway.shutdown()
@@ -192,14 +191,14 @@ def spark_conf(
     *,
     only_schedules: bool = True,
 ) -> dict[str, str]:
-    """Spark's configuration; ``theirs`` is what Spark's own ways to configure it say."""
+    """Combine Spark's configuration; ``theirs`` is the user's, from spark-submit and its files."""
     given = {**(theirs or {}), **extra_conf}
     conf = {"spark.app.name": app_name, **_CONF}
     if is_loopback(master):
         conf |= _LOOPBACK
     if is_local(master):
         conf |= _WARM_WORKERS
-    # A local master that somebody has named to Spark itself tries tasks as often as its URL says.
+    # A local master of the user's configuration keeps its number of attempts.
     is_theirs = theirs is not None and theirs.get("spark.master") == master
     conf |= {**given, "spark.master": master if is_theirs else with_attempts(master)}
     options = [f'"-Dlog4j2.configurationFile={LOG_CONFIGURATION.as_uri()}"']
@@ -209,25 +208,25 @@ def spark_conf(
 
 
 def _small_jvm(master: str, given: Mapping[str, str]) -> str:
-    """Options of a JVM that is the driver and all executors; none where an operator has chosen its collector.
+    """Return options of a JVM with driver and executors; none if the user has chosen a garbage collector.
 
-    A JVM that is told two collectors does not start.
+    A JVM with two collectors does not start.
     """
-    said = [given.get(key, "") for key in (_JVM_OPTIONS, "spark.driver.extraJavaOptions")]
-    said += [os.environ.get(name, "") for name in _JVM_ENVIRONMENT]
-    return _SMALL_JVM if is_local(master) and not _COLLECTOR.search(" ".join(said)) else ""
+    options = [given.get(key, "") for key in (_JVM_OPTIONS, "spark.driver.extraJavaOptions")]
+    options += [os.environ.get(name, "") for name in _JVM_ENVIRONMENT]
+    return _SMALL_JVM if is_local(master) and not _COLLECTOR.search(" ".join(options)) else ""
 
 
 def _spark_context_class() -> type[SparkContext]:
     try:
         from pyspark import SparkContext  # noqa: PLC0415 - its absence is reported here
     except ImportError as error:
-        raise ConfigException(f"pyspark cannot be imported ({error}): install sinksdk[spark]") from error
+        raise ConfigException(f"cannot import pyspark ({error}): install sinksdk[spark]") from error
     running = SparkContext._active_spark_context  # noqa: SLF001 - pyspark has no public way to ask
     if running is not None:
         raise ConfigException(
-            f"a Spark session runs in this process already (application {running.appName!r}, master "
-            f"{running.master}): stop it first, or use it instead of making another one"
+            f"a Spark session is already running in this process (application {running.appName!r}, master "
+            f"{running.master}): stop it first, or use it"
         )
     return SparkContext
 
@@ -240,11 +239,11 @@ def _start(conf: Mapping[str, str], gateway: JavaGateway) -> SparkContext:
         return SparkContext(conf=SparkConf(loadDefaults=False).setAll(list(conf.items())), gateway=gateway)
     except (Py4JError, errors.PySparkException) as error:
         cause = getattr(error, "java_exception", None) or error
-        raise ConfigException(f"Spark could not start on master {conf['spark.master']}: {cause}") from error
+        raise ConfigException(f"Spark cannot start on master {conf['spark.master']}: {cause}") from error
 
 
 def _variables(master: str) -> dict[str, str]:
-    """Environment of the JVM and of what it starts."""
+    """Environment variables of the JVM and its child processes."""
     python = sys.executable
     if not is_local(master):
         python = os.environ.get("PYSPARK_PYTHON", python)
@@ -268,7 +267,7 @@ def _environment(variables: Mapping[str, str]) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _own_signal_handlers() -> Iterator[None]:
-    """Undo pyspark's SIGINT handler: it cancels all jobs, where ours asks tasks to close."""
+    """Undo pyspark's SIGINT handler, which cancels all jobs instead of closing tasks gracefully."""
     before = signal.getsignal(signal.SIGINT)
     try:
         yield

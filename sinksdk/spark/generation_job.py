@@ -1,7 +1,7 @@
-"""One generation as one Spark job: one Spark partition per task.
+"""Runs a generation as a Spark job with one Spark partition per task.
 
-Tasks read the source themselves, so an RDD of empty partitions is sufficient. For a DataFrame Spark would
-plan, optimize and compile, which takes 3.5 s of a cold start and 117 MB: only a transform needs one.
+Tasks read the source themselves, so an RDD of empty partitions is sufficient. A DataFrame, which only a
+transform needs, would take 3.5 s more at a cold start, and 117 MB, because Spark plans and compiles it.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_AGAIN = 0.5  # seconds until a job that continues after its cancellation is cancelled again
+_CANCEL_INTERVAL = 0.5  # seconds between cancellations of a job that continues
 
 
 T = TypeVar("T")
@@ -47,11 +47,7 @@ Job = Callable[[], Iterable[str]]
 
 
 class SparkGeneration(Generic[R]):
-    """A running generation, whose tasks report a ``kind``.
-
-    Args:
-        transformed: the records that it reads, if it has a transform.
-    """
+    """A running generation; ``kind`` is the class of its reports, ``transformed`` its transform, if any."""
 
     def __init__(
         self,
@@ -72,22 +68,22 @@ class SparkGeneration(Generic[R]):
         self._thread.start()
 
     def wait(self, timeout: float) -> bool:
-        """Wait at most ``timeout`` seconds; whether the generation has ended."""
+        """Wait at most ``timeout`` seconds; return whether the generation has ended."""
         deadline = time.monotonic() + timeout
         while self._thread.is_alive() and (left := deadline - time.monotonic()) > 0:
-            self._thread.join(min(left, _AGAIN))
+            self._thread.join(min(left, _CANCEL_INTERVAL))
             if self._is_cancelled:
-                self._cancel_job()  # while Spark was planning, there was no job to cancel
+                self._cancel_job()  # again: while Spark plans, there is no job to cancel
         return not self._thread.is_alive()
 
     def results(self) -> list[R]:
-        """The tasks' reports, once it has ended.
+        """Return the tasks' reports of a completed generation.
 
         Raises:
             ConfigException: the executors' Python lacks a module, or cannot be run.
-            RetriableException: the store was unavailable to the tasks in all of Spark's attempts.
-            TransformFailure: a record's values are none that the transform can compute with.
-            ConnectException: the job itself failed: a task's worker died too often, Spark's own error.
+            RetriableException: the store was unavailable in all of Spark's attempts.
+            TransformFailure: the transform cannot process a record's values.
+            ConnectException: the job failed otherwise, for example because a task's worker died too often.
         """
         try:
             return self._future.result(timeout=0)
@@ -96,17 +92,19 @@ class SparkGeneration(Generic[R]):
                 python = self._spark.pythonExec
                 raise ConfigException(
                     f"the executors' Python, {python}, has no module '{module}': install sinksdk, the "
-                    f"connector and all they import there, in the versions that the driver has, or name "
-                    f"another Python with PYSPARK_PYTHON"
+                    f"connector and "
+                    f"their dependencies there, in the driver's versions, or set another Python with "
+                    f"PYSPARK_PYTHON"
                 ) from error
             if not self._is_cancelled and (found := unusable_program(error)) is not None:
                 program, why = found
                 raise ConfigException(
-                    f"the executors cannot run {program}: {why}; name the Python that they have in "
-                    f"PYSPARK_PYTHON, or send one with spark.archives"
+                    f"the executors cannot run {program}: {why}; set their Python with PYSPARK_PYTHON, or "
+                    f"send one "
+                    f"with spark.archives"
                 ) from error
             if not self._is_cancelled and (problem := unavailable_store(_text(error))) is not None:
-                raise RetriableException(f"its tasks cannot work: {problem}") from error
+                raise RetriableException(f"the store is unavailable to the tasks: {problem}") from error
             transformed = None if self._is_cancelled else self._transformed
             if transformed is not None and (failure := transformed.failure(_text(error), error)) is not None:
                 raise failure from error
@@ -115,7 +113,7 @@ class SparkGeneration(Generic[R]):
             raise ConnectException(message) from error
 
     def cancel(self) -> None:
-        """End the job; its tasks' workers are killed and clean nothing up."""
+        """Cancel the job; Spark kills its tasks' workers."""
         self._is_cancelled = True
         self._cancel_job()
 
@@ -125,7 +123,7 @@ class SparkGeneration(Generic[R]):
     def _run(self, spec: GenerationSpec, job: Callable[[], list[R]]) -> None:
         try:
             self._spark.addJobTag(self._tag)
-            # Spark offers a free task slot first to the connector with the fewest.
+            # With fair scheduling, a free task slot goes to the connector with the fewest running tasks.
             self._spark.setLocalProperty(POOL, spec.connector)
             self._spark.setJobDescription(f"connector {spec.connector}, generation {spec.generation}")
             self._future.set_result(job())
@@ -134,12 +132,11 @@ class SparkGeneration(Generic[R]):
 
 
 class SparkLauncher:
-    """Starts generations of one sink as Spark jobs, which read only these columns of a record.
+    """Starts generations of a sink as Spark jobs, which read only these columns of a record.
 
     Args:
-        config: may have a transform.
-        session: the user's, in a copy of which transforms run; None: Spark's default session.
-        takes_bytes: whether the sink's task does.
+        session: the user's session, of which transforms use a copy; None: Spark's default session.
+        takes_bytes: whether the sink's task takes bytes.
         is_confined: whether ``records.sql`` may read the view ``records`` only.
 
     Raises:
@@ -181,7 +178,7 @@ class SparkLauncher:
         takes_bytes: bool,
         is_confined: bool,
     ) -> None:
-        """Raise what making a launcher would, before there is anything to launch."""
+        """Check the transform, as creating a launcher does. Raises ConfigException."""
         TransformedRecords.of(
             config, spark, columns, python_path, takes_bytes=takes_bytes, is_confined=is_confined
         )
@@ -190,7 +187,7 @@ class SparkLauncher:
         """Start the job of a generation.
 
         Raises:
-            RetriableException, ConnectException: the source does not hold the planned ranges.
+            RetriableException, ConnectException: the source does not have the planned ranges.
         """
         ranges = {
             planned.topic_partition: planned.offsets
@@ -209,12 +206,12 @@ class SparkLauncher:
         if self._transformed is not None:
             job: Job = self._transformed.job(spec, len(plan.tasks))
         else:
-            job = job_of(self._spark, len(plan.tasks), spec, run_task)
+            job = task_job(self._spark, len(plan.tasks), spec, run_task)
         return SparkGeneration(self._spark, spec, job, TaskResult, transformed=self._transformed)
 
 
 class SparkSourceLauncher:
-    """Starts generations of one source as Spark jobs, which run until they are stopped."""
+    """Starts generations of a source as Spark jobs, which run until they are stopped."""
 
     def __init__(self, spark: SparkContext, template: GenerationSpec) -> None:
         self._spark = spark
@@ -224,16 +221,16 @@ class SparkSourceLauncher:
         """Start the job of a generation.
 
         Raises:
-            ConfigException: a local Spark will never run all its tasks at once.
+            ConfigException: a local Spark has fewer task slots than the source has tasks.
         """
         check_task_slots(self._spark, len(plan.tasks))
         spec = replace(self._template, generation=plan.generation, speculates=has_speculation(self._spark))
-        # Threads of the author's code that hang end with the task's process.
-        job = job_of(self._spark, len(plan.tasks), spec, run_source_task, keeps_workers=False)
+        # Workers are not reused, so that hanging threads of the connector end with their process.
+        job = task_job(self._spark, len(plan.tasks), spec, run_source_task, keeps_workers=False)
         return SparkGeneration(self._spark, spec, job, SourceTaskResult)
 
 
-def job_of(
+def task_job(
     spark: SparkContext,
     tasks: int,
     spec: GenerationSpec,
@@ -241,7 +238,7 @@ def job_of(
     *,
     keeps_workers: bool = True,
 ) -> Job:
-    """A job of ``work`` for each task, by its number; see :func:`run_tasks`."""
+    """Return a job that calls ``work`` for each task number; see :func:`run_tasks`."""
     return partial(
         run_tasks, spark, tasks, lambda number: to_row(work(spec, number)), keeps_workers=keeps_workers
     )
@@ -253,8 +250,8 @@ def run_tasks(
     """Call a function with each task's number on executors, and wait for all results.
 
     Args:
-        keeps_workers: whether later jobs reuse the Python processes of these tasks. Otherwise each process
-            ends with its task, together with threads that hang.
+        keeps_workers: whether later jobs reuse the Python processes of these tasks; otherwise each process
+            ends with its task, together with hanging threads.
     """
 
     def partition(number: int, rows: Iterable[object]) -> Iterator[T]:
@@ -266,16 +263,16 @@ def run_tasks(
 
 
 def _first_line(error: BaseException) -> str:
-    """An error's message in one line: Java's innermost cause, or the exception of a Python worker."""
+    """Return an error in one line: the exception of a Python worker, or Java's innermost cause."""
     if (dead := dead_worker(error)) is not None:
         return dead
     text = _text(error)
-    said = (line for line in text.splitlines() if line.strip())
-    return raised(text) or next(said, type(error).__name__)
+    lines = (line for line in text.splitlines() if line.strip())
+    return raised(text) or next(lines, type(error).__name__)
 
 
 def _text(error: BaseException) -> str:
-    """An error's whole message; of Java's, that of the innermost cause."""
+    """Return an error's message; for Java errors that of the innermost cause."""
     cause = getattr(error, "java_exception", None)
     while cause is not None and cause.getCause() is not None:
         cause = cause.getCause()

@@ -1,4 +1,9 @@
-"""Spark's JVM: started quietly, so that signals meant for us do not end it; and the errors it hands on."""
+"""Starts Spark's JVM, and reads its signals, log and errors.
+
+Why so much of it is sinksdk's own: pyspark's JVM ends on the SIGTERM of the process group, before tasks have
+flushed, prints its log to the terminal, and reports errors as Java stack traces, in which the reason (a
+missing module, a store that is unavailable) is one of many lines.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +27,7 @@ if TYPE_CHECKING:
     from py4j.java_gateway import JavaGateway
 
 LOG_CONFIGURATION: Final = Path(__file__).with_name("log4j2.properties")
-"""Makes the JVM write each of its errors as one line, which is logged here as ``sinksdk.spark.jvm``."""
+"""Makes the JVM write each error as one line, which this module logs as ``sinksdk.spark.jvm``."""
 
 _FIELD, _LINE = "\x1f", "\x1e"
 _STARTED = "\x1d\n"
@@ -37,11 +42,12 @@ _MISSING: Final = re.compile(r"ModuleNotFoundError: No module named '([^']+)'")
 _CONDITION: Final = re.compile(r"\[[A-Z][A-Z0-9_.]+\]")
 _SQLSTATE: Final = re.compile(r"SQLSTATE: (\w{5})")
 _GONE: Final = re.compile(r"Could not find (AppClient|CoarseGrainedScheduler)\b")
-"""A message was on its way to what had ended with the application: Spark's race, of which nothing comes."""
+"""A harmless race in Spark: a message arrives after its receiver has stopped with the application."""
 _DEAD: Final = re.compile(r"Python worker exited unexpectedly(?: \(\w+\))?")
 _KILLED_BY: Final = (
-    "its process was killed, as by the kernel for want of memory, by a segmentation fault in a library, or "
-    "by os._exit"
+    "its process was killed, for example by the kernel for lack of memory, by a segmentation fault in a "
+    "library, or by "
+    "os._exit"
 )
 _TASK: Final = re.compile(r"Task (\d+) in stage")
 
@@ -51,11 +57,11 @@ _log = logging.getLogger(__name__)
 def launch(conf: Mapping[str, str]) -> JavaGateway:
     """Start the JVM.
 
-    SIGINT, SIGTERM and SIGHUP that reach the whole process group (Ctrl-C, ``timeout``, a closed
-    terminal) do not end it, so that tasks can still flush. It ends with this process, however that ends.
+    The JVM ignores SIGINT, SIGTERM and SIGHUP of the process group (Ctrl-C, ``timeout``, a closed terminal),
+    so that tasks can flush. It ends with this process in any case.
 
     Raises:
-        ConfigException: there is no Java, or it is none that Spark runs on.
+        ConfigException: Java is missing, or Spark does not support its version.
     """
     from pyspark import SparkConf, errors, java_gateway  # noqa: PLC0415 - its absence is reported by the caller
 
@@ -64,11 +70,13 @@ def launch(conf: Mapping[str, str]) -> JavaGateway:
     stream = _ErrorStream()
     try:
         with stream as stderr:
-            # pyspark starts it with SIGINT ignored, and a JVM leaves a signal alone that is ignored.
+            # pyspark starts the JVM with SIGINT ignored, and a JVM keeps ignored signals ignored.
             gateway: JavaGateway = java_gateway.launch_gateway(options, {"stderr": stderr})  # type: ignore[no-untyped-call] # pyspark's
     except errors.PySparkRuntimeError as error:
-        raise ConfigException(f"Spark's JVM ended at once. {_JAVA}. It said:\n{stream.said()}") from error
-    if gateway.proc is not None:  # under spark-submit the JVM is not ours
+        raise ConfigException(
+            f"Spark's JVM ended at once. {_JAVA}. Its output:\n{stream.output()}"
+        ) from error
+    if gateway.proc is not None:  # under spark-submit the JVM is the parent process
         _ignore_signals(gateway)
     return gateway
 
@@ -76,13 +84,9 @@ def launch(conf: Mapping[str, str]) -> JavaGateway:
 def _check_java() -> None:
     home = os.environ.get("JAVA_HOME")
     if home and not Path(home, "bin", "java").exists():
-        raise ConfigException(
-            f"JAVA_HOME is {home}, but there is no bin/java in it. {_JAVA}, or unset JAVA_HOME"
-        )
+        raise ConfigException(f"JAVA_HOME is {home}, but has no bin/java. {_JAVA}, or unset JAVA_HOME")
     if not home and shutil.which("java") is None:
-        raise ConfigException(
-            f"there is no java on the PATH. {_JAVA}, and put it on the PATH or set JAVA_HOME"
-        )
+        raise ConfigException(f"java is not on the PATH. {_JAVA}, and add it to the PATH or set JAVA_HOME")
 
 
 def _ignore_signals(gateway: JavaGateway) -> None:
@@ -92,36 +96,35 @@ def _ignore_signals(gateway: JavaGateway) -> None:
 
 
 class JvmSignals:
-    """The first signal that a JVM would end on is told to this process instead.
+    """Catches the first signal that would end a JVM.
 
-    Under spark-submit the JVM is the process that a ``kill`` or the end of a container reaches, and a Ctrl-C
-    reaches it, too: with it all executors would end, before tasks have flushed.
+    Under spark-submit a ``kill``, the end of a container and Ctrl-C reach the JVM, with which all executors
+    would end before tasks have flushed.
 
     Args:
-        on_signal: called with it, in a thread of its own.
+        on_signal: called with the signal, in its own thread.
     """
 
     def __init__(self, gateway: JavaGateway, on_signal: Callable[[signal.Signals], None]) -> None:
         self._gateway = gateway
         self._before: dict[str, Any] = {}
-        self._heard: Any = None
+        self._queue: Any = None
         try:
-            self._heard = gateway.jvm.java.util.concurrent.LinkedBlockingQueue()
+            self._queue = gateway.jvm.java.util.concurrent.LinkedBlockingQueue()
             self._take_over()
-        except Exception as error:  # noqa: BLE001 - a Java without java.beans, or one whose signals are others' (-Xrs)
-            _log.info("signals that Spark's JVM gets will end it: %s", error)
+        except Exception as error:  # noqa: BLE001 - Java without java.beans, or with -Xrs
+            _log.info("cannot catch signals of Spark's JVM, which end it: %s", error)
             self.stop_listening()
             return
         if self._before:
             Thread(target=self._listen, args=(on_signal,), name="jvm-signals", daemon=True).start()
 
     def stop_listening(self) -> None:
-        """Have the JVM do with signals what it did before."""
-        with contextlib.suppress(Exception):  # it may have ended
-            self._put_back()
-            self._heard.add("")
+        with contextlib.suppress(Exception):  # the JVM may have ended
+            self._restore_handlers()
+            self._queue.add("")
 
-    def _put_back(self) -> None:
+    def _restore_handlers(self) -> None:
         signals = self._gateway.jvm.sun.misc
         for name, handler in self._before.items():
             signals.Signal.handle(signals.Signal(name), handler)
@@ -129,29 +132,30 @@ class JvmSignals:
     def _take_over(self) -> None:
         jvm = self._gateway.jvm
         signals = jvm.sun.misc
-        # Java calls no Python without another server; this calls the queue's "add" with the signal's "name".
+        # Java cannot call Python without a callback server: this handler calls the queue's "add" with the
+        # signal's "name".
         kind = jvm.java.lang.Class.forName("sun.misc.SignalHandler")
-        handler = jvm.java.beans.EventHandler.create(kind, self._heard, "add", "name")
+        handler = jvm.java.beans.EventHandler.create(kind, self._queue, "add", "name")
         for name in _SIGNALS:
             number = signals.Signal(name)
             before = signals.Signal.handle(number, handler)
-            if before.equals(signals.SignalHandler.SIG_IGN):  # as pyspark and we start a JVM
+            if before.equals(signals.SignalHandler.SIG_IGN):  # ignored since the start of the JVM
                 signals.Signal.handle(number, before)
             else:
                 self._before[name] = before
 
     def _listen(self, on_signal: Callable[[signal.Signals], None]) -> None:
         with contextlib.suppress(Exception):  # the JVM has ended
-            if name := self._heard.take():
+            if name := self._queue.take():
                 on_signal(signal.Signals[f"SIG{name}"])
-                self._put_back()  # the second one has its usual effect
+                self._restore_handlers()  # the second one has its usual effect
 
 
 class _ErrorStream:
-    """The JVM's stderr: its log is logged here, what Python workers print goes to our own stderr.
+    """The JVM's stderr: logs Spark's log lines, and passes output of Python workers to this process's stderr.
 
-    As a context it is the descriptor to start the JVM with. What it says until it has started is kept,
-    not shown: chatter if it starts, the reason if it does not.
+    As a context manager it returns the descriptor to start the JVM with. Output before the JVM has started is
+    kept, and only shown if the start fails.
     """
 
     def __init__(self) -> None:
@@ -166,11 +170,10 @@ class _ErrorStream:
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if kind is None:
-            os.write(self._sink, _STARTED.encode())  # behind all that the JVM wrote until now
+            os.write(self._sink, _STARTED.encode())  # after the JVM's output so far
         os.close(self._sink)  # the JVM has its own copy
 
-    def said(self) -> str:
-        """The JVM's output, once it has failed to start."""
+    def output(self) -> str:
         self._thread.join()
         return "".join(self._before).rstrip()
 
@@ -181,13 +184,14 @@ class _ErrorStream:
                     break
                 self._before.append(line)
             for line in self._source:
-                # Logging or stderr may be gone while the interpreter ends; the JVM must not block on it.
+                # At the interpreter's end logging or stderr may be closed; the JVM must not block on a full
+                # pipe.
                 with contextlib.suppress(ValueError, OSError):
-                    pass_on(line)
+                    log_line(line)
 
 
-def pass_on(line: str) -> None:
-    """Log a line of Spark's log, or print any other one as it is."""
+def log_line(line: str) -> None:
+    """Log a line of Spark's log; print other lines unchanged."""
     if not line.startswith(_FIELD):
         sys.stderr.write(line)
         return
@@ -196,7 +200,7 @@ def pass_on(line: str) -> None:
     number = logging.CRITICAL if level == "FATAL" else logging.getLevelName(level)
     if _GONE.search(f"{message} {lines[0]}"):
         number = logging.DEBUG
-    # Of a Python worker's error, what Python says, not that there was one.
+    # For the error of a Python worker, Python's message instead of Spark's.
     cause = raised("\n".join(lines)) or lines[0]
     _log.log(number, "%s: %s", source, f"{message} ({cause})" if cause else message)
     if len(lines) > 1:
@@ -204,9 +208,9 @@ def pass_on(line: str) -> None:
 
 
 def raised(text: str) -> str | None:
-    """What a Python worker raised last, by the first line of what it says; None without a Python stack trace.
+    """Return the first line of the exception of a Python worker; None without a Python stack trace.
 
-    An exception's message may have several lines, and end with a link to a manual.
+    Messages may have several lines; SQLAlchemy's end with a link to its manual.
     """
     _, begun, rest = text.rpartition(_TRACE)
     for line in rest.splitlines() if begun else ():
@@ -218,10 +222,10 @@ def raised(text: str) -> str | None:
 
 
 def data_error(text: str) -> str | None:
-    """The first line of Spark's error about a value (ANSI casts, divisions by zero), if it is one.
+    """Return the first line of Spark's error about a value (ANSI casts, divisions by zero), if it is one.
 
-    The same value has the same error again. SQL's classes say so: 22 is "data exception", P0001 is raised by
-    the query itself.
+    Such an error occurs again for the same value. SQLSTATE class 22 is "data exception", P0001 is raised by
+    the query.
     """
     found = _CONDITION.search(text)
     if raised(text) is not None or found is None:
@@ -232,7 +236,7 @@ def data_error(text: str) -> str | None:
 
 
 def failed_task(error: BaseException | None) -> int | None:
-    """Number of the task that has failed a job, if Spark tells it: in the error, or in the one around it."""
+    """Return the number of the task that failed a job, from the error or its context, if Spark names it."""
     while error is not None:
         java = getattr(error, "java_exception", None)
         if found := _TASK.search(str(error) if java is None else str(java.getMessage())):
@@ -242,9 +246,9 @@ def failed_task(error: BaseException | None) -> int | None:
 
 
 def dead_worker(error: BaseException) -> str | None:
-    """What Spark says of a Python process that died under a task, and of which task; None: none did.
+    """Return Spark's message about a Python worker that died, with its task; None: no worker died.
 
-    The innermost cause is an EOFException of the socket to the process, which says nothing.
+    The innermost cause is not helpful: an EOFException of the socket to the worker.
     """
     if (found := _in_causes(error, _DEAD)) is None:
         return None
@@ -254,7 +258,7 @@ def dead_worker(error: BaseException) -> str | None:
 
 
 def _in_causes(error: BaseException, pattern: re.Pattern[str]) -> re.Match[str] | None:
-    """The first match in an error's message or in those of its Java causes, the outermost first."""
+    """Return the first match in an error's message or its Java causes, the outermost first."""
     cause = getattr(error, "java_exception", None)
     if cause is None:
         return pattern.search(str(error))
@@ -266,21 +270,21 @@ def _in_causes(error: BaseException, pattern: re.Pattern[str]) -> re.Match[str] 
 
 
 def unavailable_store(text: str) -> str | None:
-    """The message of a worker's StoreUnavailable, if it has failed with that."""
+    """Return the message of a worker's StoreUnavailable, if that failed the job."""
     error = raised(text) or ""
     return error.removeprefix(_UNAVAILABLE) if error.startswith(_UNAVAILABLE) else None
 
 
 def missing_module(text: str) -> str | None:
-    """The module of a worker's ModuleNotFoundError, if it has failed with that."""
+    """Return the module of a worker's ModuleNotFoundError, if that failed the job."""
     found = _MISSING.match(raised(text) or "")
     return found[1] if found else None
 
 
 def unusable_program(error: BaseException) -> tuple[str, str] | None:
-    """The program that executors could not start and the reason, if that failed the job and will again.
+    """Return the program that executors cannot start, and the reason, if that failed the job permanently.
 
-    The innermost cause is an IOException with the number of the error and without the program.
+    The innermost cause is an IOException with the error's number and without the program.
     """
     found = _in_causes(error, _PROGRAM)
     why = _UNUSABLE.get(int(found[2])) if found else None
@@ -289,16 +293,17 @@ def unusable_program(error: BaseException) -> tuple[str, str] | None:
 
 _PROGRAM: Final = re.compile(r'Cannot run program "([^"]+)".*error=(\d+)')
 _UNUSABLE: Final = {
-    errno.ENOENT: "there is no such file on their hosts, or not the interpreter that it names",
-    errno.EACCES: "their hosts do not let them execute it (Permission denied): it lacks the permission, "
-    "which a zip archive may lose, is a folder, or is on a file system without 'exec'",
-    errno.ENOTDIR: "a part of its path is a file on their hosts",
-    errno.ENOEXEC: "it is not a program for their hosts",
+    errno.ENOENT: "the file or its interpreter does not exist on their hosts",
+    errno.EACCES: "it is not executable on their hosts (Permission denied): "
+    "the permission is missing, as after a zip "
+    "archive, or it is a folder, or its file system is mounted without 'exec'",
+    errno.ENOTDIR: "a parent of its path is a file on their hosts",
+    errno.ENOEXEC: "it is built for another system",
     errno.ELOOP: "its path has too many symbolic links on their hosts",
 }
-"""Numbers of errors that no further attempt changes; others are a lack of processes, files or memory."""
+"""Permanent errors; others mean a lack of processes, files or memory."""
 
 
 def each_of(items: Any) -> Iterator[Any]:
-    """Yield the items of a sequence of Scala's."""
+    """Iterate over a Scala sequence."""
     return (items.apply(number) for number in range(items.size()))

@@ -1,4 +1,4 @@
-"""What a Spark master's URL says about where tasks run and how often they are tried."""
+"""Parses Spark master URLs: where tasks run, how many at a time, and how often they are tried."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from sinksdk.errors import ConfigException
 from sinksdk.settings.addresses import is_loopback_host
 
 ATTEMPTS: Final = 4
-"""How often a task is tried; Spark's default on clusters. Its local masters try once unless told."""
+"""Attempts of a task: Spark's default on clusters. Local masters try once by default."""
 
 _SLOTS_PER_CORE: Final = 4
 
@@ -27,17 +27,18 @@ def check_master(master: str, store_is_local_file: bool) -> None:  # noqa: FBT00
     """Check that tasks on this master can reach the store.
 
     Args:
-        store_is_local_file: the store is a file on this host, which tasks elsewhere would not see.
+        store_is_local_file: the store is a file on this host.
 
     Raises:
-        ConfigException: the URL is none of Spark's, or the master spans hosts and the store does not.
+        ConfigException: the URL is unknown, or the master may run tasks on other hosts without access to the
+            store.
     """
     if (
         not is_local(master)
         and not _STANDALONE.fullmatch(master)
         and not master.startswith(("yarn", "k8s://"))
     ):
-        raise ConfigException(f"the Spark master {master!r} is none that is supported: use {_KNOWN}")
+        raise ConfigException(f"the Spark master {master!r} is not supported: use {_KNOWN}")
     if store_is_local_file and not _is_this_host(master):
         raise ConfigException(
             f"the Spark master {master!r} runs tasks on other hosts, but the store is a file on this one: "
@@ -46,7 +47,7 @@ def check_master(master: str, store_is_local_file: bool) -> None:  # noqa: FBT00
 
 
 def is_local(master: str) -> bool:
-    """Whether Spark itself starts everything on this host."""
+    """Whether Spark starts driver and executors on this host."""
     return bool(_LOCAL.fullmatch(master) or _LOCAL_CLUSTER.fullmatch(master))
 
 
@@ -69,7 +70,7 @@ def task_slots_named(master: str) -> int | None:
 
 
 def with_task_slots(master: str, task_slots: int | None = None) -> str:
-    """The same master, but a local one has more task slots than cores.
+    """The same master; a local one gets more task slots than cores.
 
     A task mostly waits for its destination and the store, so that more tasks than cores can share the cores.
 
@@ -94,12 +95,12 @@ def with_task_slots(master: str, task_slots: int | None = None) -> str:
 
 
 def is_loopback(master: str) -> bool:
-    """Whether driver and executors can talk over the loopback interface alone."""
+    """Whether driver and executors can use the loopback interface."""
     return is_local(master) or all(is_loopback_host(host) for host in _hosts(master) or [""])
 
 
 def with_attempts(master: str) -> str:
-    """The same master, but a local one tries tasks as often as a cluster does."""
+    """The same master; a local one tries tasks as often as a cluster."""
     match = _LOCAL.fullmatch(master)
     if match is None or match["attempts"]:
         return master
@@ -107,7 +108,7 @@ def with_attempts(master: str) -> str:
 
 
 def is_same_master(one: str, other: str) -> bool:
-    """Whether two URLs name the same master, however often a local one tries tasks."""
+    """Whether two URLs name the same master, ignoring attempts of local ones."""
     return one == other or with_attempts(one) == with_attempts(other)
 
 
@@ -120,7 +121,7 @@ def _is_this_host(master: str) -> bool:
 
 
 def _hosts(master: str) -> list[str]:
-    """Hosts of a standalone master; several where one stands by for another."""
+    """Hosts of a standalone master; several if it is highly available."""
     match = _STANDALONE.fullmatch(master)
     if match is None:
         return []

@@ -1,4 +1,4 @@
-"""The Spark of connectors: the user's session, or one that sinksdk starts by Spark's configuration."""
+"""Options of the Spark for connectors: the user's session, or one that sinksdk starts."""
 
 from __future__ import annotations
 
@@ -20,14 +20,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class SparkSettings:
-    """Checked options of the Spark that connectors run on.
+    """Checked options.
 
     Args:
-        conf: Spark's own settings, for one that is started; they win over all others.
-        context: the user's, which is not changed or stopped.
-        session: the user's, from which transforms have functions, views and settings.
-        joins: use a Spark that is active in this process when one is needed, and do not stop it. Otherwise
-            start one then.
+        conf: Spark settings for a Spark that is started; they override all others.
+        context: the user's context, which is neither changed nor stopped.
+        session: the user's session, whose functions, views and settings transforms use.
+        joins: whether to use an active Spark of this process, without stopping it.
     """
 
     master: str
@@ -44,14 +43,14 @@ class SparkSettings:
 
 @dataclass(frozen=True, slots=True)
 class SparkOptions:
-    """Options for Spark, not checked yet.
+    """Unchecked options.
 
     Args:
-        master: Spark's master URL; None: what Spark's own configuration says, else ``local[*]``.
-        conf: Spark's own settings, by key, or each ``KEY=VALUE``.
+        master: Spark's master URL; None: that of Spark's own configuration, else ``local[*]``.
+        conf: Spark settings by key, or as ``KEY=VALUE``.
         session: the user's ``SparkSession`` or ``SparkContext``.
-        joins: whether one that is active in this process is used, if there is one.
-        is_shared: whether many connectors share it. Then a local master has more task slots than cores,
+        joins: whether to use an active Spark of this process.
+        is_shared: whether many connectors share Spark. Then a local master has more task slots than cores,
             unless Spark's own configuration names the master.
         task_slots: number of task slots of a local master; None: four per core if it is shared.
     """
@@ -67,10 +66,10 @@ class SparkOptions:
         """Check the options.
 
         Args:
-            store_is_local_file: tasks on other hosts would not see it.
+            store_is_local_file: the store is a file on this host.
 
         Raises:
-            ConfigException: every problem at once, among them where options and a running session differ.
+            ConfigException: lists every problem, also differences between options and a running session.
         """
         problems, conf, master = list[str](), dict[str, str](), ""
         if importlib.util.find_spec("pyspark") is None:
@@ -110,18 +109,17 @@ class SparkOptions:
 
 
 def _differences(spark: SparkContext, master: str | None, conf: Mapping[str, str]) -> list[str]:
-    """Differences between a running Spark and the options."""
-    runs = f"Spark runs in this process already (application {spark.appName!r})"
+    runs = f"Spark is already running in this process (application {spark.appName!r})"
     problems = []
     if master is not None and not is_same_master(master, spark.master or ""):
         problems.append(
-            f"{runs} on master {spark.master}, and master {master} is asked for: leave the master out, or "
-            f"stop that session first"
+            f"{runs} on master {spark.master}, not {master}: leave the master out, or stop that session first"
         )
     has = spark.getConf()
     problems += [
-        f"{runs} with {key}={has.get(key)}, and {key}={value} is asked for: leave it out, or give it to that "
-        f"session when it is made"
+        f"{runs} with {key}={has.get(key)}, not {value}: leave the setting out, or set it when the session "
+        f"is "
+        f"created"
         for key, value in conf.items()
         if has.get(key) != value
     ]

@@ -1,7 +1,7 @@
-"""Rows of several columns as one column of bytes, and back.
+"""Packs rows of several columns into one column of bytes, for :mod:`~sinksdk.spark.bypass`, and unpacks them.
 
-A row is the number of its fields, their lengths, and their bytes: its columns in their order, then key and
-value of each header. -1 is the length of null, and a row whose headers are null counts below zero.
+A row is stored as the number of its fields, their lengths, and their bytes: the columns in their order, then
+key and value of each header. Null has length -1; a row with null headers has a negative number of fields.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Ints = npt.NDArray[np.int64]
 
 
 def packed(batch: pa.RecordBatch) -> pa.BinaryArray:
-    """The rows of a batch; its columns are those of :data:`RECORD_COLUMNS`, or texts."""
+    """Pack the rows of a batch; its columns are of :data:`RECORD_COLUMNS`, or texts."""
     rows = batch.num_rows
     columns = [_as_bytes(batch.column(name)) for name in batch.schema.names if name != _HEADERS]
     counts, is_null = np.full(rows, len(columns)), np.zeros(rows, bool)
@@ -33,7 +33,7 @@ def packed(batch: pa.RecordBatch) -> pa.BinaryArray:
         counts += 2 * np.asarray(pc.fill_null(headers.value_lengths(), 0))
         entries = headers.flatten()
         columns += [_as_bytes(entries.field("key")), entries.field("value")]
-    # Where each field comes to stand: columns row by row, headers behind those of their row.
+    # The order of the fields: columns row by row, the headers of a row after its columns.
     ends = np.cumsum(counts)
     firsts, total = ends - counts, int(counts.sum())
     own = len(columns) - 2 * (_HEADERS in batch.schema.names)
@@ -47,24 +47,26 @@ def packed(batch: pa.RecordBatch) -> pa.BinaryArray:
     fields = pa.concat_arrays(columns).take(pa.array(order)) if columns else pa.array([], pa.binary())
 
     lengths = np.asarray(pc.fill_null(pc.binary_length(fields), -1))
-    said = np.insert(lengths, firsts, np.where(is_null, -counts, counts)).astype(_INT)
+    counts_and_lengths = np.insert(lengths, firsts, np.where(is_null, -counts, counts)).astype(_INT)
     return pc.binary_join_element_wise(
-        _bytes(4 * np.append(firsts + np.arange(rows), len(said)), pa.py_buffer(said)),
+        _bytes(
+            4 * np.append(firsts + np.arange(rows), len(counts_and_lengths)), pa.py_buffer(counts_and_lengths)
+        ),
         _bytes(np.frombuffer(fields.buffers()[1], np.int32)[np.append(firsts, total)], fields.buffers()[2]),
         b"",
     )
 
 
 def unpacked(rows: pa.BinaryArray, names: Sequence[str]) -> dict[str, pa.Array]:
-    """The columns of a batch that was packed, by name; rows may be missing, or be there more than once."""
+    """Unpack columns by name; rows may have been dropped or repeated since they were packed."""
     begins = np.frombuffer(rows.buffers()[1], np.int32)[rows.offset :][: len(rows)].astype(np.int64)
     data = np.frombuffer(rows.buffers()[2], np.uint8)
-    said = _ints(data, begins)
-    counts = np.abs(said)
+    signed_counts = _ints(data, begins)
+    counts = np.abs(signed_counts)
     firsts = np.cumsum(counts) - counts
     nth = np.arange(counts.sum()) - np.repeat(firsts, counts)
     lengths = _ints(data, np.repeat(begins, counts) + 4 + 4 * nth)
-    # What is said of a row is taken for a field before its others, so that one begins where another ends.
+    # Count and lengths are treated as a first field of each row, so that fields are contiguous.
     sizes = np.insert(np.maximum(lengths, 0), firsts, 4 + 4 * counts)
     ends = begins[:1].sum() + np.append(0, np.cumsum(sizes))
     fields = _bytes(ends, rows.buffers()[2])
@@ -86,7 +88,7 @@ def unpacked(rows: pa.BinaryArray, names: Sequence[str]) -> dict[str, pa.Array]:
             [keys.cast(pa.string()), values], fields=list(HEADERS_TYPE.value_type)
         )
         offsets = np.append(0, np.cumsum((counts - len(own)) // 2)).astype(np.int32)
-        is_null = pa.array(said < 0)
+        is_null = pa.array(signed_counts < 0)
         columns[_HEADERS] = pa.ListArray.from_arrays(
             offsets, entries, type=HEADERS_TYPE, mask=is_null if len(rows) else None
         )

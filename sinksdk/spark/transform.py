@@ -1,11 +1,11 @@
-"""Transforms: a user's SQL or function between the records and the task, all in one Spark stage.
+"""Transforms: a user's SQL or function between the records and the task, in one Spark stage.
 
 ::
 
     spark.range(tasks) → mapInArrow(read) → the user's operators → mapInArrow(sink)
 
-Each Spark partition stays one task. So only operators that leave rows in their partition, in their order, may
-stand in between: the plan is looked at before anything is read.
+Each Spark partition is one task. So the user's operators must keep rows in their partition and in their
+order, which is checked on the plan before anything is read.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from sinksdk.engine.encoding import becoming_bytes
 from sinksdk.errors import ConfigException, ConnectException
 from sinksdk.model.outcome import TransformFailure
 from sinksdk.records import RECORD_COLUMNS
+from sinksdk.spark.bypass import Columns
 from sinksdk.spark.confined import VIEW, confine_analyzed, confine_parsed
 from sinksdk.spark.jvm import data_error, each_of, failed_task
-from sinksdk.spark.past_spark import Columns
 from sinksdk.spark.transform_task import READ, REPORT, SINK, TYPES, reads, sinks
 from sinksdk.transforms.parts import PARTS, Part
 from sinksdk.values.text import without_json
@@ -52,29 +52,29 @@ _TYPES: Final[Mapping[str, tuple[str, ...]]] = {
     "timestampType": ("int",),
     "headers": ("array<struct<key:string,value:binary>>",),
 }
-"""Spark's types of what a transform returns."""
+"""Spark's types of a transform's result."""
 _THREAD: Final = threading.local()
 _SHIPPING: Final = threading.Lock()
-"""Held while pyspark is told which modules to send."""
+"""Held while cloudpickle's registry of modules is changed."""
 _NUMBERS: Final = itertools.count()
 _MOST_TASKS: Final = 1_000_000
 
 _SETTINGS: Final = {
-    # It would add exchanges after the plan was looked at, and one stage leaves it nothing to adapt.
+    # Adaptive execution could add exchanges after the plan was checked.
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.execution.arrow.maxBytesPerBatch": str(16 * 1024 * 1024),
-    # ${env:…} and ${system:…} in a query would read the driver's environment past sinksdk's own references.
+    # ${env:…} and ${system:…} in a query would read the driver's environment, bypassing config providers.
     "spark.sql.variable.substitute": "false",
 }
-"""Of the session that transforms run in, a copy of the user's."""
+"""Settings of the session for transforms, which is a copy of the user's."""
 
 _ROWS: Final = 10_000
 _COUNTED: Final = {
-    # To size a batch anew at each row costs more than to hand a row of a few numbers on.
+    # Computing a batch's size at each row costs more than passing a row of a few numbers on.
     "spark.sql.execution.arrow.maxBytesPerBatch": str(2**31 - 1),
     "spark.sql.execution.arrow.maxRecordsPerBatch": str(_ROWS),
 }
-"""Where rows have a size that is known, and what is packed into them is counted."""
+"""Settings if rows have a fixed size, except for the carrier, whose bytes sinksdk limits."""
 _MOST_PACKED: Final = 32 * 1024 * 1024 // _ROWS
 _OF_ONE_SIZE: Final = (
     *("boolean", "tinyint", "smallint", "int", "bigint", "float", "double", "date"),
@@ -89,26 +89,25 @@ _KEEPS_ROWS: Final = frozenset(
         *("BroadcastHashJoin", "BroadcastNestedLoopJoin", "CollectMetrics"),
     }
 )
-"""Operators that leave each row in its partition, and rows in their order. Not all joins of the two: a side
-that is broadcast is not read as records."""
+"""Operators that keep rows in their partition and order; for joins only on the side that is not broadcast."""
 
 _WITHOUT_EXPRESSIONS: Final = ("WholeStageCodegen", "InputAdapter")
 
 _BATCHES: Final = ("MapInArrow", "PythonMapInArrow", "MapInPandas")
 
 _REASONS: Final[Mapping[str, str]] = {
-    "BroadcastExchange": "sends the records to all tasks: the other side of a join is to be broadcast (hint "
-    "/*+ BROADCAST(t) */), and its rows without a match cannot be kept",
+    "BroadcastExchange": "sends the records to all tasks: broadcast the other side of the join (hint "
+    "/*+ BROADCAST(t) */), whose rows without a match cannot be kept",
     "Exchange": "moves rows between tasks (GROUP BY, DISTINCT, a window, a join that is not a broadcast "
     "join, repartition)",
     "Aggregate": "needs rows of several offsets together (GROUP BY, DISTINCT, max, count)",
     "Limit": "stops before the end (LIMIT)",
     "Window": "needs rows of several offsets together (OVER)",
     "Sort": "changes the order of rows (ORDER BY, a sort-merge join)",
-    "Coalesce": "puts rows of several tasks together",
-    "Union": "adds partitions that no task has",
+    "Coalesce": "merges rows of several tasks",
+    "Union": "adds partitions without a task",
 }
-_UNKNOWN: Final = "is none that is known to keep rows in place"
+_UNKNOWN: Final = "is not known to keep rows in place"
 _ADVICE: Final = (
     "rows must stay in their partition and in their order. SELECT, WHERE, functions, explode, UDFs, "
     "mapInArrow and broadcast joins (hint /*+ BROADCAST(t) */) do that"
@@ -117,11 +116,11 @@ _ADVICE: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Transform:
-    """What a connector's configuration does with records on Spark.
+    """A configured transform.
 
     Args:
-        key: of the configuration, for messages.
-        apply: from the DataFrame ``records`` to another one.
+        key: its configuration key, for messages.
+        apply: transforms the DataFrame ``records``.
     """
 
     key: str
@@ -132,11 +131,11 @@ class Transform:
         """Return the configured transform; None if the configuration has none.
 
         Args:
-            is_confined: whether ``records.sql`` may read the view ``records`` only. Its author reaches the
-                driver over the network, and is not to read the driver's files, tables and environment.
+            is_confined: whether ``records.sql`` may read the view ``records`` only: clients over the network
+                must not read the driver's files, tables and environment.
 
         Raises:
-            ConfigException: its function cannot be imported.
+            ConfigException: the function cannot be imported.
         """
         if config.records_sql is not None:
             return cls("records.sql", _Query(config.records_sql, is_confined=is_confined))
@@ -146,8 +145,6 @@ class Transform:
 
 
 class _Query:
-    """A SELECT over the view ``records``."""
-
     def __init__(self, text: str, *, is_confined: bool = False) -> None:
         self._text = text.strip().rstrip(";")
         self._is_confined = is_confined
@@ -156,25 +153,25 @@ class _Query:
         from pyspark.errors import ParseException  # noqa: PLC0415 - loaded with the session
 
         session = records.sparkSession
-        # Alone, so that positions in its message are the user's.
+        # Parsed alone, so that positions in error messages are the user's.
         parsed = session._jsparkSession.sessionState().sqlParser().parsePlan(self._text)  # noqa: SLF001 - as above
         if self._is_confined:
-            # Before Spark looks names up: the analysis of text.`/path` opens the file.
+            # Before Spark resolves names: analyzing text.`/path` opens the file.
             confine_parsed(parsed, session)
         records.createOrReplaceTempView(VIEW)
-        try:  # in brackets, since Spark would run a statement at once
+        try:  # in brackets, because Spark would execute a statement at once
             frame = _within_brackets(session, self._text)
         except ParseException as error:
-            message = "it is a statement: give one SELECT over the view 'records'"
+            message = "the query is a statement: give one SELECT over the view 'records'"
             raise ConfigException(message) from error
         if self._is_confined:
-            # The parser cannot tell a CTE from a table of the same name, the analyzed plan can.
+            # Only the analyzed plan tells a CTE from a table of the same name.
             confine_analyzed(frame._jdf.queryExecution().analyzed())  # noqa: SLF001 - as above
         return frame
 
 
 def _within_brackets(session: SparkSession, text: str) -> DataFrame:
-    return session.sql(f"SELECT * FROM (\n{text}\n)")  # noqa: S608 - SQL is what they configure
+    return session.sql(f"SELECT * FROM (\n{text}\n)")  # noqa: S608 - the user configures SQL
 
 
 def _function(path: str) -> Callable[[DataFrame], DataFrame]:
@@ -183,25 +180,23 @@ def _function(path: str) -> Callable[[DataFrame], DataFrame]:
         function = getattr(importlib.import_module(module), name)
     except ImportError as error:
         raise ConfigException(
-            f"'records.transform': {path} cannot be imported ({error}): run from its folder or install it"
+            f"'records.transform': cannot import {path} ({error}): run sinksdk in its folder or install it"
         ) from error
     except AttributeError as error:
         raise ConfigException(f"'records.transform': module '{module}' has no '{name}'") from error
     if not callable(function):
-        raise ConfigException(
-            f"'records.transform': {path} is of type {type(function).__name__}, not a function"
-        )
+        raise ConfigException(f"'records.transform': {path} is a {type(function).__name__}, not a function")
     found: Callable[[DataFrame], DataFrame] = function
     return found
 
 
 class TransformedRecords:
-    """Builds the DataFrames of one connector's generations.
+    """Builds the DataFrames of a connector's generations.
 
     Args:
-        columns: those of a record that the connector reads.
-        python_path: folders from which executors import no transform by themselves.
-        as_bytes: keys and values that become bytes, and why.
+        columns: the columns that the connector reads.
+        python_path: folders from which executors cannot import; their modules are sent by value.
+        as_bytes: the parts (key, value) that become bytes, with the reason.
     """
 
     def __init__(
@@ -231,14 +226,14 @@ class TransformedRecords:
         takes_bytes: bool,
         is_confined: bool = False,
     ) -> TransformedRecords | None:
-        """Those of a connector's configuration; None if it has no transform.
+        """Create and check a connector's transform; None if it has none.
 
         Args:
-            takes_bytes: whether the sink's task does.
+            takes_bytes: whether the sink's task takes bytes.
             is_confined: as for :meth:`Transform.of`.
 
         Raises:
-            ConfigException: its transform cannot be used.
+            ConfigException: the transform cannot be used.
         """
         transform = Transform.of(config, is_confined=is_confined) if config is not None else None
         if transform is None or config is None:
@@ -250,29 +245,31 @@ class TransformedRecords:
 
     @property
     def key(self) -> str:
-        """The configuration's key for the transform."""
         return self._transform.key
 
     def failure(self, text: str, error: BaseException) -> TransformFailure | None:
-        """Of a job that failed so: that a record is none the transform can compute with; else None."""
+        """Return the failure of a job that failed for a record's values; None if it failed otherwise."""
         cause = data_error(text)
         return None if cause is None else TransformFailure(self.key, cause, failed_task(error))
 
     def job(self, spec: GenerationSpec, tasks: int) -> Callable[[], list[str]]:
-        """The job of a generation: called, it runs until all tasks have reported, and returns their reports.
+        """Return a function that runs a generation's job, and returns the tasks' reports.
 
         Raises:
-            ConfigException: the transform is none that keeps rows in place, or returns other columns.
+            ConfigException: the transform does not keep rows in place, or returns other columns.
         """
-        frame = self._transformed(spec, tasks)
+        frame = self._planned_frame(spec, tasks)
         if not self._has_warned and not frame._jdf.queryExecution().analyzed().deterministic():  # noqa: SLF001 - no other way
             self._has_warned = True
             log.warning(
-                "'%s' gives other records each time it runs (rand, uuid, a nondeterministic UDF): what is "
-                "read again after a crash may differ from what was read before",
+                "'%s' is not deterministic (rand, uuid, a nondeterministic UDF): records that are read "
+                "again after a "
+                "crash may differ from before",
                 self._transform.key,
             )
-        reports = self._slim(frame, spec, tasks) or frame.mapInArrow(sinks(spec, Columns()), REPORT)
+        reports = self._bypassing_reports(frame, spec, tasks) or frame.mapInArrow(
+            sinks(spec, Columns()), REPORT
+        )
 
         def run() -> list[str]:
             with _quiet():
@@ -280,42 +277,42 @@ class TransformedRecords:
 
         return run
 
-    def _slim(self, frame: DataFrame, spec: GenerationSpec, tasks: int) -> DataFrame | None:
-        """The reports, where columns go past Spark; None if none can."""
-        columns = _handed_on(frame)
-        if not columns.beside or _mentions(frame._jdf.queryExecution().analyzed()) > 1:  # noqa: SLF001 - as above
+    def _bypassing_reports(self, frame: DataFrame, spec: GenerationSpec, tasks: int) -> DataFrame | None:
+        """Return the reports of a plan whose columns bypass Spark; None if no column can."""
+        columns = _column_use(frame)
+        if not columns.bypassing or _mentions(frame._jdf.queryExecution().analyzed()) > 1:  # noqa: SLF001 - as above
             return None
         if _counts(frame, columns):
             columns = replace(columns, most=_MOST_PACKED)
-        slim = _slimmed(frame, self._records(spec, tasks, columns), columns)
+        slim = _with_fewer_columns(frame, self._records(spec, tasks, columns), columns)
         reports = slim.mapInArrow(sinks(spec, columns), REPORT)
-        # Spark plans it anew, and might do so otherwise.
-        is_as_planned = columns.unread & set(columns.through) <= _handed_on(reports).unread
+        # Spark plans the query again, and might need other columns now.
+        is_as_planned = columns.unread & set(columns.in_rows) <= _column_use(reports).unread
         return reports if is_as_planned else None
 
     def check(self) -> None:
-        """Raise ConfigException if the transform cannot be used; nothing is read."""
-        self._transformed(GenerationSpec("", "", "", 0), 2)  # of one partition Spark moves no rows
+        """Raise ConfigException if the transform cannot be used; reads no record."""
+        # two partitions: with one Spark needs no exchange
+        self._planned_frame(GenerationSpec("", "", "", 0), 2)
         self._is_checked = True
 
-    def _transformed(self, spec: GenerationSpec, tasks: int) -> DataFrame:
+    def _planned_frame(self, spec: GenerationSpec, tasks: int) -> DataFrame:
         frame = self._apply(self._records(spec, tasks, Columns()))
         selected = self._selected(frame)
         try:
-            problem = _misplacing(selected)
+            problem = _row_order_problem(selected)
         except Exception as error:
             raise ConfigException(
-                f"'{self._transform.key}' cannot be planned: {_first_line(error)}"
+                f"Spark cannot plan '{self._transform.key}': {_first_line(error)}"
             ) from error
         if problem:
             raise ConfigException(f"'{self._transform.key}' {problem}")
         return selected
 
     def _records(self, spec: GenerationSpec, tasks: int, columns: Columns) -> DataFrame:
-        """What the reading workers give."""
-        # No two plans are the same, so that one which a user's function has cached is not taken for another.
+        # Each plan is unique, so that Spark does not use a plan that a user's function has cached.
         first = next(_NUMBERS) * _MOST_TASKS
-        given = ", ".join(f"{name} {TYPES[name]}" for name in columns.through)
+        given = ", ".join(f"{name} {TYPES[name]}" for name in columns.in_rows)
         return self._session.range(first, first + tasks, 1, tasks).mapInArrow(reads(spec, columns), given)
 
     def _apply(self, records: DataFrame) -> DataFrame:
@@ -327,29 +324,29 @@ class TransformedRecords:
             with _quiet(), _sent_by_value(self._python_path):
                 frame = self._transform.apply(records)
                 if isinstance(frame, DataFrame):
-                    frame.schema  # noqa: B018 - Spark looks columns up when they are asked for
+                    frame.schema  # noqa: B018 - makes Spark resolve the columns
         except (PySparkException, ConfigException) as error:
             raise ConfigException(f"'{key}': {_first_line(error)}") from error
         except Exception as error:
-            # Once it has worked, what it asks may be away for a while.
+            # After a successful check, a system that the function uses may be unavailable.
             kind = ConnectException if self._is_checked else ConfigException
             raise kind(f"'{key}' raised {type(error).__name__}: {error}") from error
         if not isinstance(frame, DataFrame):
             raise ConfigException(f"'{key}' returned {type(frame).__name__}: return a DataFrame")
         if frame.isStreaming:
-            raise ConfigException(f"'{key}' returned a streaming DataFrame: make it from 'records'")
+            raise ConfigException(f"'{key}' returned a streaming DataFrame: derive it from 'records'")
         return frame
 
     def _type_problem(self, part: Part, kind: DataType) -> str | None:
         found = _arrow_type(kind)
         if found is None:
-            return "Arrow does not have"
+            return "Arrow does not support"
         if part in self._as_bytes and (without := without_json(found)) is not None:
-            return f"cannot be written as JSON, it holds {without}, and {self._as_bytes[part]}"
+            return f"cannot be written as JSON, because it holds {without}, and {self._as_bytes[part]}"
         return None
 
     def _selected(self, frame: DataFrame) -> DataFrame:
-        """The columns that the connector reads, in their order and types."""
+        """Select the columns that the connector reads, in their order and types."""
         from pyspark.sql.functions import col  # noqa: PLC0415 - loaded with the session
 
         key, found = self._transform.key, {field.name: field.dataType for field in frame.schema}
@@ -359,14 +356,16 @@ class TransformedRecords:
             problems.append(f"'{key}' returns {_list(twice)} more than once")
         if missing := [name for name in (*_COORDINATES, "value") if name not in found]:
             problems.append(
-                f"'{key}' returns no {_list(missing)}: keep topic, partition and offset as they are, and "
-                f"name the new value 'value'"
+                f"'{key}' returns no {_list(missing)}: keep topic, partition and offset unchanged, and name "
+                f"the new "
+                f"value 'value'"
             )
         if unknown := [name for name in found if name not in RECORD_COLUMNS and name not in _TYPES]:
             known = _list((*_TYPES, *PARTS))
             problems.append(
-                f"'{key}' returns {_list(unknown)}, and a record has {known} only: put "
-                f"it into the value, for example with struct(…) AS value"
+                f"'{key}' returns {_list(unknown)}, but a record has only {known}: put other columns into "
+                f"the value, "
+                f"for example with struct(…) AS value"
             )
         problems += [
             f"'{key}' returns {name} as {kind.simpleString()}: it must be {' or '.join(_TYPES[name])}"
@@ -408,7 +407,7 @@ def _arrow_type(kind: DataType) -> pa.DataType | None:
 def _copied_session(
     spark: SparkContext | SparkSession, settings: Mapping[str, str] = _SETTINGS
 ) -> SparkSession:
-    """A session with the functions, views and settings of the user's, in which ours do not show."""
+    """Copy the user's session with functions, views and settings, so that changes do not affect it."""
     from pyspark.sql import SparkSession  # noqa: PLC0415 - loaded with Spark
 
     theirs = spark if isinstance(spark, SparkSession) else SparkSession(spark)
@@ -420,12 +419,12 @@ def _copied_session(
 
 @contextmanager
 def _sent_by_value(folders: Collection[str]) -> Iterator[None]:
-    """UDFs of modules in these folders, which executors cannot import from, are sent to them whole."""
+    """Send UDFs of modules in these folders to executors by value, because these cannot import them."""
     from pyspark import cloudpickle  # noqa: PLC0415 - loaded with Spark
 
     with _SHIPPING:
         before = cloudpickle.list_registry_pickle_by_value()  # type: ignore[no-untyped-call] # pyspark's
-        # Each once: multiprocessing gives __main__ a second name.
+        # By identity: multiprocessing gives __main__ a second name.
         found = {id(module): module for module in list(sys.modules.values()) if _is_in(module, folders)}
         mine = [module for module in found.values() if module.__name__ not in before]
         for module in mine:
@@ -439,7 +438,7 @@ def _sent_by_value(folders: Collection[str]) -> Iterator[None]:
 
 def _is_in(module: ModuleType, folders: Collection[str]) -> bool:
     name, file = getattr(module, "__name__", ""), getattr(module, "__file__", None)
-    # What a program has defined itself is sent by value anyway.
+    # Functions of __main__ are sent by value in any case.
     if not file or name.partition(".")[0] in ("sinksdk", "__main__") or sys.modules.get(name) is not module:
         return False
     parts = Path(file).parts
@@ -452,40 +451,42 @@ def _list(names: Collection[str]) -> str:
 
 
 def _first_line(error: BaseException) -> str:
-    """Without the position that Spark adds, which counts our own line."""
+    # Without Spark's position, which counts the line that sinksdk adds.
     line = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
     return re.sub(r"; line \d+ pos \d+;?$", "", line)
 
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Errors of this thread are told once, by us: pyspark would print them besides, as JSON."""
+    """Keep pyspark from printing this thread's errors as JSON, because sinksdk raises them."""
     from pyspark.logger import PySparkLogger  # noqa: PLC0415 - loaded with Spark
 
-    for name in _CONTEXT_LOGGERS:  # made by pyspark: one of logging's own would not take what it logs
-        PySparkLogger.getLogger(name).addFilter(_is_not_ours)
-    _THREAD.is_ours = True
+    for name in _CONTEXT_LOGGERS:  # created by pyspark, whose loggers take further arguments
+        PySparkLogger.getLogger(name).addFilter(_is_from_others)
+    _THREAD.logs_itself = True
     try:
         yield
     finally:
-        _THREAD.is_ours = False
+        _THREAD.logs_itself = False
 
 
-def _is_not_ours(_: logging.LogRecord) -> bool:
+def _is_from_others(_: logging.LogRecord) -> bool:
     return not getattr(_THREAD, "is_ours", False)
 
 
 # -- the plan --------------------------------------------------------------------------------------------
 
 
-def _misplacing(frame: DataFrame) -> str | None:
-    """Why rows would not stay in place: the first operator on their way that moves them."""
+def _row_order_problem(frame: DataFrame) -> str | None:
+    """Describe the first operator that moves rows; None: rows stay in their partition and order."""
     plan = frame._jdf.queryExecution().executedPlan()  # noqa: SLF001 - pyspark has no other access to a plan
     if not (path := _path(plan)):
         return (
-            f"does not read the view '{VIEW}', or from a cache, an RDD or a collected copy of it, which "
-            f"would hold the records of one moment: build the result from the DataFrame itself, joins with "
-            f"'records' first and with tables of records.sparkSession"
+            f"does not read the view '{VIEW}', or reads a cache, an RDD or a collected copy of it, which "
+            f"would not "
+            f"get new records: build the result from the DataFrame itself, with 'records' first in joins "
+            f"and with "
+            f"tables of records.sparkSession"
         )
     for node in path[:-1]:
         name = node.nodeName().split(" ")[0]
@@ -496,30 +497,29 @@ def _misplacing(frame: DataFrame) -> str | None:
             return f"needs Spark's operator {name}, which {reason}: {_ADVICE}"
     if changed := _changed(plan, path):
         return (
-            f"computes {_list(changed)}, and topic, partition and offset say where a record was read: keep "
-            f"them as they are"
+            f"computes {_list(changed)}: keep topic, partition and offset unchanged, which identify a record"
         )
     if _mentions(frame._jdf.queryExecution().optimizedPlan()) > 1:  # noqa: SLF001 - as above
-        return f"reads the view '{VIEW}' more than once: each record is read once, and only forward"
+        return f"reads the view '{VIEW}' more than once, but each record is read only once"
     return None
 
 
 def _reads_twice(join: Any) -> bool:
-    """Outer joins without an equality keep unmatched rows of the table in partitions of their own."""
+    # Outer joins without an equality add partitions for the unmatched rows of the other table.
     kind, side = join.joinType().toString(), join.buildSide().toString()
     return kind == "FullOuter" or (kind, side) in (("RightOuter", "BuildRight"), ("LeftOuter", "BuildLeft"))
 
 
 def _changed(plan: Any, path: list[Any]) -> list[str]:
-    """Coordinates that are not those of the records. Behind a function of batches nobody knows."""
+    """Coordinates that the query computes; unknown after functions of batches."""
     if any(node.nodeName() in _BATCHES for node in path[:-1]):
         return []
     read, returned = (_attributes(node) for node in (path[-1], plan))
     return [name for name in _COORDINATES if read[name] != returned[name]]
 
 
-def _handed_on(frame: DataFrame) -> Columns:
-    """What a plan does with the records' columns; of operators that are not known here, it reads all."""
+def _column_use(frame: DataFrame) -> Columns:
+    """Analyze a plan's use of the records' columns; operators that are unknown here read all columns."""
     plan = frame._jdf.queryExecution().executedPlan()  # noqa: SLF001 - as above
     path = _path(plan)
     source, returned = _attributes(path[-1]), _attributes(plan)
@@ -539,21 +539,21 @@ def _handed_on(frame: DataFrame) -> Columns:
 
 
 def _counts(frame: DataFrame, columns: Columns) -> bool:
-    """Whether rows have one size in Spark, but for what is packed into them; a topic's name is short."""
+    """Whether Spark's rows have a fixed size, except for the carrier and the topic, which is short."""
     kinds = {field.name: field.dataType.simpleString().partition("(")[0] for field in frame.schema}
     variable = {name for name, kind in kinds.items() if kind not in _OF_ONE_SIZE}
-    return not variable & {*columns.through, *(kinds.keys() - columns.passed)} - {columns.carrier, "topic"}
+    return not variable & {*columns.in_rows, *(kinds.keys() - columns.passed)} - {columns.carrier, "topic"}
 
 
-def _slimmed(frame: DataFrame, records: DataFrame, columns: Columns) -> DataFrame:
-    """The same plan on records of few columns, without those that go past Spark.
+def _with_fewer_columns(frame: DataFrame, records: DataFrame, columns: Columns) -> DataFrame:
+    """Replace the records in a plan by records without the bypassing columns, which are null instead.
 
-    What a plan does not read cannot change what it computes: the others are null in it. It is not asked for
-    again, since a function may answer otherwise.
+    A plan's result does not depend on columns that it does not read. The user's function is not called again,
+    because it might return another plan.
     """
     from pyspark.sql import DataFrame  # noqa: PLC0415 - loaded with the session
 
-    there = set(columns.through)
+    there = set(columns.in_rows)
     every = records.selectExpr(
         *(
             f"`{name}`" if name in there else f"CAST(NULL AS {kind}) AS `{name}`"
@@ -571,7 +571,7 @@ def _slimmed(frame: DataFrame, records: DataFrame, columns: Columns) -> DataFram
 
     def replaced(node: Any) -> Any:
         if _is_records(node):
-            # The ids of the columns stay, by which all others know them.
+            # The columns keep their ids, by which the other operators reference them.
             names = jvm.org.apache.spark.sql.catalyst.expressions
             pairs = zip(each_of(put_in.output()), each_of(node.output()), strict=True)
             nothing = (sequence([]), jvm.scala.Option.apply(None), sequence([]))
@@ -585,7 +585,7 @@ def _slimmed(frame: DataFrame, records: DataFrame, columns: Columns) -> DataFram
 
 
 def _expressions(node: Any) -> list[Any] | None:
-    """What an operator computes with, without columns that it only hands on; None: it is not known."""
+    """Return an operator's expressions without columns it only passes through; None: it is unknown."""
     match node.nodeName().split(" ")[0]:
         case "Project":
             return [each for each in each_of(node.projectList()) if each.nodeName() != "AttributeReference"]
@@ -601,12 +601,12 @@ def _expressions(node: Any) -> list[Any] | None:
 
 
 def _attributes(node: Any) -> dict[str, int]:
-    """Ids of a plan's columns, by name: a column that is only handed on keeps its id."""
+    """Ids of a plan's columns by name; a column that is only passed through keeps its id."""
     return {column.name(): column.exprId().id() for column in each_of(node.output())}
 
 
 def _path(node: Any) -> list[Any]:
-    """The operators from a plan's root to the records; empty if it does not read them."""
+    """Return the operators from a plan's root to the records; empty if it does not read them."""
     if _is_records(node):
         return [node]
     for child in _children(node):
@@ -616,7 +616,7 @@ def _path(node: Any) -> list[Any]:
 
 
 def _mentions(plan: Any) -> int:
-    """How often it reads the records, in subqueries and what is broadcast, too."""
+    """Count the reads of the records, including subqueries and broadcasts."""
     text: str = plan.toString()
     return text.count(f"{READ}(")
 

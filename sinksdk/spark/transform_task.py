@@ -1,8 +1,8 @@
 """A sink's task with a transform: one Python worker reads, Spark's operators follow, another worker sinks.
 
-Both workers serve the same attempt of the same Spark task. What rows cannot carry goes beside them, through
-files in Spark's folder: ranges that could not be read to their end, and that reading shall stop. Columns that
-the query only hands on go there, too (:mod:`~sinksdk.spark.past_spark`).
+Both workers belong to the same attempt of the same Spark task. They exchange messages through files in
+Spark's folder: ranges that could not be read to their end, and the request to stop reading. Columns that the
+query only passes through go through a file, too (:mod:`~sinksdk.spark.bypass`).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from sinksdk.errors import ConnectException
 from sinksdk.offsets import OffsetRange, TopicPartition
 from sinksdk.plugins.classes import sink_class
 from sinksdk.records import RECORD_COLUMNS, SinkRecords
-from sinksdk.spark.past_spark import Columns, Receiver, Sender
+from sinksdk.spark.bypass import Columns, Receiver, Sender
 from sinksdk.store import Store, newest_plan
 from sinksdk.values.text import is_bytes
 from sinksdk.worker.attempts import prepare_process
@@ -47,40 +47,37 @@ TYPES: Final[Mapping[str, str]] = {
     "value": "binary",
     "headers": "array<struct<key:string,value:binary>>",
 }
-"""Columns of the records that transforms are given, and their types in Spark."""
+"""Columns of the view ``records``, and their types in Spark."""
 REPORT: Final = "report string"
 READ: Final = "sinksdk_records"
-"""Name of the operator that reads, in Spark's plans."""
+"""Name of the reading operator in Spark's plans."""
 SINK: Final = "sinksdk_sink"
-"""Of the one that sinks."""
+"""Name of the sinking operator."""
 
 _MICROSECONDS: Final = pa.timestamp("us", tz="UTC")
 _CLEAN_END: Final = b"\xff\xff\xff\xfc"
-"""What Spark sends a worker after its last batch: pyspark's ``SpecialLengths.END_OF_STREAM``."""
+"""The end marker of a worker's input: pyspark's ``SpecialLengths.END_OF_STREAM``."""
 
 Ranges = Mapping[TopicPartition, OffsetRange]
 Rows = Iterator[pa.RecordBatch]
 
 
-class _Reading(ConnectException):
-    """The worker that reads has failed."""
+class _ReadFailure(ConnectException):
+    """The reading worker has failed."""
 
 
-class _BesideRows:
-    """What the two workers of a task tell each other."""
+class _TaskChannel:
+    """Messages between the two workers of a task."""
 
     def __init__(self, folder: Path, attempt: str) -> None:
-        self._said = folder / f"sinksdk-{attempt}-said"
+        self._messages = folder / f"sinksdk-{attempt}-messages"
         self._stop = folder / f"sinksdk-{attempt}-stop"
         self.columns = folder / f"sinksdk-{attempt}-columns"
-        """Name of the file for columns that go past Spark."""
+        """Path of the file for columns that bypass Spark."""
 
     @classmethod
-    def of_this_task(cls, spec: GenerationSpec) -> _BesideRows:
-        """Of the Spark task that this process works for.
-
-        In Spark's folder, which ends with the application, if it can be written to.
-        """
+    def of_this_task(cls, spec: GenerationSpec) -> _TaskChannel:
+        """Create the channel of the current Spark task, in Spark's folder, which Spark removes."""
         from pyspark import SparkFiles  # noqa: PLC0415 - loaded by the worker
 
         folder = SparkFiles.getRootDirectory()
@@ -88,31 +85,30 @@ class _BesideRows:
             folder = tempfile.gettempdir()
         return cls(Path(folder), f"{spec.store_id}-{spec.generation}-{_spark_task().taskAttemptId()}")
 
-    def say(self, news: Unread | ConnectException) -> None:
-        """Called before any later row is given to Spark: whoever has such a row can hear it."""
-        with self._said.open("ab") as file:
+    def send(self, news: Unread | ConnectException) -> None:
+        """Send a message, before any later row is passed to Spark."""
+        with self._messages.open("ab") as file:
             pickle.dump(news, file)
 
-    def said(self) -> list[Unread | ConnectException]:
-        """All that was said, in its order; what is being written now is about rows that have yet to come."""
+    def received(self) -> list[Unread | ConnectException]:
+        """Return all complete messages; one that is being written concerns later rows."""
         news = []
         whole = suppress(EOFError, pickle.UnpicklingError)
-        with suppress(FileNotFoundError), self._said.open("rb") as file, whole:
+        with suppress(FileNotFoundError), self._messages.open("rb") as file, whole:
             while True:
                 news.append(pickle.load(file))  # noqa: S301 - our own, of the same task
         return news
 
     def stop(self) -> None:
-        """No more rows are wanted."""
+        """Request that reading stops."""
         self._stop.touch()
 
     def is_stopped(self) -> bool:
-        """Whether no more rows are wanted."""
         return self._stop.exists()
 
     def remove(self) -> None:
-        """Remove the files, once the other worker has ended."""
-        self._said.unlink(missing_ok=True)
+        """Remove the files, once the reading worker has stopped."""
+        self._messages.unlink(missing_ok=True)
         self._stop.unlink(missing_ok=True)
         self.columns.unlink(missing_ok=True)
 
@@ -123,36 +119,36 @@ def _spark_task() -> Any:
     return TaskContext.get()
 
 
-# -- the worker that reads -------------------------------------------------------------------------------
+# -- the reading worker ----------------------------------------------------------------------------------
 
 
 def reads(spec: GenerationSpec, columns: Columns) -> Callable[[Rows], Rows]:
-    """The function for ``mapInArrow`` that gives the records of its task: what goes through Spark of them."""
+    """Return the ``mapInArrow`` function that yields the rows of its task's records."""
 
     def sinksdk_records(control: Rows) -> Rows:
         deque(control, maxlen=0)
-        return _read(spec, columns, _spark_task().partitionId(), _BesideRows.of_this_task(spec))
+        return _read(spec, columns, _spark_task().partitionId(), _TaskChannel.of_this_task(spec))
 
     return sinksdk_records
 
 
-def _read(spec: GenerationSpec, columns: Columns, task: int, beside: _BesideRows) -> Rows:
+def _read(spec: GenerationSpec, columns: Columns, task: int, channel: _TaskChannel) -> Rows:
     sender: Sender | None = None
     try:
         with closing(_batches(spec, prepare_process(spec), columns, task)) as batches:
             for item in batches:
-                if beside.is_stopped():
+                if channel.is_stopped():
                     return
                 if isinstance(item, Unread):
-                    beside.say(item)
+                    channel.send(item)
                 elif item is not None:
-                    if columns.beside:
-                        sender = sender or Sender.to(beside.columns, columns)
+                    if columns.bypassing:
+                        sender = sender or Sender.to(channel.columns, columns)
                     yield sent(item, columns, sender)
     except GeneratorExit:
         raise
-    except Exception as error:  # noqa: BLE001 - the other worker raises it: here Spark would tell it as its own
-        beside.say(_Reading(f"the task's input could not be read: {type(error).__name__}: {error}"))
+    except Exception as error:  # noqa: BLE001 - raised by the sinking worker: here Spark would report it as its own
+        channel.send(_ReadFailure(f"cannot read the task's input: {type(error).__name__}: {error}"))
     finally:
         if sender is not None:
             sender.close()
@@ -163,7 +159,7 @@ def _batches(
 ) -> Generator[SinkRecords | Unread | None]:
     _, plan = newest_plan(store, spec.connector)
     if plan is None or plan.generation != spec.generation:
-        raise ConnectException(f"generation {spec.generation} is over; a newer one has taken over")
+        raise ConnectException(f"generation {spec.generation} was replaced by a newer one")
     mine = plan.tasks[task]
     raw = {**plan.config, **mine.config}
     config = sink_class(raw.get("connector.class", "")).config_class.parse(raw)
@@ -172,13 +168,9 @@ def _batches(
 
 
 def sent(records: SinkRecords, columns: Columns, sender: Sender | None) -> pa.RecordBatch:
-    """Rows for Spark, with the columns that it needs.
-
-    What goes past it is in the file, if there is room, and the rows say where; else it is packed into one of
-    them.
-    """
+    """Build Spark's rows. Bypassing columns go into the file if it has room, else into the carrier."""
     place = sender.send(records) if sender is not None and len(records) else None
-    count, names = len(records), columns.through
+    count, names = len(records), columns.in_rows
     rows = {name: _of_column(records, name) for name in names if name not in ("partition", columns.carrier)}
     number = records.partition.partition if place is None else place
     rows["partition"] = pa.repeat(pa.scalar(number, pa.int32()), count)
@@ -206,45 +198,46 @@ def _as_sparks(records: SinkRecords, timestamps: pa.Array) -> pa.Array:
         return timestamps.cast(_MICROSECONDS)
     except pa.ArrowInvalid as error:
         raise ConnectException(
-            f"{records.partition}, offsets {records.first_offset} to {records.next_offset - 1}: a timestamp "
-            f"is beyond what Spark's hold (microseconds in 64 bits), which a transform is given: {error}"
+            f"{records.partition}, offsets {records.first_offset} to {records.next_offset - 1}: cannot "
+            f"transform a "
+            f"timestamp beyond Spark's range (microseconds in 64 bits): {error}"
         ) from error
 
 
-# -- the worker that sinks -------------------------------------------------------------------------------
+# -- the sinking worker ----------------------------------------------------------------------------------
 
 
 def sinks(spec: GenerationSpec, columns: Columns) -> Callable[[Rows], Rows]:
-    """The function for ``mapInArrow`` that runs a task on what the transform returns, and reports."""
+    """Return the ``mapInArrow`` function that runs a task on the transformed rows, and yields its report."""
 
     def sinksdk_sink(given: Rows) -> Rows:
-        beside, has_ended = _BesideRows.of_this_task(spec), _end_of(_input_of_worker())
+        channel, has_ended = _TaskChannel.of_this_task(spec), _end_of(_input_of_worker())
         receiver: Receiver | None = None
-        if columns.beside:
-            receiver = Receiver(beside.columns, columns)
+        if columns.bypassing:
+            receiver = Receiver(channel.columns, columns)
         rows = given if receiver is None else receiver.received(given)
         ahead: list[ReadAhead] = []
 
         @contextmanager
         def read(_ranges: Ranges, _overrides: Mapping[str, str]) -> Iterator[ReadAhead]:
-            ahead.append(ReadAhead(arranged(rows, beside.said, has_ended)))
+            ahead.append(ReadAhead(arranged(rows, channel.received, has_ended)))
             try:
                 yield ahead[0]
             finally:
-                beside.stop()  # before its thread is waited for: it waits for rows
+                channel.stop()  # before close() waits for the thread, which waits for rows
                 ahead[0].close()
 
         number = _spark_task().partitionId()
         try:
             report = run_attempt(spec, prepare_process(spec), number, read)
         finally:
-            beside.stop()
+            channel.stop()
             if not any(reader.is_reading for reader in ahead):
-                deque(given, maxlen=0)  # what is on its way: a pipe that breaks would end the other worker
+                deque(given, maxlen=0)  # a broken pipe would end the reading worker
                 if receiver is not None:
                     receiver.close()
                 if has_ended():
-                    beside.remove()
+                    channel.remove()
         yield pa.RecordBatch.from_pydict({"report": [to_row(report)]})
 
     return sinksdk_sink
@@ -252,34 +245,33 @@ def sinks(spec: GenerationSpec, columns: Columns) -> Callable[[Rows], Rows]:
 
 def arranged(
     rows: Iterable[pa.RecordBatch],
-    said: Callable[[], Iterable[Unread | ConnectException]],
+    received: Callable[[], Iterable[Unread | ConnectException]],
     has_ended: Callable[[], bool],
 ) -> Generator[SinkRecords | Unread]:
-    """What a transform returns, as a task's input: by partition, the records of one offset in one batch.
+    """Convert transformed rows to batches of one partition, with all records of an offset in one batch.
 
     Args:
-        rows: in the order of the input; a row's offset may be missing, or repeated.
-        said: what the reading worker has said until now.
-        has_ended: whether Spark has sent all rows, once ``rows`` ends. They also end where an operator fails.
+        rows: in the order of the input; offsets may be missing or repeated.
+        received: returns the reading worker's messages so far.
+        has_ended: whether Spark has sent all rows, once ``rows`` ends: it also ends when an operator fails.
 
     Raises:
-        ConnectException: a row has lost its coordinates, the transform or the reading failed.
+        ConnectException: a row has no coordinates; the transform or the reading failed.
     """
-    told: set[TopicPartition] = set()
+    reported: set[TopicPartition] = set()
 
     def left(partitions: Collection[TopicPartition] | None = None) -> Iterator[Unread]:
-        """Of these, all of whose rows have come, or of all partitions."""
-        for item in said():
+        for item in received():
             is_meant = partitions is None or (isinstance(item, Unread) and item.partition in partitions)
-            if is_meant and isinstance(item, Unread) and item.partition not in told:
-                told.add(item.partition)
+            if is_meant and isinstance(item, Unread) and item.partition not in reported:
+                reported.add(item.partition)
                 yield item
 
     def check_end() -> None:
-        if failure := next((item for item in said() if isinstance(item, ConnectException)), None):
+        if failure := next((item for item in received() if isinstance(item, ConnectException)), None):
             raise failure
         if not has_ended():
-            message = "the transform failed, or Spark ended it: nothing that may be incomplete is committed"
+            message = "the transform failed or was cancelled: rows that may be incomplete are not committed"
             raise ConnectException(message)
 
     before: TopicPartition | None = None
@@ -292,10 +284,10 @@ def arranged(
 
 
 def _whole_offsets(rows: Iterable[pa.RecordBatch], check_end: Callable[[], None]) -> Generator[SinkRecords]:
-    """Batches of one partition each, of which none ends within an offset.
+    """Yield batches of one partition each that do not end within an offset.
 
     Args:
-        check_end: called before the last batch is given, which may be cut.
+        check_end: called before the last batch, which may be incomplete.
     """
     held: SinkRecords | None = None
     for batch in rows:
@@ -308,7 +300,7 @@ def _whole_offsets(rows: Iterable[pa.RecordBatch], check_end: Callable[[], None]
 
 
 def _split(held: SinkRecords | None, records: SinkRecords) -> list[SinkRecords]:
-    """Both, divided between offsets; the last one may go on in the next batch."""
+    """Divide both batches between offsets; the last piece may continue in the next batch."""
     if held is None:
         return [records]
     if held.partition != records.partition or held.next_offset - 1 != records.first_offset:
@@ -320,12 +312,12 @@ def _split(held: SinkRecords | None, records: SinkRecords) -> list[SinkRecords]:
 
 
 def _by_partition(batch: pa.RecordBatch) -> Iterator[SinkRecords]:
-    """Rows that follow each other and are of the same partition."""
+    """Split a batch where the partition changes."""
     for name in {"topic", "partition", "offset"} & set(batch.schema.names):
         if batch.column(name).null_count:
             raise ConnectException(
-                f"the transform returns a row whose {name} is null: topic, partition and offset must stay as "
-                f"they are (an outer join, or an expression in their place?)"
+                f"the transform returns a row whose {name} is null: topic, partition and offset must stay "
+                f"unchanged (check outer joins and expressions for them)"
             )
     if not batch.num_rows:
         return
@@ -345,7 +337,7 @@ def _by_partition(batch: pa.RecordBatch) -> Iterator[SinkRecords]:
         partition = TopicPartition(batch.column("topic")[begin].as_py(), int(numbers[begin]))
         if partition in seen:
             raise ConnectException(
-                f"the transform returns rows of {partition} behind those of another partition (offset "
+                f"the transform returns rows of {partition} after those of another partition (offset "
                 f"{records.column('offset')[begin]}): rows must stay in their order"
             )
         seen.add(partition)
@@ -356,7 +348,9 @@ def _by_partition(batch: pa.RecordBatch) -> Iterator[SinkRecords]:
 def _check_headers(headers: pa.ListArray) -> None:
     entries = headers.flatten()
     if entries.null_count or entries.field("key").null_count:
-        message = "the transform returns a record with a header that is null or has no key: leave it out"
+        message = (
+            "the transform returns a record with a header that is null or has no key: remove that header"
+        )
         raise ConnectException(message)
 
 
@@ -386,7 +380,7 @@ def _end_of(stream: BinaryIO) -> Callable[[], bool]:
 
 
 def _input_of_worker() -> BinaryIO:
-    """The stream that pyspark reads this worker's input from, which it does not hand on."""
+    """Return the stream of this worker's input, which pyspark does not expose."""
     frame: FrameType | None = sys._getframe()  # noqa: SLF001 - pyspark has no other way to ask
     while frame is not None:
         if frame.f_code.co_name == "main" and "infile" in frame.f_locals:
@@ -396,6 +390,6 @@ def _input_of_worker() -> BinaryIO:
     import pyspark  # noqa: PLC0415 - loaded by the worker
 
     raise ConnectException(
-        f"transforms cannot be used with PySpark {pyspark.__version__}: its workers keep their "
-        f"input elsewhere"
+        f"transforms do not work with PySpark {pyspark.__version__}: cannot find the input stream of its "
+        f"workers"
     )

@@ -1,8 +1,8 @@
-"""The process that Spark forks its Python workers from: it has imported what every task needs.
+"""The process from which Spark forks its Python workers, with the imports of all tasks.
 
-Spark starts a worker whenever more tasks run at once than did lately, and ends those that are idle for a
-minute. One that has to import everything by itself costs more than a second of a core, during which its task
-stands still; where another connector's backlog keeps the cores busy, that becomes ten.
+Why it exists: Spark starts workers whenever more tasks run concurrently, and ends those that are idle for a
+minute. A worker that imports everything itself takes more than a second of CPU time, during which its task
+waits; up to ten seconds if another connector's backlog keeps the cores busy.
 """
 
 from __future__ import annotations
@@ -18,44 +18,44 @@ from typing import Final
 from pyspark import daemon
 
 from sinksdk.plugins.classes import preload
+from sinksdk.spark.conf import S3, STORE_KIND
 
 _MODULES: Final = (
     "sinksdk.worker.sink_task",
-    "sinksdk.store.sql",
-    "sinksdk.store.s3",
     "sinksdk.topics.kafka.reader",
     "sinksdk.topics.directory.reader",
-    # What a first request to S3, or to a store in a file, imports.
-    "boto3.s3.inject",
-    "sqlalchemy.dialects.sqlite",
+    "boto3.s3.inject",  # boto3 imports it at the first request to S3
 )
+_S3: Final = ("sinksdk.store.s3",)
+_SQL: Final = ("sinksdk.store.sql", "sqlalchemy.dialects.sqlite")
 
 
 def main() -> None:
-    """Import, then do what pyspark's own daemon does."""
-    with _nothing_printed():
-        for module in _MODULES:
-            with contextlib.suppress(ImportError):  # of an extra that is not installed: who needs it says so
+    """Import modules, then run pyspark's own daemon."""
+    store = _S3 if os.environ.get(STORE_KIND) == S3 else _SQL
+    with _stdout_to_stderr():
+        for module in (*_MODULES, *store):
+            with contextlib.suppress(ImportError):  # an extra is missing: a task that needs it reports that
                 importlib.import_module(module)
         preload()
-    # Spark collects garbage after each task, for 0.1 s of a core: imported modules hold none.
+    # Without the freeze, pyspark's garbage collection after each task takes 0.1 s for the imported modules.
     gc.collect()
     gc.freeze()
     daemon.manager()
 
 
 @contextlib.contextmanager
-def _nothing_printed() -> Iterator[None]:
-    """What is printed goes to standard error: standard output begins with the port that Spark waits for."""
+def _stdout_to_stderr() -> Iterator[None]:
+    # Spark reads the daemon's port from standard output: an import must not print there.
     sys.stdout.flush()
-    kept = os.dup(1)
+    stdout = os.dup(1)
     os.dup2(2, 1)
     try:
         yield
     finally:
         sys.stdout.flush()
-        os.dup2(kept, 1)
-        os.close(kept)
+        os.dup2(stdout, 1)
+        os.close(stdout)
 
 
 if __name__ == "__main__":

@@ -110,7 +110,7 @@ def on_demand(here: Here, is_stopping: Callable[[], bool], *conf: str) -> Launch
 
 
 def no_java(*_: object, **__: object) -> None:
-    message = "there is no java on the PATH"
+    message = "java is not on the PATH"
     raise ConnectException(message)
 
 

@@ -77,7 +77,7 @@ def test_run_reports_every_problem_at_once_and_creates_nothing(here: Here) -> No
         "'out.folder' is required and not set",
         f"the topic directory {here.folder / 'absent'} does not exist",
         f"there is no folder {here.folder / 'absent'}",
-        "the Spark master 'locl' is none that is supported",
+        "the Spark master 'locl' is not supported",
     ):
         assert problem in result.stderr
     assert "Traceback" not in result.stderr
@@ -323,8 +323,8 @@ def test_invalid_spark_settings_are_reported_before_the_start(here: Here) -> Non
     assert result.stderr.startswith("error: 3 problems, nothing was started\n")
     for problem in (
         "the Spark setting 'spark.speculation' has no value: write KEY=VALUE",
-        "the Spark setting 'speculation' is none",
-        "the Spark setting 'spark.master' is not taken",
+        "'speculation' is not a Spark setting",
+        "the Spark setting 'spark.master' cannot be used",
     ):
         assert problem in result.stderr
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from sinksdk.errors import ConfigException, ConnectException
-from sinksdk.spark.generation_job import SparkGeneration, job_of
+from sinksdk.spark.generation_job import SparkGeneration, task_job
 from sinksdk.worker.generation_spec import GenerationSpec
 from sinksdk.worker.task_result import TaskResult
 
@@ -30,7 +30,7 @@ def stuck(spec: GenerationSpec, task: int) -> TaskResult:
 
 def running_stuck(spark: SparkContext, generation: int) -> SparkGeneration[TaskResult]:
     spec = GenerationSpec("sqlite:///absent", "id", "lines", generation)
-    return SparkGeneration(spark, spec, job_of(spark, 1, spec, stuck), TaskResult)
+    return SparkGeneration(spark, spec, task_job(spark, 1, spec, stuck), TaskResult)
 
 
 def descriptions(spark: SparkContext) -> set[str]:
@@ -79,7 +79,7 @@ def test_workers_are_kept_or_end_with_their_tasks(spark: SparkContext, *, keeps_
     seen = []
     for number in range(1, 4):
         spec = GenerationSpec("sqlite:///absent", "id", "lines", number)
-        job = job_of(spark, 1, spec, process_id, keeps_workers=keeps_workers)
+        job = task_job(spark, 1, spec, process_id, keeps_workers=keeps_workers)
         running = SparkGeneration(spark, spec, job, TaskResult)
         assert running.wait(SOON)
         seen += [result.peak_memory for result in running.results()]
@@ -95,7 +95,7 @@ def killed(spec: GenerationSpec, task: int) -> TaskResult:
 
 def failed(spark: SparkContext, task: Callable[[GenerationSpec, int], TaskResult]) -> ConnectException:
     spec = GenerationSpec("sqlite:///absent", "id", "lines", 1)
-    generation = SparkGeneration(spark, spec, job_of(spark, 2, spec, task), TaskResult)
+    generation = SparkGeneration(spark, spec, task_job(spark, 2, spec, task), TaskResult)
     assert generation.wait(LONG)
     with pytest.raises(ConnectException) as raised:
         generation.results()
@@ -106,7 +106,7 @@ def test_a_killed_worker_is_named_with_its_task(spark: SparkContext) -> None:
     said = str(failed(spark, killed))
 
     assert said.startswith("the Spark job failed: Python worker exited unexpectedly")
-    assert "under task 1: its process was killed, as by the kernel for want of memory" in said
+    assert "under task 1: its process was killed, for example by the kernel for lack of memory" in said
 
 
 def test_a_missing_python_is_named(spark: SparkContext, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -128,4 +128,4 @@ def test_python_that_is_not_executable_is_named(
     error = failed(spark, killed)
 
     assert isinstance(error, ConfigException)
-    assert f"cannot run {python}: their hosts do not let them execute it (Permission denied)" in str(error)
+    assert f"cannot run {python}: it is not executable on their hosts (Permission denied)" in str(error)

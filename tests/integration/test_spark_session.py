@@ -169,7 +169,7 @@ def test_a_session_listens_on_the_loopback_interface_only(spark: SparkContext) -
 
 def test_a_second_session_is_refused(spark: SparkContext) -> None:
     # pyspark would silently return the first session.
-    with pytest.raises(ConfigException, match="runs in this process already"):
+    with pytest.raises(ConfigException, match="is already running in this process"):
         start_spark("another", "local[1]")
     assert not spark._jsc.sc().isStopped()
 

@@ -251,7 +251,7 @@ def test_what_was_started_is_ended_and_another_master_is_refused(
 ) -> None:
     summary = interrupted.summaries["interrupted"]
     assert summary["is_active"] is False
-    assert f"was told the master {standalone.url}, and sinksdk the master local[7]" in summary["refused"]
+    assert f"has the master {standalone.url}, but sinksdk the master local[7]" in summary["refused"]
     assert standalone.await_applications(0) == []
 
 

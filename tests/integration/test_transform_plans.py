@@ -23,16 +23,16 @@ import sinksdk
 from examples.folder_sink import FolderSink, FolderTask
 from sinksdk import ConfigException, ConnectException, SinkRecords, TopicPartition
 from sinksdk.records import RECORD_COLUMNS
-from sinksdk.spark.past_spark import Columns
+from sinksdk.spark.bypass import Columns
 from sinksdk.spark.transform import (
     _COUNTED,
     _MOST_PACKED,
     Transform,
     TransformedRecords,
     _attributes,
+    _column_use,
     _copied_session,
     _counts,
-    _handed_on,
     _path,
     _sent_by_value,
 )
@@ -325,7 +325,7 @@ REFUSED = {
     ),
     "SELECT * FROM records LIMIT 5": "which stops before the end",
     "SELECT /*+ REPARTITION(3) */ * FROM records": "Exchange, which moves rows between tasks",
-    "SELECT /*+ COALESCE(1) */ * FROM records": "Coalesce, which puts rows of several tasks together",
+    "SELECT /*+ COALESCE(1) */ * FROM records": "Coalesce, which merges rows of several tasks",
     "SELECT * FROM records UNION ALL SELECT * FROM records": "Union, which adds partitions",
     "SELECT * EXCEPT (n) FROM (SELECT *, row_number() OVER (ORDER BY offset) AS n FROM records) WHERE n > 1": (
         "which needs rows of several offsets together"
@@ -338,9 +338,9 @@ REFUSED = {
     "SELECT *, delay FROM records": "with name `delay` cannot be resolved",
     "SELECT topic, partition, value FROM records": "returns no offset: keep topic, partition and offset",
     "SELECT topic, partition, offset, key FROM records": "returns no value",
-    "SELECT *, 1 AS extra FROM records": "returns extra, and a record has topic, partition",
+    "SELECT *, 1 AS extra FROM records": "returns extra, but a record has only topic, partition",
     "SELECT *, value FROM records": "returns value more than once",
-    "SELECT * EXCEPT (value), make_interval(1) AS value FROM records": "which Arrow does not have",
+    "SELECT * EXCEPT (value), make_interval(1) AS value FROM records": "which Arrow does not support",
     "SELECT * EXCEPT (offset), string(offset) AS offset FROM records": "offset as string: it must be bigint",
     "SELECT * EXCEPT (offset), offset * 2 AS offset FROM records": "computes offset",
     "SELECT * EXCEPT (partition), 1 - partition AS partition FROM records": "computes partition",
@@ -349,8 +349,8 @@ REFUSED = {
     "SELECT r.* FROM records r RIGHT JOIN wanted w ON r.offset > w.number": (
         "BroadcastExchange, which sends the records to all tasks"
     ),
-    "DROP TABLE IF EXISTS records": "it is a statement: give one SELECT",
-    "INSERT INTO somewhere SELECT * FROM records": "it is a statement: give one SELECT",
+    "DROP TABLE IF EXISTS records": "the query is a statement: give one SELECT",
+    "INSERT INTO somewhere SELECT * FROM records": "the query is a statement: give one SELECT",
 }
 
 
@@ -372,13 +372,13 @@ def test_a_query_that_moves_rows_or_loses_them_is_refused(
         ("returns_nothing", "returned NoneType: return a DataFrame"),
         ("raises", "raised LookupError: no such table"),
         ("other_records", "does not read the view 'records'"),
-        ("cached", "or from a cache"),
+        ("cached", "or reads a cache"),
         ("united", "Union, which adds partitions"),
-        ("not_a_function", "is of type str, not a function"),
+        ("not_a_function", "is a str, not a function"),
         ("missing", f"module '{MODULE}' has no 'missing'"),
-        ("returns_a_stream", "returned a streaming DataFrame: make it from 'records'"),
+        ("returns_a_stream", "returned a streaming DataFrame: derive it from 'records'"),
         ("returns_a_list", "returned list: return a DataFrame"),
-        ("loses_the_offset", "returns no offset: keep topic, partition and offset as they are"),
+        ("loses_the_offset", "returns no offset: keep topic, partition and offset unchanged"),
         ("aggregates", "Aggregate, which needs rows of several offsets together"),
         ("of_a_missing_column", "`delay` cannot be resolved"),
     ],
@@ -464,7 +464,7 @@ def test_a_type_that_bytes_have_no_form_for_is_refused_at_the_start(  # noqa: PL
         sinksdk.start(raw, source=topics, store=f"sqlite:///{tmp_path}/store.sqlite", spark=session)
     said = str(caught.value)
     assert re.fullmatch(
-        r"'records.sql' returns value as (interval day to second|struct<.*>), which cannot be written as JSON, it holds "
+        r"'records.sql' returns value as (interval day to second|struct<.*>), which cannot be written as JSON, because it holds "
         rf"duration\[us\], and {says}: cast it",
         said,
     ), said
@@ -494,7 +494,7 @@ def test_a_nondeterministic_query_is_told_of_once(
 ) -> None:
     # Records read again after a crash may differ.
     run(records_sql="SELECT * FROM records WHERE rand() >= 0")
-    assert len([line for line in caplog.messages if "gives other records each time it runs" in line]) == 1
+    assert len([line for line in caplog.messages if "is not deterministic" in line]) == 1
 
 
 EVERYTHING = {"topic", "partition", *RECORD_COLUMNS}
@@ -548,7 +548,7 @@ def test_what_goes_past_spark_is_what_no_expression_reads(session: SparkSession,
     assert transform is not None
     records = TransformedRecords(session, transform, tuple(RECORD_COLUMNS))
     frame = records._transformed(SPEC, 2)
-    found = _handed_on(frame)
+    found = _column_use(frame)
     unread, handed_on = PAST_SPARK[query]
     assert (set(found.unread), set(found.unread & found.passed)) == (unread, handed_on)
 
@@ -561,13 +561,13 @@ def test_spark_is_given_only_what_it_needs(session: SparkSession, query: str) ->
     assert transform is not None
     records = TransformedRecords(session, transform, tuple(RECORD_COLUMNS))
     frame = records._transformed(SPEC, 2)
-    found = _handed_on(frame)
+    found = _column_use(frame)
     reports = records._slim(frame, SPEC, 2)
     assert reports is not None
     sink, *_, source = _path(reports._jdf.queryExecution().executedPlan())
     given, returned = _attributes(source), _attributes(sink.child())
-    assert set(given) == set(found.through)
-    assert _handed_on(reports).unread == found.unread & set(found.through)
+    assert set(given) == set(found.in_rows)
+    assert _column_use(reports).unread == found.unread & set(found.in_rows)
     assert set(returned) == {*frame.columns} - (found.passed - set(given))
     assert {returned[name] for name in ("partition", "offset")} == {given["partition"], given["offset"]}
 
@@ -593,7 +593,7 @@ def test_spark_counts_rows_where_all_it_has_of_them_is_of_one_size(
     transform = Transform("records.transform", lambda records: within(records, query))
     records = TransformedRecords(session, transform, tuple(RECORD_COLUMNS))
     frame = records._transformed(SPEC, 2)
-    assert _counts(frame, _handed_on(frame)) == counts
+    assert _counts(frame, _column_use(frame)) == counts
     reports = records._slim(frame, SPEC, 2)
     assert reports is not None
     limit = reports.sparkSession.conf.get("spark.sql.execution.arrow.maxBytesPerBatch")
@@ -640,7 +640,7 @@ def test_a_query_that_answers_otherwise_next_time_is_asked_once(
     given = []
     monkeypatch.setattr(TransformedRecords, "_records", recording(TransformedRecords._records, given))
     records.job(SPEC, 2)
-    assert [set(columns.through) for columns in given] == [
+    assert [set(columns.in_rows) for columns in given] == [
         EVERYTHING,
         {"partition", "offset", "key", "value"},
     ]
@@ -660,7 +660,7 @@ def test_behind_a_function_of_batches_everything_goes_through_spark(session: Spa
     transform = Transform.of(LineSinkConfig.model_construct(records_transform=f"{MODULE}:in_arrow"))
     assert transform is not None
     records = TransformedRecords(session, transform, tuple(RECORD_COLUMNS))
-    assert _handed_on(records._transformed(SPEC, 2)) == Columns()
+    assert _column_use(records._transformed(SPEC, 2)) == Columns()
 
 
 def test_the_queries_of_the_documentation_do_what_it_says(session: SparkSession) -> None:

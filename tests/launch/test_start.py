@@ -200,7 +200,7 @@ def test_start_reports_every_problem_at_once(enter: Callable[..., Any], tmp_path
         "the key 7 must be a text",
         f"the topic directory {tmp_path / 'absent'} does not exist",
         "'commits.sqlite' is no store; name one as sqlite:///FILE",
-        "the Spark master 'loca[2]' is none that is supported",
+        "the Spark master 'loca[2]' is not supported",
         "the Spark setting 'x' is none",
     ):
         assert problem in problems

@@ -1,4 +1,4 @@
-"""What is said of a Spark job that failed as a whole."""
+"""Messages of failed Spark jobs."""
 
 from __future__ import annotations
 
@@ -14,8 +14,6 @@ from sinksdk.spark.jvm import data_error, failed_task, missing_module, raised
 
 
 class JavaThrowable:
-    """As Py4J shows one."""
-
     def __init__(self, text: str, cause: JavaThrowable | None = None) -> None:
         self._text = text
         self._cause = cause
@@ -31,15 +29,12 @@ class JavaThrowable:
 
 
 class Py4JJavaError(Exception):
-    """Whose text always begins with the same sentence."""
-
     def __init__(self, java_exception: JavaThrowable) -> None:
         super().__init__("An error occurred while calling o661.collectToPython.\n: java.lang.…")
         self.java_exception = java_exception
 
 
-def test_of_javas_errors_the_innermost_cause_is_told() -> None:
-    """The first line of what Py4J says is the same whatever happened."""
+def test_a_java_error_is_its_innermost_cause() -> None:
     innermost = JavaThrowable(
         "org.apache.kafka.common.config.ConfigException: Invalid url in bootstrap.servers: x"
     )
@@ -52,8 +47,7 @@ def test_of_javas_errors_the_innermost_cause_is_told() -> None:
     )
 
 
-def test_of_other_errors_the_first_line_is_told() -> None:
-    """Spark's own go on with plans and stack traces."""
+def test_other_errors_are_their_first_line() -> None:
     assert _first_line(RuntimeError("\n[CODE] what happened\nJVM stacktrace:\n…")) == "[CODE] what happened"
     assert _first_line(RuntimeError()) == "RuntimeError"
 
@@ -72,13 +66,12 @@ ModuleNotFoundError: No module named 'sinksdk'
 """
 
 
-def test_of_a_workers_error_what_it_raised_is_told() -> None:
-    """Not that one was thrown, with nothing behind the colon."""
+def test_a_workers_error_is_the_raised_exception() -> None:
     assert _first_line(RuntimeError(MISSING)) == "ModuleNotFoundError: No module named 'sinksdk'"
 
 
-def test_what_goes_on_for_lines_is_told_by_its_first() -> None:
-    """SQLAlchemy ends each error with a link to its manual."""
+def test_a_long_message_is_its_first_line() -> None:
+    # SQLAlchemy ends each error with a link to its manual.
     text = """Traceback (most recent call last):
   File "/a.py", line 1, in put
     connection.execute(insert)
@@ -103,13 +96,11 @@ CAST = "[CAST_INVALID_INPUT] The value 'x' cannot be cast. SQLSTATE: 22018"
         ("java.lang.OutOfMemoryError", None),
     ],
 )
-def test_an_error_about_a_value_is_told_from_others(text: str, line: str | None) -> None:
-    """By SQL's classes: a cast fails again for the same value, and memory may be there later."""
+def test_errors_about_values_are_found_by_sqlstate(text: str, line: str | None) -> None:
     assert data_error(text) == line
 
 
-def test_the_task_that_failed_a_job_is_in_the_error_around() -> None:
-    """Spark raises the cause; the error about the job is its context."""
+def test_the_failed_task_is_found_in_the_errors_context() -> None:
     cause = ValueError("[DIVIDE_BY_ZERO]")
     cause.__context__ = RuntimeError("Job aborted due to stage failure: Task 3 in stage 7.0 failed 1 times")
     assert failed_task(cause) == 3
@@ -117,13 +108,12 @@ def test_the_task_that_failed_a_job_is_in_the_error_around() -> None:
 
 
 @pytest.mark.parametrize(("text", "module"), [(MISSING, "sinksdk"), ("ModuleNotFoundError", None)])
-def test_a_module_that_executors_lack_is_known(text: str, module: str | None) -> None:
-    """The commonest mistake on a cluster."""
+def test_a_missing_module_of_executors_is_found(text: str, module: str | None) -> None:
     assert missing_module(text) == module
 
 
-def test_a_job_whose_executors_lack_a_module_is_a_wrong_configuration() -> None:
-    """It names the module, their Python, and what to do; six more attempts would do no better."""
+def test_a_missing_module_of_executors_is_a_config_exception() -> None:
+    # Retries would not help.
     job = object.__new__(SparkGeneration)
     job._is_cancelled = False
     job._future = Future()
@@ -140,14 +130,13 @@ def test_a_job_whose_executors_lack_a_module_is_a_wrong_configuration() -> None:
 @pytest.mark.parametrize(
     ("error", "why"),
     [
-        ("error=2, No such file or directory", "there is no such file on their hosts"),
-        ("error=13, Permission denied", "their hosts do not let them execute it"),
-        ("error=20, Not a directory", "a part of its path is a file on their hosts"),
-        ("error=8, Exec format error", "it is not a program for their hosts"),
+        ("error=2, No such file or directory", "the file or its interpreter does not exist on their hosts"),
+        ("error=13, Permission denied", "it is not executable on their hosts"),
+        ("error=20, Not a directory", "a parent of its path is a file on their hosts"),
+        ("error=8, Exec format error", "it is built for another system"),
     ],
 )
-def test_a_job_whose_executors_cannot_run_their_python_is_a_wrong_configuration(error: str, why: str) -> None:
-    """It names the program and the reason; more attempts would do no better."""
+def test_an_unusable_python_of_executors_is_a_config_exception(error: str, why: str) -> None:
     chain = JavaThrowable(
         "org.apache.spark.SparkException: Job aborted due to stage failure",
         JavaThrowable(
@@ -164,8 +153,7 @@ def test_a_job_whose_executors_cannot_run_their_python_is_a_wrong_configuration(
 @pytest.mark.parametrize(
     "error", ["error=11, Resource temporarily unavailable", "error=24, Too many open files"]
 )
-def test_a_job_whose_executors_lack_resources_for_a_python_is_tried_again(error: str) -> None:
-    """Another attempt may have them: a failure, no wrong configuration."""
+def test_a_lack_of_resources_of_executors_is_retried(error: str) -> None:
     program = JavaThrowable(f'java.io.IOException: Cannot run program "python3": {error}')
     with pytest.raises(ConnectException, match="Spark job failed") as failed:
         failed_job(program).results()
@@ -198,8 +186,7 @@ sinksdk.store.base.StoreUnavailable: store postgresql://db: opening it got no re
 
 
 @pytest.mark.parametrize("is_cancelled", [False, True])
-def test_a_job_whose_tasks_got_no_answer_from_their_store_is_tried_again(*, is_cancelled: bool) -> None:
-    """An outage passes by itself, and is nobody's failure; a job that was cancelled is only that."""
+def test_an_unavailable_store_of_tasks_is_retried(*, is_cancelled: bool) -> None:
     job = object.__new__(SparkGeneration)
     job._is_cancelled = is_cancelled
     job._future = Future()
@@ -212,21 +199,23 @@ def test_a_job_whose_tasks_got_no_answer_from_their_store_is_tried_again(*, is_c
     assert str(raised_error.value) == (
         "the Spark job was cancelled"
         if is_cancelled
-        else "its tasks cannot work: store postgresql://db: opening it got no response for 30 s: refused"
+        else "the store is unavailable to the tasks: store "
+        "postgresql://db: opening it got no response for 30 s: refused"
     )
 
 
-def test_a_killed_worker_is_told_in_sparks_words_with_its_task() -> None:
-    """os._exit, a segmentation fault, no memory: not the EOFException of the socket, which comes last."""
+def test_a_killed_worker_is_named_with_its_task() -> None:
+    # The innermost cause is an EOFException of the socket.
     lost = "Lost task 1.3 in stage 0.0 (TID 5) (10.0.0.7 executor 2): org.apache.spark.SparkException: "
     crash = "org.apache.spark.SparkException: Python worker exited unexpectedly (crashed)"
     chain = JavaThrowable(
-        f"org.apache.spark.SparkException: Job aborted due to stage failure: Task 1 in stage 0.0 failed 4 times, "
+        f"org.apache.spark.SparkException: Job aborted due to stage failure: Task 1 in stage 0.0 failed 4 "
+        f"times, "
         f"most recent failure: {lost}Python worker exited unexpectedly (crashed)\n\tat org.apache…",
         JavaThrowable(crash, JavaThrowable("java.io.EOFException")),
     )
     for throwable in (chain, JavaThrowable("java.util.concurrent.ExecutionException", chain)):
         said = _first_line(Py4JJavaError(throwable))
         assert said.startswith("Python worker exited unexpectedly (crashed)")
-        assert "its process was killed, as by the kernel for want of memory" in said
+        assert "its process was killed, for example by the kernel for lack of memory" in said
     assert "under task 1:" in _first_line(Py4JJavaError(chain))

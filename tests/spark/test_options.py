@@ -1,4 +1,4 @@
-"""Which Spark is used, and how it is configured: spark-submit, spark-defaults.conf, our own options."""
+"""The choice of a Spark and its configuration: spark-submit, spark-defaults.conf, sinksdk's options."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from sinksdk.spark.options import SparkOptions, SparkSettings
 
 @pytest.fixture(autouse=True)
 def _unconfigured(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """No JVM, whatever ran in this process before, and a configuration folder of our own."""
+    """No JVM and an empty configuration folder, whatever ran in this process before."""
     for name in ("PYSPARK_GATEWAY_PORT", "PYSPARK_SUBMIT_ARGS"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
@@ -33,12 +33,10 @@ def defaults(folder: Path, text: str) -> None:
 
 
 def test_the_default_master() -> None:
-    """Where nobody names one."""
     assert settings(SparkOptions()) == SparkSettings("local[*]")
 
 
-def test_spark_defaults_count(tmp_path: Path) -> None:
-    """Master and settings; what sinksdk sets itself is beneath them, what it is told is above."""
+def test_spark_defaults_override_sinksdks_defaults(tmp_path: Path) -> None:
     defaults(tmp_path, "spark.master  local[3]\nspark.ui.enabled=true\nspark.x 1\n# a comment\nother 1\n")
 
     assert configured() == {"spark.master": "local[3]", "spark.ui.enabled": "true", "spark.x": "1"}
@@ -52,8 +50,7 @@ def test_spark_defaults_count(tmp_path: Path) -> None:
     }
 
 
-def test_a_master_that_spark_was_told_is_taken_as_it_is(tmp_path: Path) -> None:
-    """Only a local one that is named to sinksdk tries tasks as often as clusters do."""
+def test_a_master_of_sparks_configuration_keeps_its_attempts(tmp_path: Path) -> None:
     defaults(tmp_path, "spark.master local[3]")
 
     assert spark_conf("x", "local[3]", {}, configured())["spark.master"] == "local[3]"
@@ -61,7 +58,6 @@ def test_a_master_that_spark_was_told_is_taken_as_it_is(tmp_path: Path) -> None:
 
 
 def test_the_jvms_options_of_spark_defaults_are_kept(tmp_path: Path) -> None:
-    """Beside ours; who has chosen a collector there keeps it."""
     defaults(tmp_path, "spark.driver.defaultJavaOptions -XX:+UseG1GC")
     options = spark_conf("x", "local", {}, configured())["spark.driver.defaultJavaOptions"]
 
@@ -69,8 +65,7 @@ def test_the_jvms_options_of_spark_defaults_are_kept(tmp_path: Path) -> None:
     assert "Serial" not in options
 
 
-def test_pyspark_submit_args_count(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """As spark-submit's command line, which wins over its defaults; what is not about settings is left to it."""
+def test_pyspark_submit_args_override_spark_defaults(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     defaults(tmp_path, "spark.x 1")
     said = "--master local[5] --name mine --conf spark.x=a=b --py-files a.py pyspark-shell"
     monkeypatch.setenv("PYSPARK_SUBMIT_ARGS", said)
@@ -78,18 +73,18 @@ def test_pyspark_submit_args_count(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
     assert configured() == {"spark.master": "local[5]", "spark.app.name": "mine", "spark.x": "a=b"}
     assert spark_conf("ours", "local[5]", {}, configured())["spark.app.name"] == "mine"
     with pytest.raises(
-        ConfigException, match=r"told the master local\[5\], and sinksdk the master local\[2\]"
+        ConfigException, match=r"has the master local\[5\], but sinksdk the master local\[2\]"
     ):
         settings(SparkOptions("local[2]"))
     assert master_to_start("local[5]") == "local[5]"
 
 
-def test_a_master_of_spark_submit_and_another_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Both are named; that spark-submit was told none shows as local[*]."""
+def test_two_masters_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    # spark-submit reports local[*] if it has none.
     said = {"spark.master": "yarn"}
     monkeypatch.setenv("PYSPARK_GATEWAY_PORT", "1")
     monkeypatch.setattr(spark_configured, "configured", lambda: said)
-    with pytest.raises(ConfigException, match=r"told the master yarn, and sinksdk the master local\[2\]"):
+    with pytest.raises(ConfigException, match=r"has the master yarn, but sinksdk the master local\[2\]"):
         master_to_start("local[2]")
     assert master_to_start(None) == "yarn"
     said["spark.master"] = "local[*]"
@@ -97,7 +92,7 @@ def test_a_master_of_spark_submit_and_another_one(monkeypatch: pytest.MonkeyPatc
 
 
 def test_a_server_has_more_task_slots_than_cores(tmp_path: Path) -> None:
-    """Of a local master; one that Spark's own configuration names is left alone, unless task slots are given."""
+    # Unless Spark's own configuration names the master.
     assert settings(SparkOptions("local[2]", is_shared=True)).master == "local[8]"
     defaults(tmp_path, "spark.master local[3]")
     assert settings(SparkOptions(is_shared=True)).master == "local[3]"
@@ -105,7 +100,6 @@ def test_a_server_has_more_task_slots_than_cores(tmp_path: Path) -> None:
 
 
 def test_settings_may_be_numbers_and_booleans() -> None:
-    """spark_conf as a mapping."""
     conf = settings(SparkOptions(conf={"spark.x": 2, "spark.y": True})).conf
 
     assert conf == {"spark.x": "2", "spark.y": "true"}
@@ -122,7 +116,7 @@ def active(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 @pytest.mark.usefixtures("active")
 def test_an_active_session_is_used() -> None:
-    """By programs, not by commands; it is looked for again when it is needed, for it may end until then."""
+    # Only by programs; it is read again when Spark is needed, because it may have stopped.
     found = settings(SparkOptions("local[2]", {"spark.x": 1}, joins=True))
 
     assert found == SparkSettings("local[2,4]", {"spark.x": "1"}, None, joins=True)
@@ -130,25 +124,22 @@ def test_an_active_session_is_used() -> None:
 
 
 @pytest.mark.usefixtures("active")
-def test_an_active_session_is_not_what_is_asked_for() -> None:
-    """What cannot be reconciled is an error that names both."""
+def test_an_active_session_with_other_settings_is_refused() -> None:
     with pytest.raises(ConfigException) as caught:
         settings(SparkOptions("local[3]", {"spark.x": "2", "spark.y": "3"}, joins=True))
 
     first, second, third = caught.value.problems
-    assert "(application 'mine') on master local[2,4], and master local[3] is asked for" in first
-    assert "with spark.x=1, and spark.x=2 is asked for" in second
-    assert "with spark.y=None, and spark.y=3 is asked for" in third
+    assert "(application 'mine') on master local[2,4], not local[3]" in first
+    assert "with spark.x=1, not 2" in second
+    assert "with spark.y=None, not 3" in third
 
 
-def test_what_is_no_session() -> None:
-    """spark: said before anything is read."""
+def test_an_invalid_session_is_refused() -> None:
     with pytest.raises(ConfigException, match="spark is a str: give a SparkSession or a SparkContext"):
         settings(SparkOptions(session="local[2]"))
 
 
-def test_a_store_that_the_sessions_executors_do_not_reach(active: Any) -> None:
-    """A file on this host, and a session whose tasks run on others."""
+def test_a_file_store_is_refused_for_a_session_on_other_hosts(active: Any) -> None:
     active.master = "spark://elsewhere:7077"
     with pytest.raises(ConfigException, match="the store is a file on this one"):
         SparkOptions(joins=True).settings(store_is_local_file=True)

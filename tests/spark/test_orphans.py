@@ -1,4 +1,4 @@
-"""A task's process whose parent, Spark's daemon, is killed: nobody would end it any more."""
+"""A task's process ends when its parent, Spark's daemon, is killed."""
 
 from __future__ import annotations
 
@@ -30,7 +30,6 @@ def is_there(pid: int) -> bool:
 
 
 def test_a_process_ends_soon_after_its_parent_was_killed() -> None:
-    """Not before: it runs while its parent does."""
     daemon = subprocess.Popen([sys.executable, "-c", DAEMON], stdout=subprocess.PIPE, text=True)
     assert daemon.stdout is not None
     with daemon.stdout:

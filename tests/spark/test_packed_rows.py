@@ -1,5 +1,3 @@
-"""Rows that are packed into one column are unpacked as they were."""
-
 from __future__ import annotations
 
 import pyarrow as pa
@@ -42,10 +40,9 @@ def batch(rows: list[dict[str, object]], names: list[str]) -> pa.RecordBatch:
     places=st.lists(st.integers(0, 11), max_size=12),
     begin=st.integers(0, 5),
 )
-def test_rows_come_back_as_they_were(
+def test_packed_rows_are_unpacked_unchanged(
     rows: list[dict[str, object]], names: list[str], places: list[int], begin: int
 ) -> None:
-    """Nulls, empty values, headers; dropped and multiplied, and in slices on both sides."""
     whole = batch(rows, names)
     given_rows = whole.slice(begin)
     wanted = [place for place in places if place < given_rows.num_rows]
@@ -65,7 +62,6 @@ def test_rows_come_back_as_they_were(
 
 @pytest.mark.parametrize("size", [0, 1, 70_000])
 def test_a_row_may_be_of_any_size(size: int) -> None:
-    """Lengths have four bytes."""
     names = ["topic", "key", "value"]
     rows = [
         {"topic": "t", "key": None, "value": b"x" * size},

@@ -1,4 +1,4 @@
-"""What a transform returns, as a task's input: partition by partition, whole offsets, and an end that is one."""
+"""Conversion of a transform's rows to a task's input."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from sinksdk import ConnectException, OffsetOutOfRangeException, SinkRecords, TopicPartition
 from sinksdk.engine.task_run import Unread
 from sinksdk.records import RECORD_COLUMNS
-from sinksdk.spark.past_spark import Columns
-from sinksdk.spark.transform_task import _BesideRows, _end_of, arranged, sent
+from sinksdk.spark.bypass import Columns
+from sinksdk.spark.transform_task import _end_of, _TaskChannel, arranged, sent
 from tests.engine.sinks import rows
 
 P0, P1 = TopicPartition("flights", 0), TopicPartition("flights", 1)
@@ -25,7 +25,7 @@ Row = tuple[TopicPartition, int]
 
 
 def batch_of(*found: Row) -> pa.RecordBatch:
-    """A batch as Spark sends it: the coordinates, and each row's place among all as its value."""
+    """A batch of Spark's: the coordinates, with each row's number as its value."""
     return pa.RecordBatch.from_pydict(
         {
             "topic": pa.array([partition.topic for partition, _ in found], pa.string()),
@@ -49,7 +49,7 @@ def nothing() -> Iterable[Unread]:
 
 
 def shown(items: Iterable[SinkRecords | Unread]) -> list[tuple[str, list[int]] | str]:
-    """Partition and offsets of each batch, and what could not be read."""
+    """Partition and offsets of each batch, and unread ranges."""
     return [
         f"unread {item.partition}"
         if isinstance(item, Unread)
@@ -58,21 +58,18 @@ def shown(items: Iterable[SinkRecords | Unread]) -> list[tuple[str, list[int]] |
     ]
 
 
-def test_rows_come_by_partition_and_the_next_begins_where_the_first_ends() -> None:
-    """In one batch of Spark's there may be several."""
+def test_rows_are_split_by_partition() -> None:
     found = arranged([batch_of((P0, 1), (P0, 2), (P1, 1)), batch_of((P1, 4))], nothing, ended)
     assert shown(found) == [("flights-0", [1, 2]), ("flights-1", [1]), ("flights-1", [4])]
 
 
-def test_topics_of_the_same_partition_number_are_told_apart() -> None:
-    """A connector may read many."""
+def test_partitions_of_several_topics_are_split() -> None:
     other = TopicPartition("trains", 0)
     found = arranged([batch_of((P0, 1), (other, 2), (other, 2))], nothing, ended)
     assert shown(found) == [("flights-0", [1]), ("trains-0", [2, 2])]
 
 
-def test_an_offset_goes_on_in_the_next_batches() -> None:
-    """Its rows are given together, however many batches Spark has made of them."""
+def test_rows_of_an_offset_are_joined_over_batches() -> None:
     batches = [batch_of((P0, 0), (P0, 5)), batch_of((P0, 5), (P0, 5)), batch_of((P0, 5), (P0, 9))]
     assert shown(arranged(batches, nothing, ended)) == [
         ("flights-0", [0]),
@@ -88,7 +85,6 @@ def test_an_offset_goes_on_in_the_next_batches() -> None:
 def test_however_rows_are_divided_no_batch_ends_within_an_offset(
     offsets: list[int], borders: list[int]
 ) -> None:
-    """All rows come, in their order, and each offset in one batch."""
     found: list[Row] = [(P0, offset) for offset in offsets]
     edges = [0, *borders, len(found)]
     batches = [batch_of(*found[begin:end]) for begin, end in itertools.pairwise(edges)]
@@ -100,19 +96,15 @@ def test_however_rows_are_divided_no_batch_ends_within_an_offset(
         assert before.next_offset <= after.first_offset
 
 
-def test_a_stream_that_was_cut_gives_no_last_batch() -> None:
-    """Its last offset may have more rows, and its range no end: Spark runs the task again.
-
-    Regression: an Arrow stream that is cut between two batches looks like one that has ended.
-    """
+def test_a_cut_stream_yields_no_last_batch() -> None:
+    # Regression: an Arrow stream that is cut between two batches looks like one that has ended.
     items = arranged([batch_of((P0, 1), (P0, 2)), batch_of((P0, 3))], nothing, cut)
     assert shown([next(items)]) == [("flights-0", [1, 2])]
     with pytest.raises(ConnectException, match="may be incomplete"):
         next(items)
 
 
-def test_what_the_reading_worker_could_not_read_is_told_behind_its_rows() -> None:
-    """When rows of another partition come, or at the end for partitions of which none came."""
+def test_unread_ranges_come_after_their_rows() -> None:
     lost = [Unread(p, OffsetOutOfRangeException("gone")) for p in (P0, P1)]
     third = TopicPartition("flights", 2)
     items = arranged([batch_of((P0, 1)), batch_of((third, 1))], lambda: lost, ended)
@@ -124,8 +116,8 @@ def test_what_the_reading_worker_could_not_read_is_told_behind_its_rows() -> Non
     ]
 
 
-def test_rows_on_their_way_come_before_what_is_told_about_their_partition() -> None:
-    """The reading worker is ahead: it tells of the next partition while rows of it have yet to come."""
+def test_unread_ranges_wait_for_rows_in_flight() -> None:
+    # The reading worker is ahead of its rows.
     items = arranged(
         [batch_of((P0, 1)), batch_of((P1, 1)), batch_of((P1, 2))],
         lambda: [Unread(P1, OffsetOutOfRangeException("gone"))],
@@ -140,15 +132,14 @@ def test_rows_on_their_way_come_before_what_is_told_about_their_partition() -> N
 
 
 def test_a_failure_of_the_reading_worker_is_raised_as_its_own() -> None:
-    """It is the cause, not that rows have ended."""
     items = arranged([batch_of((P0, 1))], lambda: [ConnectException("no such broker")], cut)  # type: ignore[list-item]
     with pytest.raises(ConnectException, match="no such broker"):
         list(items)
 
 
 @pytest.mark.parametrize("name", ["topic", "partition", "offset"])
-def test_a_row_that_has_lost_its_coordinates_is_refused(name: str) -> None:
-    """An outer join makes such rows."""
+def test_a_row_without_coordinates_is_refused(name: str) -> None:
+    # An outer join makes such rows.
     batch = batch_of((P0, 1))
     index = batch.schema.get_field_index(name)
     batch = batch.set_column(index, name, pa.nulls(1, batch.schema.field(name).type))
@@ -157,8 +148,7 @@ def test_a_row_that_has_lost_its_coordinates_is_refused(name: str) -> None:
 
 
 @pytest.mark.parametrize("partition", [P0, TopicPartition("другой", 7)])
-def test_records_survive_the_way_to_spark_and_back(partition: TopicPartition) -> None:
-    """All columns, null and empty values, a timestamp of -1 and one before 1970."""
+def test_records_are_unchanged_after_spark(partition: TopicPartition) -> None:
     count = 4
     arrow = pa.RecordBatch.from_arrays(
         [
@@ -181,20 +171,19 @@ def test_records_survive_the_way_to_spark_and_back(partition: TopicPartition) ->
 
 
 def test_columns_that_a_source_does_not_have_are_null() -> None:
-    """A topic directory need not have headers."""
     batch = rows(P0, 1, 2)
     found = sent(SinkRecords(P0, batch.arrow.select(["offset", "value"])), Columns(), None)
     assert found.column("headers").null_count == 2
     assert found.column("value").to_pylist() == [b"1", b"2"]
 
 
-def test_a_timestamp_beyond_sparks_is_told_with_its_place() -> None:
-    """A producer that has taken nanoseconds for milliseconds: Spark has microseconds in 64 bits."""
+def test_a_timestamp_beyond_sparks_range_is_refused() -> None:
+    # Such as nanoseconds instead of milliseconds.
     arrow = rows(P0, 7).arrow
     index = arrow.schema.get_field_index("timestamp")
     late = pa.array([1_700_000_000_000_000_000], pa.int64()).cast(RECORD_COLUMNS["timestamp"])
     with pytest.raises(
-        ConnectException, match=r"flights-0, offsets 7 to 7: a timestamp is beyond what Spark's"
+        ConnectException, match=r"flights-0, offsets 7 to 7: cannot transform a timestamp beyond Spark's"
     ):
         sent(SinkRecords(P0, arrow.set_column(index, "timestamp", late)), Columns(), None)
 
@@ -209,52 +198,49 @@ def test_a_timestamp_beyond_sparks_is_told_with_its_place() -> None:
         (b"\x00\x00\x00\x07", False),
     ],
 )
-def test_the_end_of_the_input_is_the_one_that_spark_sends(after: bytes, *, is_end: bool) -> None:
-    """Nothing is taken from the stream: pyspark reads it afterwards. The two parts of it may come apart."""
+def test_the_end_of_the_input_is_sparks_marker(after: bytes, *, is_end: bool) -> None:
+    # Nothing is read from the stream: pyspark reads it afterwards. The marker may arrive in two parts.
     stream = io.BufferedReader(io.BytesIO(after))  # type: ignore[arg-type]
     assert _end_of(stream)() is is_end
     assert stream.read() == after
 
 
-def test_rows_of_a_partition_that_come_again_are_refused_before_any_is_delivered() -> None:
-    """A function that sorts or groups a batch of two partitions: what is committed in between would pass them over."""
+def test_unordered_partitions_are_refused_before_delivery() -> None:
+    # A commit in between would skip rows.
     items = arranged([batch_of((P0, 5), (P1, 3), (P0, 7))], nothing, ended)
-    with pytest.raises(ConnectException, match=r"rows of flights-0 behind those of another .*offset 7"):
+    with pytest.raises(ConnectException, match=r"rows of flights-0 after those of another .*offset 7"):
         next(items)
 
 
 @pytest.mark.parametrize("headers", [[None], [{"key": None, "value": b"x"}]])
 def test_a_header_without_a_key_is_refused(headers: list[object]) -> None:
-    """Kafka has none, and a transform can make one."""
     kind = pa.list_(pa.struct({"key": pa.string(), "value": pa.binary()}))
     batch = batch_of((P0, 1)).append_column("headers", pa.array([headers], kind))
     with pytest.raises(ConnectException, match="a header that is null or has no key"):
         list(arranged([batch], nothing, ended))
 
 
-def test_what_is_half_written_is_not_heard_yet(tmp_path: Path) -> None:
-    """It is about rows that have yet to come."""
-    beside = _BesideRows(tmp_path, "1")
-    beside.say(Unread(P0, OffsetOutOfRangeException("gone")))
-    whole = (tmp_path / "sinksdk-1-said").read_bytes()
+def test_a_half_written_message_is_not_received(tmp_path: Path) -> None:
+    channel = _TaskChannel(tmp_path, "1")
+    channel.send(Unread(P0, OffsetOutOfRangeException("gone")))
+    whole = (tmp_path / "sinksdk-1-messages").read_bytes()
     for cut_at in range(1, len(whole)):
-        (tmp_path / "sinksdk-1-said").write_bytes(whole + whole[:cut_at])
-        assert len(beside.said()) == 1
+        (tmp_path / "sinksdk-1-messages").write_bytes(whole + whole[:cut_at])
+        assert len(channel.received()) == 1
 
 
-def test_the_workers_of_a_task_hear_each_other(tmp_path: Path) -> None:
-    """Through files of their attempt; those of others are not heard."""
-    one, other = _BesideRows(tmp_path, "1"), _BesideRows(tmp_path, "2")
-    assert one.said() == []
-    one.say(Unread(P0, OffsetOutOfRangeException("gone")))
-    one.say(ConnectException("failed"))
-    (unread, failure) = _BesideRows(tmp_path, "1").said()
+def test_the_workers_of_a_task_exchange_messages(tmp_path: Path) -> None:
+    one, other = _TaskChannel(tmp_path, "1"), _TaskChannel(tmp_path, "2")
+    assert one.received() == []
+    one.send(Unread(P0, OffsetOutOfRangeException("gone")))
+    one.send(ConnectException("failed"))
+    (unread, failure) = _TaskChannel(tmp_path, "1").received()
     assert isinstance(unread, Unread)
     assert (unread.partition, str(unread.error), str(failure)) == (P0, "gone", "failed")
-    assert other.said() == []
+    assert other.received() == []
 
     one.stop()
-    assert _BesideRows(tmp_path, "1").is_stopped()
+    assert _TaskChannel(tmp_path, "1").is_stopped()
     assert not other.is_stopped()
     one.remove()
     assert list(tmp_path.iterdir()) == []

@@ -1,12 +1,16 @@
-"""Columns that a query only hands on: they go past Spark, through a file that both workers of a task open.
+"""Columns that a query only passes through bypass Spark, in a file that both Python workers of a task open.
 
-The worker that sinks makes the file, without a name: it ends with the process, however that ends. The worker
-that reads writes batches into it, and again where they have been taken. Spark gets rows of few columns, which
-say where their batch is in place of their partition.
+Why it stays: without it a filter on the offset costs 2.15 (records of 200 B) and 1.41 (1 KB) times what Spark
+and the archiver need separately, with it 1.05 and 0.96: 2.26 and 1.10 CPU seconds per million records of 200
+B, a factor of 2.05 (``python -m benchmarks.transforms``, docs/transforms.md, docs/decisions/0036).
 
-Rows of a batch for which there is no room carry all that goes past Spark, packed into one column. Neither
-worker waits for the other: Spark hands rows on by the thousand, so a query that drops most of them would wait
-for ever.
+The sinking worker creates the file, without a name, so that it ends with the process in any case. The reading
+worker writes batches into it, and reuses the space of batches that were taken. Spark gets rows of few
+columns, which have the place of their batch instead of their partition number.
+
+Rows of a batch that does not fit have all bypassing columns packed into one column. Neither worker waits for
+the other: Spark passes rows on by the thousand, so with a query that drops most rows they would wait without
+end.
 """
 
 from __future__ import annotations
@@ -31,24 +35,24 @@ from sinksdk.records import RECORD_COLUMNS, SinkRecords
 from sinksdk.spark.packed_rows import packed, unpacked
 
 _SIZE: Final = 256 * 1024 * 1024
-"""Of the file, in bytes: what has been read and not yet taken, at most."""
-_FIRST: Final = 4096  # where the first batch begins
-_UNIT: Final = 64  # bytes that a place counts
-_MOST: Final = 255  # batches in the file: one byte says how many have been taken
-_MOST_AT_ONCE: Final = 16 * 1024 * 1024  # bytes of what is given, as Spark's batches have
+"""Maximum bytes of the file: batches that were written and not yet taken."""
+_FIRST: Final = 4096  # place of the first batch
+_UNIT: Final = 64  # bytes; places are multiples of it
+_MOST: Final = 255  # batches in the file: one byte counts the batches taken
+_MOST_AT_ONCE: Final = 16 * 1024 * 1024  # bytes of a returned batch, as of Spark's batches
 _OPEN_FILES: Final = Path("/proc/self/fd")
 _COPY: Final = np.iinfo(np.int32).min
-"""The partition's number of a row that only counts for Spark, and is dropped behind it."""
+"""Partition number of a copy that only counts for Spark, and is dropped behind it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """What a query does with the columns of the records.
+    """A query's use of the records' columns.
 
     Args:
-        unread: no expression reads them.
-        passed: those that are returned as they were read.
-        most: bytes of what is packed into a row, where Spark counts rows; None: Spark sizes them.
+        unread: columns that no expression reads.
+        passed: columns that are returned unchanged.
+        most: maximum packed bytes per row if Spark limits batches by rows; None: Spark limits them by bytes.
     """
 
     unread: frozenset[str] = frozenset()
@@ -56,44 +60,44 @@ class Columns:
     most: int | None = None
 
     @property
-    def beside(self) -> tuple[str, ...]:
-        """Those in the file; none where a row cannot say where its batch is."""
+    def bypassing(self) -> tuple[str, ...]:
+        """Columns in the file; none if rows cannot have a place instead of their partition number."""
         needed = {"partition", "offset"} <= self.passed and "partition" in self.unread
         return tuple(name for name in RECORD_COLUMNS if name in self.passed & self.unread) if needed else ()
 
     @property
     def carrier(self) -> str | None:
-        """The one that has the others packed in it, in rows whose batch is not in the file."""
-        return next((name for name in ("value", "key") if name in self.beside), None)
+        """The column that has the bypassing columns packed in it, in rows whose batch is not in the file."""
+        return next((name for name in ("value", "key") if name in self.bypassing), None)
 
     @property
     def packed(self) -> tuple[str, ...]:
-        """Those that the carrier has."""
-        return tuple(name for name in ("topic", *self.beside) if name in self.unread and name != "offset")
+        """Columns that the carrier holds."""
+        return tuple(name for name in ("topic", *self.bypassing) if name in self.unread and name != "offset")
 
     @property
-    def through(self) -> tuple[str, ...]:
-        """Those that Spark is given; it needs no others."""
+    def in_rows(self) -> tuple[str, ...]:
+        """Columns of Spark's rows."""
         every = ("topic", "partition", *RECORD_COLUMNS)
-        if not self.beside:
+        if not self.bypassing:
             return every
         by_themselves = {"partition", "offset", self.carrier} if self.carrier else self.passed
         return tuple(name for name in every if name in by_themselves or name not in self.unread)
 
     @property
     def needed(self) -> tuple[str, ...]:
-        """Those of a record that are read at all."""
-        return tuple(name for name in RECORD_COLUMNS if name in {*self.through, *self.beside})
+        """Columns that are read from the source."""
+        return tuple(name for name in RECORD_COLUMNS if name in {*self.in_rows, *self.bypassing})
 
     def pack(self, columns: Sequence[pa.Array]) -> pa.BinaryArray:
-        """The columns that :attr:`packed` names, as the one that carries them."""
+        """Pack the columns that :attr:`packed` names into the carrier."""
         return packed(pa.RecordBatch.from_arrays(list(columns), names=list(self.packed)))
 
     def counted(self, rows: pa.RecordBatch) -> pa.RecordBatch:
-        """The rows, each packed one that is too large followed by copies of it that carry nothing.
+        """Add copies that carry nothing after each row whose packed bytes exceed :attr:`most`.
 
-        Spark keeps a row's copies where it keeps the row, since they are alike in all that is read. So its
-        batches end by their number of rows, and none has more than :attr:`most` bytes for each.
+        A row's copies stay next to it, because they are equal in all columns that are read. So a batch that
+        Spark limits by its number of rows has at most :attr:`most` bytes per row.
         """
         if self.most is None or self.carrier is None:
             return rows
@@ -114,12 +118,10 @@ class Columns:
 
 
 class Receiver:
-    """The worker that sinks.
-
-    Where no file can be made, or be opened by others, all comes through Spark.
+    """The sinking worker's end. If no file can be created, all columns come through Spark.
 
     Args:
-        link: gets the name under which the other worker opens the file.
+        link: symbolic link through which the reading worker opens the file.
     """
 
     def __init__(self, link: Path, columns: Columns) -> None:
@@ -127,34 +129,34 @@ class Receiver:
         self._place = 0
         self._batch: pa.RecordBatch | None = None
         self._file = -1
-        """Descriptor of the file; below zero if there is none."""
+        """Descriptor of the file; -1 if there is none."""
         if not _OPEN_FILES.is_dir():
             return
         with suppress(OSError):
             with tempfile.TemporaryFile(dir=link.parent, buffering=0) as file:
-                file.write(bytes(1))  # none has been taken
+                file.write(bytes(1))  # the number of batches taken
                 self._file = os.dup(file.fileno())
             link.symlink_to(_OPEN_FILES.parent.with_name(str(os.getpid())) / f"fd/{self._file}")
 
     def close(self) -> None:
-        """Nothing is read any more: the file goes, when the other worker has closed it."""
+        """Close the file, which ends when the reading worker has closed it, too."""
         self._batch = None
         if self._file >= 0:
             os.close(self._file)
             self._file = -1
 
     def received(self, rows: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Rows as Spark gives them, with all their columns.
+        """Complete Spark's rows with all their columns.
 
         Raises:
-            ConnectException: an offset is not in the batch that its row names.
+            ConnectException: a row's offset is not in its batch.
         """
         for rows_given in rows:
             batch, partitions = rows_given, rows_given.column("partition")
             if not batch.num_rows:
                 continue
             if partitions.null_count or batch.column("offset").null_count:
-                yield batch  # they are refused later on
+                yield batch  # refused later
                 continue
             numbers = np.from_dlpack(partitions)
             if (counted := numbers == _COPY).any():
@@ -177,18 +179,18 @@ class Receiver:
 
     def _at(self, place: int) -> pa.RecordBatch:
         if self._batch is None or place != self._place:
-            # Not mapped into memory: pages that both workers share would count as this one's.
+            # Not mapped into memory: shared pages would count as this worker's memory.
             size = int.from_bytes(os.pread(self._file, _UNIT, place)[:8], "little")
             with pa.ipc.open_stream(os.pread(self._file, size, place + _UNIT)) as stream:
                 self._place, self._batch = place, stream.read_next_batch()
-            # All before it have been taken: rows stay in their order.
+            # Rows stay in their order, so all earlier batches are taken.
             number = int(self._batch.schema.metadata[b"number"])
             os.pwrite(self._file, bytes([number % (_MOST + 1)]), 0)
         return self._batch
 
     def _whole(self, rows: pa.RecordBatch, kept: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        said = kept.schema.metadata
-        topic, partition = said[b"topic"].decode(), int(said[b"partition"])
+        metadata = kept.schema.metadata
+        topic, partition = metadata[b"topic"].decode(), int(metadata[b"partition"])
         offsets = np.from_dlpack(kept.column("offset"))
         step = max(_MOST_AT_ONCE // (kept.nbytes // kept.num_rows + 1), 1)
         for begin in range(0, rows.num_rows, step):
@@ -197,15 +199,16 @@ class Receiver:
             places = np.minimum(np.searchsorted(offsets, wanted), len(offsets) - 1)
             if (offsets[places] != wanted).any():
                 raise ConnectException(
-                    f"{topic}-{partition}: the transform returns offsets that are not those of their rows "
-                    f"(about {wanted[0]})"
+                    f"{topic}-{partition}: the transform returns rows with changed offsets, near offset "
+                    f"{wanted[0]}: "
+                    f"keep topic, partition and offset unchanged"
                 )
             count, first = piece.num_rows, int(places[0])
-            # A slice copies nothing, and holds all of the batch for as long as a sink holds the slice.
+            # A slice copies nothing, but keeps the whole batch in memory as long as a sink keeps the slice.
             is_slice = 2 * count >= kept.num_rows and (np.diff(places) == 1).all()
             taken = kept.slice(first, count) if is_slice else kept.take(pa.array(places))
             columns = {name: piece.column(name) for name in piece.schema.names}
-            columns |= {name: pa.nulls(count, RECORD_COLUMNS[name]) for name in self._columns.beside}
+            columns |= {name: pa.nulls(count, RECORD_COLUMNS[name]) for name in self._columns.bypassing}
             columns |= {name: taken.column(name) for name in taken.schema.names}
             columns["topic"] = pa.DictionaryArray.from_arrays(np.zeros(count, np.int32), pa.array([topic]))
             columns["partition"] = pa.repeat(pa.scalar(partition, pa.int32()), count)
@@ -213,33 +216,32 @@ class Receiver:
 
 
 class Sender:
-    """The worker that reads."""
+    """The reading worker's end."""
 
     def __init__(self, file: FileIO, columns: Columns) -> None:
         self._file = file
         self._columns = columns
         self._next = 0
-        self._there: deque[tuple[int, int]] = deque()
-        """Begin and end of the batches that may not have been taken."""
+        self._batches: deque[tuple[int, int]] = deque()
+        """Start and end of batches that may not have been taken."""
 
     @classmethod
     def to(cls, link: Path, columns: Columns) -> Self | None:
-        """None if there is no file that can be opened; it is made when the other worker begins."""
+        """Open the file; None while it does not exist: the sinking worker creates it when it starts."""
         with suppress(OSError):
             return cls(FileIO(link, "r+"), columns)
         return None
 
     def close(self) -> None:
-        """The other worker still has the file."""
         self._file.close()
 
     def send(self, records: SinkRecords) -> int | None:
-        """Write a batch; the partition's number of its rows, or None if there is no room."""
-        names = [name for name in records.arrow.schema.names if name in {"offset", *self._columns.beside}]
+        """Write a batch; return the number for its rows' partition column, or None if the file is full."""
+        names = [name for name in records.arrow.schema.names if name in {"offset", *self._columns.bypassing}]
         topic, partition = records.partition
-        said = {"topic": topic, "partition": str(partition), "number": str(self._next)}
-        batch = records.arrow.select(names).replace_schema_metadata(said)
-        # Its size, the batch as a stream, and that one's end.
+        metadata = {"topic": topic, "partition": str(partition), "number": str(self._next)}
+        batch = records.arrow.select(names).replace_schema_metadata(metadata)
+        # The size, the batch as a stream, and the end of the stream.
         most = _UNIT + batch.schema.serialize().size + pa.ipc.get_record_batch_size(batch) + _UNIT
         most += -most % _UNIT
         place = self._room(most)
@@ -254,21 +256,21 @@ class Sender:
             os.pwrite(self._file.fileno(), size.to_bytes(8, "little"), place)
         except OSError:  # the disk is full
             return None
-        self._there.append((place, place + most))
+        self._batches.append((place, place + most))
         self._next += 1
         return -(place // _UNIT)
 
     def _room(self, size: int) -> int | None:
-        first = self._next - len(self._there)
+        first = self._next - len(self._batches)
         taken = (os.pread(self._file.fileno(), 1, 0)[0] - first) % (_MOST + 1)
-        if taken <= len(self._there):
+        if taken <= len(self._batches):
             for _ in range(taken):
-                self._there.popleft()
-        if len(self._there) >= _MOST:
+                self._batches.popleft()
+        if len(self._batches) >= _MOST:
             return None
-        # As far in front as it fits: the file stays as small as it can, and its pages are used again.
+        # The first gap that fits: the file stays small, and its pages are reused.
         place = _FIRST
-        for begin, end in sorted(self._there):
+        for begin, end in sorted(self._batches):
             if place + size <= begin:
                 break
             place = end
@@ -276,7 +278,7 @@ class Sender:
 
 
 class _Whole:
-    """Writes all of what it is given; a file may take less at once."""
+    """Writes all data; a raw file may write less at once."""
 
     def __init__(self, file: FileIO) -> None:
         self._file = file
@@ -289,8 +291,7 @@ class _Whole:
         return len(data)
 
     def flush(self) -> None:
-        """Nothing is held back."""
+        pass
 
     def close(self) -> None:
-        """The file stays open."""
         self.closed = True

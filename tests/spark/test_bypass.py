@@ -1,5 +1,3 @@
-"""Columns that go past Spark: what arrives is what would have come through Spark, whatever room there is."""
-
 from __future__ import annotations
 
 import errno
@@ -22,8 +20,8 @@ from hypothesis import strategies as st
 
 from sinksdk import ConnectException, SinkRecords, TopicPartition
 from sinksdk.records import RECORD_COLUMNS
-from sinksdk.spark import past_spark
-from sinksdk.spark.past_spark import Columns, Receiver, Sender
+from sinksdk.spark import bypass
+from sinksdk.spark.bypass import Columns, Receiver, Sender
 from sinksdk.spark.transform_task import arranged, sent
 
 P0, P1 = TopicPartition("flights", 0), TopicPartition("другой", 1)
@@ -32,7 +30,7 @@ HANDED_ON = Columns(NAMES, NAMES)
 
 
 def records(partition: TopicPartition, first: int, count: int, size: int = 3) -> SinkRecords:
-    """Of every second offset, some of which have no key and no headers."""
+    """Records of every second offset, some without key and headers."""
     offsets = range(first, first + 2 * count, 2)
     columns = {
         "offset": list(offsets),
@@ -59,7 +57,7 @@ def rows_of(items: list[SinkRecords]) -> list[tuple[object, ...]]:
 
 
 def through(rows: Iterator[pa.RecordBatch]) -> list[SinkRecords]:
-    """As the sink's task gets them."""
+    """Rows as the sink's task gets them."""
     return [item for item in arranged(rows, lambda: (), lambda: True) if isinstance(item, SinkRecords)]
 
 
@@ -83,10 +81,9 @@ def opened(link: Path, columns: Columns = HANDED_ON) -> Sender:
     at_once=st.integers(7, 70),
     most=st.sampled_from([None, 20, 200]),
 )
-def test_what_arrives_is_what_would_have_come_through_spark(  # noqa: PLR0917 - hypothesis passes them by name
+def test_bypassed_columns_equal_those_through_spark(  # noqa: PLR0917 - hypothesis passes them by name
     batches: list[tuple[int, int]], lags: list[int], step: int, copies: int, at_once: int, most: int | None
 ) -> None:
-    """However many rows are dropped, multiplied, on their way, or put together in a batch of Spark's."""
     columns = replace(HANDED_ON, most=most)
 
     def queried(rows: pa.RecordBatch) -> pa.RecordBatch:
@@ -100,7 +97,7 @@ def test_what_arrives_is_what_would_have_come_through_spark(  # noqa: PLR0917 - 
     expected = through(queried(sent(item, Columns(), None)) for item in given_records)
 
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(past_spark, "_SIZE", past_spark._FIRST + 12_000)
+        patch.setattr(bypass, "_SIZE", bypass._FIRST + 12_000)
         link = Path(folder) / "columns"
         receiver, sender = Receiver(link, columns), opened(link, columns)
         on_its_way: deque[pa.RecordBatch] = deque()
@@ -119,11 +116,9 @@ def test_what_arrives_is_what_would_have_come_through_spark(  # noqa: PLR0917 - 
         receiver.close()
 
 
-def test_a_batch_without_room_goes_through_spark_and_the_next_ones_past_it_again(
-    link: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Nobody waits: rows of which all are dropped are never taken, and what is behind them still comes."""
-    monkeypatch.setattr(past_spark, "_SIZE", past_spark._FIRST + 15_000)
+def test_a_batch_that_does_not_fit_goes_through_spark(link: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Neither worker waits: batches whose rows are all dropped are never taken.
+    monkeypatch.setattr(bypass, "_SIZE", bypass._FIRST + 15_000)
     receiver, sender = Receiver(link, HANDED_ON), opened(link)
     first = [sent(records(P0, 1000 + 120 * number, 10, 100), HANDED_ON, sender) for number in range(6)]
     assert [went_past(rows) for rows in first] == [True, True, False, False, False, False]
@@ -136,8 +131,8 @@ def test_a_batch_without_room_goes_through_spark_and_the_next_ones_past_it_again
     receiver.close()
 
 
-def test_no_more_batches_are_there_than_a_byte_can_count(link: Path) -> None:
-    """Else what has been taken could not be told from what has not."""
+def test_the_file_has_at_most_255_batches(link: Path) -> None:
+    # One byte counts the batches taken.
     receiver, sender = Receiver(link, HANDED_ON), opened(link)
     batches = [records(P0, 10 * number, 1) for number in range(600)]
     rows = [sent(item, HANDED_ON, sender) for item in batches]
@@ -153,7 +148,6 @@ def test_no_more_batches_are_there_than_a_byte_can_count(link: Path) -> None:
 
 
 def test_columns_that_the_query_reads_or_computes_come_from_spark(link: Path) -> None:
-    """The others come from the file, also those that a source does not have: they are null."""
     columns = Columns(NAMES - {"value", "offset"}, NAMES - {"value"})
     receiver, sender = Receiver(link, columns), opened(link, columns)
     item = SinkRecords(P0, records(P0, 0, 3).arrow.drop_columns(["headers", "timestampType"]))
@@ -178,24 +172,22 @@ def test_columns_that_the_query_reads_or_computes_come_from_spark(link: Path) ->
         Columns(NAMES, NAMES - {"offset"}),
     ],
 )
-def test_nothing_goes_past_spark_if_a_row_cannot_say_where_it_is(columns: Columns) -> None:
-    """The partition's number says it: it must not be read, and comes back as it is, with the offset."""
-    assert columns.beside == ()
+def test_nothing_bypasses_spark_if_the_query_uses_the_partition(columns: Columns) -> None:
+    # The place of the batch replaces the partition number.
+    assert columns.bypassing == ()
 
 
 def test_a_row_of_another_offset_is_refused(link: Path) -> None:
-    """An offset that is none of its batch has no columns there."""
     receiver, sender = Receiver(link, HANDED_ON), opened(link)
     rows = sent(records(P0, 10, 4), HANDED_ON, sender)
     moved = rows.set_column(rows.schema.get_field_index("offset"), "offset", pa.array([10, 12, 13, 99]))
-    with pytest.raises(ConnectException, match="flights-0: the transform returns offsets that are not"):
+    with pytest.raises(ConnectException, match="flights-0: the transform returns rows with changed offsets"):
         list(receiver.received([moved]))
     sender.close()
     receiver.close()
 
 
-def test_few_rows_do_not_hold_the_batch_that_they_are_of(link: Path) -> None:
-    """A sink may keep what it is given for long; of a batch that comes whole, nothing is copied."""
+def test_few_rows_do_not_keep_their_batch_in_memory(link: Path) -> None:
     receiver, sender = Receiver(link, HANDED_ON), opened(link)
     rows = sent(records(P0, 0, 1000, 100), HANDED_ON, sender)
     (few,) = receiver.received([rows.slice(500, 3)])
@@ -206,8 +198,8 @@ def test_few_rows_do_not_hold_the_batch_that_they_are_of(link: Path) -> None:
     receiver.close()
 
 
-def test_rows_without_coordinates_are_handed_on_as_they_are(link: Path) -> None:
-    """Whoever divides them by partition refuses them."""
+def test_rows_without_coordinates_pass_unchanged(link: Path) -> None:
+    # They are refused later.
     receiver = Receiver(link, HANDED_ON)
     rows = sent(records(P0, 1, 2), HANDED_ON, None)
     lost = rows.set_column(rows.schema.get_field_index("partition"), "partition", pa.nulls(2, pa.int32()))
@@ -216,8 +208,6 @@ def test_rows_without_coordinates_are_handed_on_as_they_are(link: Path) -> None:
 
 
 def test_a_full_disk_sends_batches_through_spark(link: Path) -> None:
-    """The file has no room of its own before it is written."""
-
     class Full(FileIO):
         def write(self, data: bytes) -> int:  # type: ignore[override] # Buffer is of Python 3.12
             if memoryview(data).nbytes > 5_000:
@@ -234,11 +224,10 @@ def test_a_full_disk_sends_batches_through_spark(link: Path) -> None:
     receiver.close()
 
 
-def test_the_file_ends_with_the_process_that_has_made_it(link: Path) -> None:
-    """However that ends: only a link to nothing remains, and the other worker finds no file."""
+def test_the_file_ends_with_the_process_that_created_it(link: Path) -> None:
     program = (
         "import sys, time, pathlib\n"
-        "from sinksdk.spark.past_spark import Columns, Receiver\n"
+        "from sinksdk.spark.bypass import Columns, Receiver\n"
         "names = frozenset({'partition', 'offset', 'value'})\n"
         "receiver = Receiver(pathlib.Path(sys.argv[1]), Columns(names, names))\n"
         "print('made', flush=True)\n"
@@ -259,11 +248,8 @@ def test_the_file_ends_with_the_process_that_has_made_it(link: Path) -> None:
     assert not link.exists()
 
 
-def test_where_no_file_can_be_made_all_goes_through_spark(
-    link: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A system without /proc."""
-    monkeypatch.setattr(past_spark, "_OPEN_FILES", link)
+def test_without_proc_all_columns_go_through_spark(link: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bypass, "_OPEN_FILES", link)
     receiver = Receiver(link, HANDED_ON)
     assert Sender.to(link, HANDED_ON) is None
     batches = [records(P0, 100 * number, 5) for number in range(3)]
@@ -273,8 +259,8 @@ def test_where_no_file_can_be_made_all_goes_through_spark(
 
 
 @pytest.mark.parametrize("size", [1, 3, 40, 1_000])
-def test_where_spark_counts_rows_a_large_one_counts_more_than_once(link: Path, size: int) -> None:
-    """So that no batch of so many rows is larger, whatever the query drops: a row's copies go where it goes."""
+def test_large_packed_rows_are_counted_several_times(link: Path, size: int) -> None:
+    # So that a batch of Spark's is limited in bytes.
     most = 100
     columns = replace(HANDED_ON, most=most)
     receiver, item = Receiver(link, columns), records(P0, 0, 20, size)
@@ -297,8 +283,7 @@ def test_where_spark_counts_rows_a_large_one_counts_more_than_once(link: Path, s
     receiver.close()
 
 
-def test_rows_that_go_past_spark_have_no_copies(link: Path) -> None:
-    """They are as small as any."""
+def test_rows_in_the_file_have_no_copies(link: Path) -> None:
     columns = replace(HANDED_ON, most=10)
     receiver, sender = Receiver(link, columns), opened(link, columns)
     assert sent(records(P0, 0, 20, 100), columns, sender).num_rows == 20
@@ -306,8 +291,8 @@ def test_rows_that_go_past_spark_have_no_copies(link: Path) -> None:
     receiver.close()
 
 
-def test_the_file_stays_as_small_as_what_has_not_been_taken(link: Path) -> None:
-    """Its pages are used again: a fresh one costs more than what is written into it."""
+def test_the_file_reuses_the_space_of_taken_batches(link: Path) -> None:
+    # A fresh page costs more than writing into it.
     receiver, sender = Receiver(link, HANDED_ON), opened(link)
     sizes = []
     for number in range(40):
@@ -315,6 +300,6 @@ def test_the_file_stays_as_small_as_what_has_not_been_taken(link: Path) -> None:
         rows = sent(item, HANDED_ON, sender)
         assert rows_of(through(receiver.received([rows]))) == rows_of([item])
         sizes.append(link.stat().st_size)
-    assert max(sizes) < past_spark._FIRST + 4 * 10_000, "of forty batches, about three"
+    assert max(sizes) < bypass._FIRST + 4 * 10_000, "of forty batches, about three"
     sender.close()
     receiver.close()
