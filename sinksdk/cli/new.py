@@ -129,8 +129,7 @@ class Names:
         if not _NAME.fullmatch(name):
             raise ConfigException(
                 f"{name!r} is not a valid package name: use letters (a to z) and digits, with '-' or '_' "
-                f"between "
-                f"them, beginning with a letter; --into sets the folder"
+                f"between them, beginning with a letter; --into sets the folder"
             )
         words = re.split("[-_]", _WORD_BEGINS.sub("_", name))
         prefix = "".join(word[0].upper() + word[1:] for word in words)

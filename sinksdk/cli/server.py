@@ -92,8 +92,7 @@ def server(
         typer.Option(
             metavar="PATTERN",
             help="Environment variables that configurations may reference as ${env:NAME}, for example "
-            "'SINK_*'; "
-            "may be repeated.",
+            "'SINK_*'; may be repeated.",
         ),
     ] = None,
     config_files: Annotated[

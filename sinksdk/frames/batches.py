@@ -232,8 +232,7 @@ class FrameBatches:
             if self._store.version(key) == count.version:
                 raise StoreUnreadable(
                     f"connector {self._connector}: the plan of generation {count.value.planned} is missing "
-                    f"in store "
-                    f"{self._store.url}. Restore the store from a backup"
+                    f"in store {self._store.url}. Restore the store from a backup"
                 )
 
     def _read_plan(self, generation: int) -> table.Row[GenerationPlan] | None:
@@ -370,15 +369,13 @@ class FrameBatches:
     def _of_a_connector(self, why: str) -> FencedException:
         return FencedException(
             f"connector {self._connector}: DataFrames can no longer be written under this name, because "
-            f"{why}: set "
-            f"another 'name' and another 'topic'"
+            f"{why}: set another 'name' and another 'topic'"
         )
 
     def _overtaken(self, writing: Writing) -> FencedException:
         return FencedException(
             f"connector {self._connector}: another query took over while {writing} was published, and "
-            f"completes "
-            f"the publication"
+            f"completes the publication"
         )
 
 

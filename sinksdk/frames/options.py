@@ -61,8 +61,7 @@ def read_options(options: Mapping[str, str]) -> FrameOptions:
     if own[TOPIC] and not is_topic_name(own[TOPIC]):
         problems.append(
             f"option '{TOPIC}': '{own[TOPIC]}' is not a valid topic name: use at most 249 letters, digits, "
-            f"'.', "
-            f"'_' and '-'"
+            f"'.', '_' and '-'"
         )
     if not own[CLASS]:
         raise ConfigException(problems)

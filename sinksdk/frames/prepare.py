@@ -73,8 +73,7 @@ def _register(store: Store, found: FrameOptions) -> ConnectorRecord:
         if is_others or record.kind not in (None, "dataframe"):
             raise ConfigException(
                 f"connector {name} in store {store.url} is a {record.kind or 'connector'} of 'sinksdk run' "
-                f"or a "
-                f"server (target state {record.target_state}): give this DataFrame another 'name'"
+                f"or a server (target state {record.target_state}): give this DataFrame another 'name'"
             )
         record = record.model_copy(update={"kind": "dataframe"})
         if record.config == found.raw:
@@ -98,10 +97,8 @@ def _expect_own_offsets(store: Store, found: FrameOptions) -> None:
         if any(key in own for key in _written_by(other)):
             raise ConfigException(
                 f"connector {name} in store {store.url} writes the topic '{found.topic}' with the same sink "
-                f"and the "
-                f"same offsets: both would replace each other's files. Give this DataFrame another 'topic', "
-                f"or "
-                f"write it as '{name}'"
+                f"and the same offsets: both would replace each other's files. Give this DataFrame another "
+                f"'topic', or write it as '{name}'"
             )
 
 

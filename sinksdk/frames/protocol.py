@@ -95,8 +95,7 @@ def standing(connector: str, frames: FrameState | None, writing: Writing) -> Sta
     if writing.run in frames.superseded:
         raise FencedException(
             f"connector {connector}: {writing} is fenced, because another query, or another start of this "
-            f"query, "
-            f"has taken over the connector. For two queries set different 'name' and 'topic'"
+            f"query, has taken over the connector. For two queries set different 'name' and 'topic'"
         )
     is_writer = writing.run == frames.writer
     last = next((one for one in frames.written if one.query == writing.query), None)
@@ -105,12 +104,9 @@ def standing(connector: str, frames: FrameState | None, writing: Writing) -> Sta
     if last.batch != writing.batch and not is_writer:  # the writer's own tasks may run late attempts
         raise CheckpointException(
             f"connector {connector}: {writing} would be skipped with all its rows, because the query has "
-            f"committed "
-            f"micro-batch {last.batch} already: the checkpoint was restored from an older copy or emptied, "
-            f"or "
-            f"another start of the query has continued. Start the query with its newest checkpoint; or with "
-            f"a new "
-            f"'checkpointLocation', after the rows written so far"
+            f"committed micro-batch {last.batch} already: the checkpoint was restored from an older copy or "
+            f"emptied, or another start of the query has continued. Start the query with its newest "
+            f"checkpoint; or with a new 'checkpointLocation', after the rows written so far"
         )
     return Standing.COMMITTED
 
@@ -185,8 +181,7 @@ def with_shares(
         if problem:
             raise ConnectException(
                 f"connector {connector}, {share.partition}: the micro-batch is not committed, because "
-                f"{problem}; "
-                f"start the query or the write again"
+                f"{problem}; start the query or the write again"
             )
         committed[share.partition] = PartitionCommit.of(share.partition, share.commit, generation, entry)
         for token in share.commit.tokens:

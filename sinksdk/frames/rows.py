@@ -35,8 +35,7 @@ def check_columns(schema: pa.Schema, json_of: Mapping[Part, str]) -> None:
         if part in json_of and (kind := without_json(field.type)) is not None:
             problems.append(
                 f"column '{field.name}' cannot be written as JSON, because it holds {kind}, and "
-                f"{json_of[part]}: "
-                f"drop or cast the column"
+                f"{json_of[part]}: drop or cast the column"
             )
     if has_row_values:
         raise_all(problems)
@@ -53,9 +52,8 @@ def check_columns(schema: pa.Schema, json_of: Mapping[Part, str]) -> None:
         )
     if left := [name for name in schema.names if name not in (*_OWN, *_FROM_KAFKA)]:
         problems.append(
-            f"columns {', '.join(left)} would be lost next to 'value': drop them, or rename 'value', so "
-            f"that each "
-            f"whole row becomes JSON"
+            f"columns {', '.join(left)} would be lost next to 'value': drop them, or rename 'value', so that "
+            f"each whole row becomes JSON"
         )
     raise_all(problems)
 
@@ -94,8 +92,7 @@ def _expect_header_keys(batch: pa.RecordBatch, partition: TopicPartition, start:
         raise DataException(
             f"column 'headers' of row {row + at} of Spark partition {partition.partition} ({partition}, "
             f"offset {start + at}) has a header without a key, which Kafka does not allow; the row is not "
-            f"written: "
-            f"add a key, or remove the header with filter(headers, header -> header.key IS NOT NULL)"
+            f"written: add a key, or remove the header with filter(headers, header -> header.key IS NOT NULL)"
         )
 
 

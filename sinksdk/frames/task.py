@@ -112,8 +112,7 @@ class HeldCommits(CommitLog):
         raise ConnectException(
             f"{partition}: in {written}, the task rewinds from offset {at} to {offset.offset}{lost}, but a "
             f"DataFrame's rows cannot be read again. Write them again with another 'name' and 'topic'; "
-            f"'sinksdk "
-            f"delete --force' gives this connector up"
+            f"'sinksdk delete --force' gives this connector up"
         )
 
     def is_withdrawn(self, partition: TopicPartition) -> bool:

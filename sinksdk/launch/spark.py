@@ -181,9 +181,8 @@ class SparkOnDemand:
         if not self._is_ours:
             raise ConnectException(
                 f"the Spark session of {self._name} on {master} has stopped, and sinksdk does not replace a "
-                f"session "
-                f"that it did not start: run the connector again with a new session; committed records stay "
-                f"committed"
+                f"session that it did not start: run the connector again with a new session; committed "
+                f"records stay committed"
             )
         self._spark = None
         if _STARTED.pop(spark, None) is not None:  # else another connector has already done this

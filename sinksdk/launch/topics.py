@@ -199,13 +199,11 @@ def _open_kafka(topics: KafkaTopics, config: ConnectorConfig) -> OpenedSource:
         if refusal := source.cluster.refusal():
             raise ConfigException(
                 f"authentication with the Kafka cluster at {topics.bootstrap_servers} failed: {refusal}; "
-                f"check the "
-                f"credentials and certificates in --kafka-config"
+                f"check the credentials and certificates in --kafka-config"
             ) from error
         raise RetriableException(
-            f"no Kafka broker responds at {topics.bootstrap_servers}: check the address, the network and, "
-            f"if the "
-            f"cluster requires SASL or TLS, the properties in --kafka-config ({error})"
+            f"no Kafka broker responds at {topics.bootstrap_servers}: check the address, the network and, if "
+            f"the cluster requires SASL or TLS, the properties in --kafka-config ({error})"
         ) from error
     return OpenedSource(source, _group(source, config), _client(topics))
 

@@ -285,16 +285,14 @@ CONNECT_METRICS: Final = (
         "total-record-failures",
         "failures",
         "Records that could not be converted or were reported, and failed attempts at a batch; of a source, "
-        "failed "
-        "attempts at `poll` and at writing that can be retried.",
+        "failed attempts at `poll` and at writing that can be retried.",
         lambda v: v.total.errors.record_failures,
     ),
     _error.metric(
         "total-record-errors",
         "failures",
         "Failures that closed a partition: of a record, a batch, a commit or `publish`; of a source, "
-        "failures that "
-        "stopped the task. A later generation opens the partition again.",
+        "failures that stopped the task. A later generation opens the partition again.",
         lambda v: v.total.errors.record_errors,
     ),
     _error.metric(

@@ -76,16 +76,14 @@ OWN_METRICS: Final = (
         "waiting_since_timestamp_seconds",
         "s",
         "Time since which the connector waits for an unavailable system, in seconds since the epoch; no "
-        "value while "
-        "it waits for none. While the source is unavailable, no generation is planned.",
+        "value while it waits for none. While the source is unavailable, no generation is planned.",
         lambda info: info.waiting.since if info.waiting else None,
     ),
     _connector.metric(
         "last_commit_timestamp_seconds",
         "s",
         "Time of the last commit of any partition, in seconds since the epoch; no value before the first "
-        "commit, and "
-        "for a source.",
+        "commit, and for a source.",
         lambda info: info.committed_at,
     ),
     _partition.metric(
@@ -114,8 +112,7 @@ OWN_METRICS: Final = (
         "failures",
         "failures",
         "Consecutive failures of the partition; 0 after a success. Failures to plan it count once nothing "
-        "could be "
-        "planned for longer than `errors.retry.timeout`.",
+        "could be planned for longer than `errors.retry.timeout`.",
         lambda info: info.failures,
     ),
     _partition.metric(
@@ -129,18 +126,15 @@ OWN_METRICS: Final = (
         "withdrawn_commits_total",
         "commits",
         "Commits that were withdrawn, because their records cannot become visible or a task rewound: the "
-        "records are "
-        "read again, if the source still has them.",
+        "records are read again, if the source still has them.",
         lambda info: info.withdrawn_commits,
     ),
     _partition.metric(
         "next_attempt_timestamp_seconds",
         "s",
         "Time of the next attempt of a partition that waits for a retry, in seconds since the epoch: its "
-        "destination "
-        "requested a delay or is unavailable. It occupies no task slot while it waits. No value while the "
-        "partition "
-        "does not wait.",
+        "destination requested a delay or is unavailable. It occupies no task slot while it waits. No value "
+        "while the partition does not wait.",
         lambda info: info.waiting.next_attempt if info.waiting else None,
     ),
     _partition.metric(
@@ -200,8 +194,7 @@ OWN_METRICS: Final = (
         "phase_seconds_total",
         "s",
         "The task's time by phase. In the rest of its time it waited for records or for the retry of a "
-        "batch, or sent "
-        "the polled records of a source.",
+        "batch, or sent the polled records of a source.",
         lambda view: view.total.seconds,
         by="phase",
     ),

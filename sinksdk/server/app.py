@@ -82,8 +82,7 @@ def create_waiting_app(
 def _refuse_target(config: Mapping[str, str]) -> OpenedTarget:
     raise ConfigException(
         f"connector '{config.get('name')}' is a source, whose topics this server does not know: send the "
-        f"request "
-        f"to a server that was started with --topic-directory or --bootstrap-servers"
+        f"request to a server that was started with --topic-directory or --bootstrap-servers"
     )
 
 

@@ -53,13 +53,11 @@ _MEANINGS: Final = {
     400: "The request is invalid; the message lists every problem.",
     401: "Authentication is required.",
     403: "The request comes from another site's page, has a Host that "
-    "is not accepted, or needs a role that the "
-    "client does not have.",
+    "is not accepted, or needs a role that the client does not have.",
     404: "The connector, task, plugin or logger does not exist.",
     409: (
         "The name is taken or belongs to another kind of connector, or the connector is being deleted or "
-        "changed "
-        "by another request."
+        "changed by another request."
     ),
     413: "The body is larger than 8 MiB.",
     415: "The Content-Type is not JSON.",

@@ -78,8 +78,7 @@ class _Guard:
             return error_response(
                 403,
                 f"the host '{host}' is not accepted: address the server as localhost or by its IP address, "
-                f"or "
-                f"start it with --allowed-host for this name",
+                f"or start it with --allowed-host for this name",
             )
         if origin is not None and not self._is_same_site(origin, host):
             return error_response(403, f"requests from pages of {origin} are refused")

@@ -88,9 +88,8 @@ class Progress(Summary):
     tasks: list[TaskRow]
     partitions: list[PartitionStatus]
     source_partitions: list[SourceOffsetInfo] = Field(
-        description="Source partitions whose offsets the tasks have read or committed since they started; "
-        "of many, "
-        "the last ones."
+        description="Source partitions whose offsets the tasks have read or committed since they started; of "
+        "many, the last ones."
     )
     has_more_source_partitions: bool = Field(
         description="Whether there are more source partitions than listed."

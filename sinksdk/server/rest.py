@@ -74,8 +74,7 @@ class RestServer:
         if self._credentials is None and not is_loopback_host(host):
             raise ConfigException(
                 f"{host} is reachable from other machines: give a credentials file with --credentials, or "
-                f"listen "
-                f"on 127.0.0.1"
+                f"listen on 127.0.0.1"
             )
         # Without credentials the Host header reveals requests of other sites' pages (DNS rebinding).
         self._hosts = allowed_hosts if self._credentials is None or allowed_hosts else None
@@ -288,8 +287,7 @@ class _AcceptErrors:
         if self._lines.is_due():
             log.error(
                 "the REST server cannot accept connections: %s; the limit of open files is too low for the "
-                "number of "
-                "connectors: raise it (ulimit -n, LimitNOFILE of the systemd unit)",
+                "number of connectors: raise it (ulimit -n, LimitNOFILE of the systemd unit)",
                 context.get("exception"),
             )
 

@@ -200,8 +200,7 @@ class Receiver:
             if (offsets[places] != wanted).any():
                 raise ConnectException(
                     f"{topic}-{partition}: the transform returns rows with changed offsets, near offset "
-                    f"{wanted[0]}: "
-                    f"keep topic, partition and offset unchanged"
+                    f"{wanted[0]}: keep topic, partition and offset unchanged"
                 )
             count, first = piece.num_rows, int(places[0])
             # A slice copies nothing, but keeps the whole batch in memory as long as a sink keeps the slice.

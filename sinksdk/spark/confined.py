@@ -221,8 +221,7 @@ def _expect_function(call: Any, session: SparkSession) -> None:
     if name in _REFLECTION:
         raise ConfigException(
             f"the query calls Java methods by reflection ({name}), which can read the server's environment "
-            f"and files: "
-            f"{_HOW_TO_ALLOW}"
+            f"and files: {_HOW_TO_ALLOW}"
         )
     if name not in _WITH_OPTIONS:
         _expect_built_in(parts, {name} if name in _FUNCTIONS or _group(name, session) in _GROUPS else ())

@@ -127,8 +127,7 @@ def context_of(session: object) -> SparkContext:
         if what.__module__.startswith("pyspark.sql.connect"):
             message = (
                 "spark is a session of Spark Connect, whose driver is in another process, but a connector "
-                "runs in the "
-                "driver's process: give a classic session"
+                "runs in the driver's process: give a classic session"
             )
             raise ConfigException(message)
         raise ConfigException(f"spark is a {what.__name__}: give a SparkSession or a SparkContext")

@@ -92,16 +92,14 @@ class SparkGeneration(Generic[R]):
                 python = self._spark.pythonExec
                 raise ConfigException(
                     f"the executors' Python, {python}, has no module '{module}': install sinksdk, the "
-                    f"connector and "
-                    f"their dependencies there, in the driver's versions, or set another Python with "
-                    f"PYSPARK_PYTHON"
+                    f"connector and their dependencies there, in the driver's versions, or set another "
+                    f"Python with PYSPARK_PYTHON"
                 ) from error
             if not self._is_cancelled and (found := unusable_program(error)) is not None:
                 program, why = found
                 raise ConfigException(
                     f"the executors cannot run {program}: {why}; set their Python with PYSPARK_PYTHON, or "
-                    f"send one "
-                    f"with spark.archives"
+                    f"send one with spark.archives"
                 ) from error
             if not self._is_cancelled and (problem := unavailable_store(_text(error))) is not None:
                 raise RetriableException(f"the store is unavailable to the tasks: {problem}") from error

@@ -46,8 +46,7 @@ _GONE: Final = re.compile(r"Could not find (AppClient|CoarseGrainedScheduler)\b"
 _DEAD: Final = re.compile(r"Python worker exited unexpectedly(?: \(\w+\))?")
 _KILLED_BY: Final = (
     "its process was killed, for example by the kernel for lack of memory, by a segmentation fault in a "
-    "library, or by "
-    "os._exit"
+    "library, or by os._exit"
 )
 _TASK: Final = re.compile(r"Task (\d+) in stage")
 
@@ -295,8 +294,8 @@ _PROGRAM: Final = re.compile(r'Cannot run program "([^"]+)".*error=(\d+)')
 _UNUSABLE: Final = {
     errno.ENOENT: "the file or its interpreter does not exist on their hosts",
     errno.EACCES: "it is not executable on their hosts (Permission denied): "
-    "the permission is missing, as after a zip "
-    "archive, or it is a folder, or its file system is mounted without 'exec'",
+    "the permission is missing, as after a zip archive, or it is a folder, or its file system is mounted "
+    "without 'exec'",
     errno.ENOTDIR: "a parent of its path is a file on their hosts",
     errno.ENOEXEC: "it is built for another system",
     errno.ELOOP: "its path has too many symbolic links on their hosts",

@@ -118,8 +118,7 @@ def _differences(spark: SparkContext, master: str | None, conf: Mapping[str, str
     has = spark.getConf()
     problems += [
         f"{runs} with {key}={has.get(key)}, not {value}: leave the setting out, or set it when the session "
-        f"is "
-        f"created"
+        f"is created"
         for key, value in conf.items()
         if has.get(key) != value
     ]

@@ -262,9 +262,8 @@ class TransformedRecords:
         if not self._has_warned and not frame._jdf.queryExecution().analyzed().deterministic():  # noqa: SLF001 - no other way
             self._has_warned = True
             log.warning(
-                "'%s' is not deterministic (rand, uuid, a nondeterministic UDF): records that are read "
-                "again after a "
-                "crash may differ from before",
+                "'%s' is not deterministic (rand, uuid, a nondeterministic UDF): records that are read again "
+                "after a crash may differ from before",
                 self._transform.key,
             )
         reports = self._bypassing_reports(frame, spec, tasks) or frame.mapInArrow(
@@ -357,15 +356,13 @@ class TransformedRecords:
         if missing := [name for name in (*_COORDINATES, "value") if name not in found]:
             problems.append(
                 f"'{key}' returns no {_list(missing)}: keep topic, partition and offset unchanged, and name "
-                f"the new "
-                f"value 'value'"
+                f"the new value 'value'"
             )
         if unknown := [name for name in found if name not in RECORD_COLUMNS and name not in _TYPES]:
             known = _list((*_TYPES, *PARTS))
             problems.append(
                 f"'{key}' returns {_list(unknown)}, but a record has only {known}: put other columns into "
-                f"the value, "
-                f"for example with struct(…) AS value"
+                f"the value, for example with struct(…) AS value"
             )
         problems += [
             f"'{key}' returns {name} as {kind.simpleString()}: it must be {' or '.join(_TYPES[name])}"
@@ -483,10 +480,8 @@ def _row_order_problem(frame: DataFrame) -> str | None:
     if not (path := _path(plan)):
         return (
             f"does not read the view '{VIEW}', or reads a cache, an RDD or a collected copy of it, which "
-            f"would not "
-            f"get new records: build the result from the DataFrame itself, with 'records' first in joins "
-            f"and with "
-            f"tables of records.sparkSession"
+            f"would not get new records: build the result from the DataFrame itself, with 'records' first in "
+            f"joins and with tables of records.sparkSession"
         )
     for node in path[:-1]:
         name = node.nodeName().split(" ")[0]

@@ -199,8 +199,7 @@ def _as_sparks(records: SinkRecords, timestamps: pa.Array) -> pa.Array:
     except pa.ArrowInvalid as error:
         raise ConnectException(
             f"{records.partition}, offsets {records.first_offset} to {records.next_offset - 1}: cannot "
-            f"transform a "
-            f"timestamp beyond Spark's range (microseconds in 64 bits): {error}"
+            f"transform a timestamp beyond Spark's range (microseconds in 64 bits): {error}"
         ) from error
 
 

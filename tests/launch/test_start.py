@@ -201,7 +201,7 @@ def test_start_reports_every_problem_at_once(enter: Callable[..., Any], tmp_path
         f"the topic directory {tmp_path / 'absent'} does not exist",
         "'commits.sqlite' is no store; name one as sqlite:///FILE",
         "the Spark master 'loca[2]' is not supported",
-        "the Spark setting 'x' is none",
+        "'x' is not a Spark setting",
     ):
         assert problem in problems
     assert not list(tmp_path.glob("*sqlite*"))

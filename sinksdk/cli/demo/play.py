@@ -185,10 +185,9 @@ def _explain(console: Console, rows: Sequence[Interrupted]) -> None:
     write(
         console,
         f"A sink that cannot know that it is closing commits complete files only: it would drop "
-        f"{number(dropped)} "
-        f"records and read them again (KIP-275). These tasks called context.is_closing(), flushed their "
-        f"records as "
-        f"shorter files, and committed them; {number(again)} records are read again:",
+        f"{number(dropped)} records and read them again (KIP-275). These tasks called context.is_closing(), "
+        f"flushed their records as shorter files, and committed them; {number(again)} records are read "
+        f"again:",
     )
     console.print()
     show_interrupted(console, rows)
@@ -217,8 +216,7 @@ def _archive_by_day(
     write(
         console,
         f"The topic '{WEEK}' holds the {number(sum(written.values()))} flights of the year's first week. A "
-        f"second "
-        f"connector reads their fields by a schema, and writes a folder for each carrier and day:",
+        f"second connector reads their fields by a schema, and writes a folder for each carrier and day:",
     )
     dated = {
         "topics": WEEK,
