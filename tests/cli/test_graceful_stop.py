@@ -16,6 +16,7 @@ from sinksdk.launch.connectors import PreparedSink
 from sinksdk.launch.prepare import DeploymentOptions, prepare
 from sinksdk.launch.spark import LauncherOnDemand, SparkOnDemand
 from sinksdk.launch.topics import TopicDirectory
+from sinksdk.spark.conf import store_conf
 from sinksdk.spark.options import SparkOptions
 from sinksdk.store import absolute_store_url
 from sinksdk.store.records import GenerationPlan
@@ -126,7 +127,7 @@ def test_nothing_is_launched_after_a_close_request(here: Here, monkeypatch: pyte
 def test_a_spark_that_cannot_start_fails_the_run(here: Here, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sinksdk.spark.context.start_spark", no_java)
 
-    with pytest.raises(ConnectException, match="no java"):
+    with pytest.raises(ConnectException, match="java is not on the PATH"):
         on_demand(here, lambda: False).launch(PLAN)
 
 
@@ -158,7 +159,7 @@ def test_settings_of_spark_reach_the_session(here: Here, monkeypatch: pytest.Mon
     with pytest.raises(ConnectException):
         on_demand(here, lambda: False, "spark.x=1", "spark.y=a=b", "spark.x=2").launch(PLAN)
 
-    assert seen == [{"spark.x": "2", "spark.y": "a=b"}]
+    assert seen == [{"spark.x": "2", "spark.y": "a=b", **store_conf("sqlite:///store.db")}]
 
 
 def test_the_store_url_is_absolute_for_executors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
