@@ -50,7 +50,6 @@ class LiveProgress(RunProgress):
         self._live.stop()
 
     def note(self, text: str) -> None:
-        """Print a line above the table."""
         self._console.print(Text(text))
 
     def _render(self) -> RenderableType:
@@ -58,7 +57,6 @@ class LiveProgress(RunProgress):
 
 
 def render(connector: str, shown: Snapshot, width: int) -> RenderableType:
-    """Build headline, table and failures for a terminal of ``width`` columns."""
     parts = [connector, f"generation {shown.generation}"] if shown.generation else [connector]
     headline = Text(" · ".join([*parts, shown.state, duration(shown.seconds)]), style="bold")
     if shown.source is not None:

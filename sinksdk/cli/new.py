@@ -117,11 +117,6 @@ class Names:
 
     @classmethod
     def of(cls, name: str) -> Names:
-        """Derive all forms from one of them.
-
-        Raises:
-            ConfigException: it cannot be the name of a package, a module and classes.
-        """
         if len(name) > LONGEST_NAME:
             raise ConfigException(
                 f"the name has {len(name)} characters; choose one of at most {LONGEST_NAME}"
@@ -136,7 +131,6 @@ class Names:
         return cls("-".join(words).lower(), "_".join(words).lower(), prefix)
 
     def check(self) -> None:
-        """Raise ConfigException if Python or an installed package uses the name."""
         other = "choose another name"
         if keyword.iskeyword(self.module):
             raise ConfigException(f"'{self.module}' is a Python keyword; {other}")
@@ -152,7 +146,6 @@ class Names:
             raise ConfigException(f"a package '{self.module}' is already installed; {other}")
 
     def replace(self, text: str, kind: Kind) -> str:
-        """Replace the template's name in a text or path."""
         for placeholder, name in (
             (f"my-{kind}", self.package),
             (f"my_{kind}", self.module),
@@ -171,7 +164,6 @@ def _is_installed(package: str) -> bool:
 
 
 def render(kind: Kind, names: Names) -> dict[str, str]:
-    """Return path and content of each file."""
     folder = TEMPLATES / f"my-{kind}"
     return {
         names.replace(path, kind): names.replace((folder / path).read_text(encoding="utf-8"), kind)

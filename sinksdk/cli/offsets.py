@@ -161,7 +161,6 @@ def reset_offsets(
 
 
 def _herder(store: Store, topics: SourceOptions, offsets: Mapping[TopicPartition, int | None]) -> Herder:
-    """Create a herder, which checks offsets against the topics if these are given."""
     if topics != SourceOptions():
         return Herder(store, sinks=partial(sink_to_alter, topics.topics()))
     if any(offset is not None for offset in offsets.values()):

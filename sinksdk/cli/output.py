@@ -75,7 +75,6 @@ def write(console: Console, text: str, style: str = "") -> None:
 
 
 def write_list(console: Console, items: Sequence[str], style: str = "") -> None:
-    """Write paragraphs with bullets."""
     for item in items:
         if not console.is_terminal:
             console.print(Text(f"  - {item}"), soft_wrap=True)
@@ -86,7 +85,6 @@ def write_list(console: Console, items: Sequence[str], style: str = "") -> None:
 
 
 def write_pairs(console: Console, rows: Sequence[tuple[str, str]]) -> None:
-    """Write names with a text each, in two columns."""
     width = min(max(len(name) for name, _ in rows), _NAME_COLUMNS)
     if not console.is_terminal:
         for name, text in rows:
@@ -109,12 +107,10 @@ def table(*columns: str, right: int = 0) -> Table:
 
 
 def add_row(rows: Table, *cells: str, style: str = "") -> None:
-    """Add a row, without interpreting markup."""
     rows.add_row(*map(Text, cells), style=style)
 
 
 def write_table(console: Console, rows: Table) -> None:
-    """Write a table; cells wrap to the width of a terminal, and stay on one line elsewhere."""
     if not console.is_terminal:
         console.width = max(console.width, _WHOLE_LINES)
     console.print(rows)
@@ -174,12 +170,10 @@ def _sentence(error: Exception) -> str:
 
 
 def number(value: float | None) -> str:
-    """``1234567`` as ``1,234,567``; None as a dash."""
     return "–" if value is None else f"{value:,.0f}"
 
 
 def size(value: float | None) -> str:
-    """Bytes in decimal units: ``12.3 MB``; None as a dash."""
     if value is None:
         return "–"
     for unit in ("B", "kB", "MB", "GB", "TB"):
@@ -191,7 +185,6 @@ def size(value: float | None) -> str:
 
 
 def duration(seconds: float) -> str:
-    """``8.4 s``, ``2:05 min`` or ``1:00:00 h``."""
     if seconds < _SECONDS_BELOW:
         return f"{seconds:.1f} s"
     minutes, rest = divmod(int(seconds), 60)
@@ -205,5 +198,4 @@ def moment(seconds: float | None) -> str:
 
 
 def counted(value: int, noun: str) -> str:
-    """``1 file``, ``2 files``."""
     return f"{value:,} {noun}" + ("" if value == 1 else "s")

@@ -76,7 +76,6 @@ def _target(name: str) -> str:
 
 
 def _installed() -> list[Listed]:
-    """Load every connector; report and leave out those that cannot be loaded."""
     found = []
     for plugin in plugins():
         try:

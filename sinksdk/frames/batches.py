@@ -205,7 +205,6 @@ class FrameBatches:
                 return
 
     def abort(self, writing: Writing, settle: Settle) -> None:
-        """Discard the prepared tokens of a micro-batch, unless it is committed."""
         while True:
             try:
                 newest = self._newest()
@@ -273,7 +272,6 @@ class FrameBatches:
         writing: Writing,
         number: int,
     ) -> TakenOver | None:
-        """Take over a task of the open generation; None: read the store again."""
         if number < min(count.value.tasks, len(plan.value.tasks)):
             generation = plan.value.generation
             return take_over(
@@ -361,7 +359,6 @@ class FrameBatches:
             )
 
     def _expect_kind(self) -> None:
-        """Raise if the name now belongs to a connector."""
         record = table.read(self._store, config_key(self._connector), ConnectorRecord)
         if record is not None and record.value.kind not in (None, "dataframe"):
             raise self._of_a_connector(f"it was created again as a {record.value.kind}")

@@ -50,7 +50,6 @@ class SinkDataSource(DataSource):
         raise ConfigException(message)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
-        """Create the writer of a batch write, which has its own id."""
         return BatchWriter(self._prepared(schema, is_overwriting=overwrite), uuid.uuid4().hex)
 
     def streamWriter(
@@ -58,7 +57,6 @@ class SinkDataSource(DataSource):
         schema: StructType,
         overwrite: bool,
     ) -> DataSourceStreamArrowWriter:
-        """Create the writer of a micro-batch."""
         return StreamWriter(self._prepared(schema, is_overwriting=overwrite))
 
     def _prepared(self, schema: StructType, *, is_overwriting: bool) -> FrameWriter:

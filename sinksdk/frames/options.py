@@ -86,7 +86,6 @@ _MISSING: Final = {
 
 
 def _refused(given: dict[str, str]) -> Iterator[str]:
-    """Remove keys that cannot be used here; yield a problem for each."""
     for key, instead in (
         ("path", "call save() or start() without a path; the sink's own keys name its destination"),
         ("topics", "name the topic of the rows with 'topic'"),

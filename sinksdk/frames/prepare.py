@@ -25,12 +25,7 @@ if TYPE_CHECKING:
 
 
 def prepare_writer(options: Mapping[str, str], columns: pa.Schema) -> FrameWriter:
-    """Check everything that can be checked before Spark runs, and start the connector.
-
-    Raises:
-        ConfigException: lists every problem.
-        ConnectException: the store or the destination cannot be used.
-    """
+    """Check all that can be checked before Spark runs, and start the connector. Raises ConnectException."""
     found = read_options(options)
     _check_names(columns.names)
     check_columns(columns, found.as_bytes)
@@ -103,7 +98,6 @@ def _expect_own_offsets(store: Store, found: FrameOptions) -> None:
 
 
 def _written_by(config: Mapping[str, str]) -> set[tuple[str, str]]:
-    """Pairs of connector class and topic."""
     topics = config.get("topics", "").split(",")
     return {(config.get("connector.class", ""), topic.strip()) for topic in topics if topic.strip()}
 

@@ -19,10 +19,8 @@ from sinksdk.store.records import FrameState, PartitionCommit, WrittenBatch
 _QUERIES: Final = 200
 """Number of streaming queries whose last micro-batch is stored: those that committed last."""
 _RUNS: Final = 200
-"""Number of superseded runs that are stored."""
 
 Tokens = Mapping[TopicPartition, Mapping[str, Token]]
-"""Tokens by partition and id."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +149,6 @@ class Settled:
     stale: Tokens
 
     def unsettled(self) -> list[TopicPartition]:
-        """Partitions with tokens to publish or to discard."""
         waiting = {p for p, entry in self.committed.items() if entry.publish}
         return sorted(waiting | {p for p, tokens in self.stale.items() if tokens})
 

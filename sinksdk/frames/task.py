@@ -41,7 +41,6 @@ class HeldCommits(CommitLog):
         self._held: dict[TopicPartition, dict[str, Token]] = {}
 
     def held_commit(self, partition: TopicPartition) -> OffsetAndMetadata | None:
-        """Return the task's commit of a partition, with all tokens to publish."""
         commit = self._commits.get(partition)
         if commit is None:
             return None
@@ -60,7 +59,6 @@ class HeldCommits(CommitLog):
         return self._ledger.visible(partition)
 
     def prepared(self, partition: TopicPartition) -> Sequence[Token]:
-        """Return tokens of this attempt that no held commit covers."""
         held = self._held.get(partition, {})
         return tuple(token for token in self._ledger.prepared(partition) if token.id not in held)
 

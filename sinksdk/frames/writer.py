@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _SEEN: Final[Seen] = {}
-"""The newest plans that this process has read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,12 +67,10 @@ class FrameWriter:
                 return task.write(_after(first, batches))
 
     def commit(self, writing: Writing, shares: Sequence[Share]) -> None:
-        """Commit and publish a micro-batch, on the driver. Raises as :meth:`FrameBatches.commit`."""
         with self._opened() as store:
             self._batches(store).commit(writing, shares, self._settle)
 
     def abort(self, writing: Writing) -> None:
-        """Discard the prepared tokens of a micro-batch, on the driver."""
         with self._opened() as store:
             self._batches(store).abort(writing, self._settle)
 
@@ -108,7 +105,6 @@ class FrameWriter:
 
 
 def prepare_process(python_path: Sequence[str]) -> None:
-    """Set import path and logging as in the driver."""
     sys.path[:0] = [folder for folder in python_path if folder not in sys.path]
     configure_logging(WARNINGS)
 

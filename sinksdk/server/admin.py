@@ -91,8 +91,6 @@ class BoundedRequest(Generic[T]):
 
 
 class StoreHealth:
-    """Checks within two seconds whether the store responds."""
-
     def __init__(self, herder: Herder) -> None:
         self._names = BoundedRequest(herder.connectors)
         self._overdue = BoundedRequest(herder.overdue, patience=_OVERDUE_PATIENCE)
@@ -183,7 +181,6 @@ def waiting_router(why: Callable[[], str]) -> APIRouter:
 
 
 def unhealthy(message: str) -> JSONResponse:
-    """Build a 503 response in KIP-1017's form."""
     return JSONResponse(Health(status="unhealthy", message=message).model_dump(), status_code=_UNAVAILABLE)
 
 

@@ -78,14 +78,11 @@ def errors(*codes: int) -> dict[int | str, dict[str, Any]]:
 
 
 def error_response(code: int, message: str) -> JSONResponse:
-    """Build Kafka Connect's error body; secrets in the message are hidden."""
     body = Error(error_code=code, message=SECRETS.hide(message))
     return JSONResponse(body.model_dump(), status_code=code)
 
 
 def add_error_handlers(app: FastAPI) -> None:
-    """Respond to all exceptions in Kafka Connect's form."""
-
     @app.exception_handler(ConnectException)
     async def of_ours(_: Request, error: ConnectException) -> JSONResponse:
         code = next(code for kind, code in _CODES if isinstance(error, kind))

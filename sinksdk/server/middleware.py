@@ -210,8 +210,6 @@ def _printable(text: str) -> str:
 
 @dataclass(slots=True)
 class _Failures:
-    """Failed authentications of one address or IPv6 network."""
-
     count: int = 0
     last: float = 0.0
     logged_at: float | None = None

@@ -16,7 +16,6 @@ from sinksdk.settings.references import ConfigProviders
 
 
 def path_of(connector: str) -> str:
-    """URL path of a connector; that of ``a/b`` is ``/connectors/a%2Fb``."""
     return f"/connectors/{quote(connector, safe='')}"
 
 

@@ -72,12 +72,10 @@ class Columns:
 
     @property
     def packed(self) -> tuple[str, ...]:
-        """Columns that the carrier holds."""
         return tuple(name for name in ("topic", *self.bypassing) if name in self.unread and name != "offset")
 
     @property
     def in_rows(self) -> tuple[str, ...]:
-        """Columns of Spark's rows."""
         every = ("topic", "partition", *RECORD_COLUMNS)
         if not self.bypassing:
             return every
@@ -86,11 +84,9 @@ class Columns:
 
     @property
     def needed(self) -> tuple[str, ...]:
-        """Columns that are read from the source."""
         return tuple(name for name in RECORD_COLUMNS if name in {*self.in_rows, *self.bypassing})
 
     def pack(self, columns: Sequence[pa.Array]) -> pa.BinaryArray:
-        """Pack the columns that :attr:`packed` names into the carrier."""
         return packed(pa.RecordBatch.from_arrays(list(columns), names=list(self.packed)))
 
     def counted(self, rows: pa.RecordBatch) -> pa.RecordBatch:
@@ -139,7 +135,6 @@ class Receiver:
             link.symlink_to(_OPEN_FILES.parent.with_name(str(os.getpid())) / f"fd/{self._file}")
 
     def close(self) -> None:
-        """Close the file, which ends when the reading worker has closed it, too."""
         self._batch = None
         if self._file >= 0:
             os.close(self._file)
@@ -215,8 +210,6 @@ class Receiver:
 
 
 class Sender:
-    """The reading worker's end."""
-
     def __init__(self, file: FileIO, columns: Columns) -> None:
         self._file = file
         self._columns = columns

@@ -33,7 +33,6 @@ _NAME: Final = "spark.app.name"
 _DEFAULT_MASTER: Final = "local[*]"
 """sinksdk's and spark-submit's default: spark-submit reports it if no master was set."""
 _UNNAMED: Final = "pyspark-shell"
-"""Name of the application in a JVM that was started for Python without a name."""
 
 _PASSED: weakref.WeakKeyDictionary[Any, Mapping[str, str]] = weakref.WeakKeyDictionary()
 """sinksdk's own settings of a JVM, which the JVM would report as the user's."""
@@ -115,19 +114,16 @@ def master_to_start(named: str | None) -> str:
 
 
 def is_configured(master: str) -> bool:
-    """Whether Spark's own configuration sets this master."""
     return configured().get(MASTER) == master
 
 
 def settings_of(gateway: JavaGateway) -> dict[str, str]:
-    """Return the settings of a JVM, after spark-submit has processed them."""
     from pyspark import SparkConf  # noqa: PLC0415 - loaded with the JVM
 
     return dict(SparkConf(loadDefaults=True, _jvm=gateway.jvm).getAll())
 
 
 def remember(gateway: JavaGateway, passed: Mapping[str, str]) -> None:
-    """Mark these settings of a JVM as sinksdk's own."""
     _PASSED[gateway] = dict(passed)
 
 
@@ -142,7 +138,6 @@ def _gateway() -> JavaGateway | None:
 
 
 def _defaults() -> dict[str, str]:
-    """Read ``spark-defaults.conf``, if it exists."""
     path = _conf_folder() / "spark-defaults.conf"
     try:
         text = path.read_text(encoding="utf-8")
@@ -164,7 +159,6 @@ def _conf_folder() -> Path:
 
 
 def _submit_arguments() -> dict[str, str]:
-    """Read the settings in ``PYSPARK_SUBMIT_ARGS``; other arguments are left to spark-submit."""
     parser = argparse.ArgumentParser(add_help=False, exit_on_error=False, allow_abbrev=False)
     parser.add_argument("--master")
     parser.add_argument("--name")

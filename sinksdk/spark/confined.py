@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 VIEW: Final = "records"
-"""The view that a query reads."""
 
 _HOW_TO_ALLOW: Final = "start the server with --config-sql to allow all of Spark's SQL"
 _CATALYST: Final = "org.apache.spark.sql.catalyst."
@@ -123,11 +122,7 @@ _OTHER_NAMES: Final[Mapping[str, str]] = {
 
 
 def confine_parsed(plan: Any, session: SparkSession) -> None:
-    """Check a parsed query.
-
-    Raises:
-        ConfigException: it reads another relation than the records, runs commands, or uses unknown functions.
-    """
+    """Raise ConfigException if a parsed query reads other relations or uses unknown functions."""
     nodes = list(_every_node(plan, _PARSED))
     known = {VIEW}
     for node in nodes:
@@ -146,7 +141,7 @@ def confine_parsed(plan: Any, session: SparkSession) -> None:
 
 
 def confine_analyzed(plan: Any) -> None:
-    """Check an analyzed query, whose names are resolved. Raises as :func:`confine_parsed`."""
+    """As :func:`confine_parsed`, for an analyzed query, whose names are resolved."""
     for node in _every_node(plan, _ANALYZED):
         if _is_records(node):
             continue
@@ -159,11 +154,7 @@ def confine_analyzed(plan: Any) -> None:
 
 
 def _every_node(plan: Any, known: Collection[str]) -> Iterator[Any]:
-    """Yield all nodes of a logical plan with CTEs and subqueries, but not those of the view ``records``.
-
-    Raises:
-        ConfigException: an operator is not in ``known``.
-    """
+    """Yield all nodes of a plan but those of the view ``records``. Raises ConfigException: one is unknown."""
     name = _class(plan)
     if name not in known:
         raise _refusal(_last(name), is_leaf=not plan.children().size())
@@ -202,7 +193,6 @@ def _every_expression(node: Any) -> Iterator[Any]:
 
 
 def _expect_known(expression: Any, session: SparkSession) -> None:
-    """Refuse an expression of a parsed plan unless it is known to use only its arguments."""
     name = _class(expression)
     if name == "analysis.UnresolvedFunction":
         _expect_function(expression, session)
@@ -239,7 +229,6 @@ def _expect_built_in(parts: list[str], known: Collection[str]) -> None:
 
 
 def _group(name: str, session: SparkSession) -> str:
-    """Return the group of a built-in function; empty if there is none of this name."""
     jvm: Any = session.sparkContext._jvm  # noqa: SLF001 - pyspark has no access to the registry
     catalyst = jvm.org.apache.spark.sql.catalyst
     found = catalyst.analysis.FunctionRegistry.builtin().lookupFunction(catalyst.FunctionIdentifier(name))

@@ -99,7 +99,7 @@ def start_spark(
 
 
 def is_alive(spark: SparkContext) -> bool:
-    """Whether the JVM is alive and the application was not stopped, for example by its cluster."""
+    """Whether the JVM is alive and the application was not stopped by its cluster."""
     from py4j.protocol import Py4JError  # noqa: PLC0415 - installed with pyspark
 
     jvm = getattr(spark._gateway, "proc", None)  # noqa: SLF001 - pyspark has no public way to ask
@@ -112,7 +112,7 @@ def is_alive(spark: SparkContext) -> bool:
 
 
 def context_of(session: object) -> SparkContext:
-    """Return the context of a ``SparkSession`` or ``SparkContext``.
+    """Return the context of a session or context.
 
     Raises:
         ConfigException: it is neither, it was stopped, or it is a session of Spark Connect.
@@ -146,7 +146,6 @@ def session_of(given: object, spark: SparkContext) -> SparkSession | None:
 
 
 def active_spark() -> SparkContext | None:
-    """Return the Spark of this process, if one is running."""
     if "pyspark" not in sys.modules:
         return None
     from pyspark import SparkContext  # noqa: PLC0415 - it is loaded
@@ -163,7 +162,7 @@ def listen_for_signals(
 
 
 def forget_dead_spark() -> None:
-    """Make pyspark forget a Spark whose JVM or application has ended, so that another one can be started.
+    """Make pyspark forget a dead Spark, so that another one can be started.
 
     pyspark's own ``stop`` would send a request to the dead JVM.
     """
@@ -190,7 +189,7 @@ def spark_conf(
     *,
     only_schedules: bool = True,
 ) -> dict[str, str]:
-    """Combine Spark's configuration; ``theirs`` is the user's, from spark-submit and its files."""
+    """Combine Spark's settings; ``theirs`` is the user's own configuration."""
     given = {**(theirs or {}), **extra_conf}
     conf = {"spark.app.name": app_name, **_CONF}
     if is_loopback(master):
@@ -207,10 +206,7 @@ def spark_conf(
 
 
 def _small_jvm(master: str, given: Mapping[str, str]) -> str:
-    """Return options of a JVM with driver and executors; none if the user has chosen a garbage collector.
-
-    A JVM with two collectors does not start.
-    """
+    """Options of a small JVM; none if the user has chosen a collector: a JVM with two does not start."""
     options = [given.get(key, "") for key in (_JVM_OPTIONS, "spark.driver.extraJavaOptions")]
     options += [os.environ.get(name, "") for name in _JVM_ENVIRONMENT]
     return _SMALL_JVM if is_local(master) and not _COLLECTOR.search(" ".join(options)) else ""
@@ -242,7 +238,6 @@ def _start(conf: Mapping[str, str], gateway: JavaGateway) -> SparkContext:
 
 
 def _variables(master: str) -> dict[str, str]:
-    """Environment variables of the JVM and its child processes."""
     python = sys.executable
     if not is_local(master):
         python = os.environ.get("PYSPARK_PYTHON", python)

@@ -43,7 +43,6 @@ _CANCEL_INTERVAL = 0.5  # seconds between cancellations of a job that continues
 T = TypeVar("T")
 
 Job = Callable[[], Iterable[str]]
-"""Runs all tasks of a generation, and returns their reports."""
 
 
 class SparkGeneration(Generic[R]):
@@ -68,7 +67,6 @@ class SparkGeneration(Generic[R]):
         self._thread.start()
 
     def wait(self, timeout: float) -> bool:
-        """Wait at most ``timeout`` seconds; return whether the generation has ended."""
         deadline = time.monotonic() + timeout
         while self._thread.is_alive() and (left := deadline - time.monotonic()) > 0:
             self._thread.join(min(left, _CANCEL_INTERVAL))
@@ -111,7 +109,6 @@ class SparkGeneration(Generic[R]):
             raise ConnectException(message) from error
 
     def cancel(self) -> None:
-        """Cancel the job; Spark kills its tasks' workers."""
         self._is_cancelled = True
         self._cancel_job()
 
@@ -176,17 +173,11 @@ class SparkLauncher:
         takes_bytes: bool,
         is_confined: bool,
     ) -> None:
-        """Check the transform, as creating a launcher does. Raises ConfigException."""
         TransformedRecords.of(
             config, spark, columns, python_path, takes_bytes=takes_bytes, is_confined=is_confined
         )
 
     def launch(self, plan: GenerationPlan) -> SparkGeneration[TaskResult]:
-        """Start the job of a generation.
-
-        Raises:
-            RetriableException, ConnectException: the source does not have the planned ranges.
-        """
         ranges = {
             planned.topic_partition: planned.offsets
             for task in plan.tasks
@@ -216,11 +207,6 @@ class SparkSourceLauncher:
         self._template = template
 
     def launch(self, plan: GenerationPlan) -> SparkGeneration[SourceTaskResult]:
-        """Start the job of a generation.
-
-        Raises:
-            ConfigException: a local Spark has fewer task slots than the source has tasks.
-        """
         check_task_slots(self._spark, len(plan.tasks))
         spec = replace(self._template, generation=plan.generation, speculates=has_speculation(self._spark))
         # Workers are not reused, so that hanging threads of the connector end with their process.
@@ -236,7 +222,6 @@ def task_job(
     *,
     keeps_workers: bool = True,
 ) -> Job:
-    """Return a job that calls ``work`` for each task number; see :func:`run_tasks`."""
     return partial(
         run_tasks, spark, tasks, lambda number: to_row(work(spec, number)), keeps_workers=keeps_workers
     )
@@ -261,7 +246,6 @@ def run_tasks(
 
 
 def _first_line(error: BaseException) -> str:
-    """Return an error in one line: the exception of a Python worker, or Java's innermost cause."""
     if (dead := dead_worker(error)) is not None:
         return dead
     text = _text(error)
@@ -270,7 +254,6 @@ def _first_line(error: BaseException) -> str:
 
 
 def _text(error: BaseException) -> str:
-    """Return an error's message; for Java errors that of the innermost cause."""
     cause = getattr(error, "java_exception", None)
     while cause is not None and cause.getCause() is not None:
         cause = cause.getCause()

@@ -190,7 +190,6 @@ class _ErrorStream:
 
 
 def log_line(line: str) -> None:
-    """Log a line of Spark's log; print other lines unchanged."""
     if not line.startswith(_FIELD):
         sys.stderr.write(line)
         return
@@ -235,7 +234,6 @@ def data_error(text: str) -> str | None:
 
 
 def failed_task(error: BaseException | None) -> int | None:
-    """Return the number of the task that failed a job, from the error or its context, if Spark names it."""
     while error is not None:
         java = getattr(error, "java_exception", None)
         if found := _TASK.search(str(error) if java is None else str(java.getMessage())):
@@ -257,7 +255,6 @@ def dead_worker(error: BaseException) -> str | None:
 
 
 def _in_causes(error: BaseException, pattern: re.Pattern[str]) -> re.Match[str] | None:
-    """Return the first match in an error's message or its Java causes, the outermost first."""
     cause = getattr(error, "java_exception", None)
     if cause is None:
         return pattern.search(str(error))
@@ -269,13 +266,11 @@ def _in_causes(error: BaseException, pattern: re.Pattern[str]) -> re.Match[str] 
 
 
 def unavailable_store(text: str) -> str | None:
-    """Return the message of a worker's StoreUnavailable, if that failed the job."""
     error = raised(text) or ""
     return error.removeprefix(_UNAVAILABLE) if error.startswith(_UNAVAILABLE) else None
 
 
 def missing_module(text: str) -> str | None:
-    """Return the module of a worker's ModuleNotFoundError, if that failed the job."""
     found = _MISSING.match(raised(text) or "")
     return found[1] if found else None
 
@@ -304,5 +299,4 @@ _UNUSABLE: Final = {
 
 
 def each_of(items: Any) -> Iterator[Any]:
-    """Iterate over a Scala sequence."""
     return (items.apply(number) for number in range(items.size()))

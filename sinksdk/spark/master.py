@@ -24,15 +24,7 @@ _KNOWN = (
 
 
 def check_master(master: str, store_is_local_file: bool) -> None:  # noqa: FBT001 - reads as a sentence where it is called by name
-    """Check that tasks on this master can reach the store.
-
-    Args:
-        store_is_local_file: the store is a file on this host.
-
-    Raises:
-        ConfigException: the URL is unknown, or the master may run tasks on other hosts without access to the
-            store.
-    """
+    """Raise ConfigException if the master is unknown, or its hosts cannot reach the store's file."""
     if (
         not is_local(master)
         and not _STANDALONE.fullmatch(master)
@@ -61,7 +53,7 @@ def task_slots_of(master: str, now: int) -> int:
 
 
 def task_slots_named(master: str) -> int | None:
-    """Number of task slots that the name of a local master states; None if it states none."""
+    """Number of task slots that the master's name states, if any."""
     if (match := _LOCAL_CLUSTER.fullmatch(master)) is not None:
         return int(match["workers"]) * int(match["cores"])
     if (match := _LOCAL.fullmatch(master)) is None or match["threads"] == "*":
@@ -95,7 +87,6 @@ def with_task_slots(master: str, task_slots: int | None = None) -> str:
 
 
 def is_loopback(master: str) -> bool:
-    """Whether driver and executors can use the loopback interface."""
     return is_local(master) or all(is_loopback_host(host) for host in _hosts(master) or [""])
 
 
@@ -108,7 +99,6 @@ def with_attempts(master: str) -> str:
 
 
 def is_same_master(one: str, other: str) -> bool:
-    """Whether two URLs name the same master, ignoring attempts of local ones."""
     return one == other or with_attempts(one) == with_attempts(other)
 
 

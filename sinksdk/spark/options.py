@@ -37,7 +37,6 @@ class SparkSettings:
 
     @property
     def task_slots(self) -> int | None:
-        """Number of task slots of a Spark to start; None if the name of its master does not state it."""
         return task_slots_named(self.master) if self.context is None else None
 
 
@@ -65,11 +64,8 @@ class SparkOptions:
     def settings(self, *, store_is_local_file: bool) -> SparkSettings:
         """Check the options.
 
-        Args:
-            store_is_local_file: the store is a file on this host.
-
         Raises:
-            ConfigException: lists every problem, also differences between options and a running session.
+            ConfigException: lists every problem, also differences from a running session.
         """
         problems, conf, master = list[str](), dict[str, str](), ""
         if importlib.util.find_spec("pyspark") is None:

@@ -35,22 +35,14 @@ class ConnectorSlots:
 
 @dataclass(frozen=True, slots=True)
 class TaskSlots:
-    """Task slots of this process's Spark, and their use by the connectors that run a generation."""
-
     total: int
     by_connector: Mapping[str, ConnectorSlots] = field(default_factory=dict)
 
 
 ReadTaskSlots = Callable[[], TaskSlots | None]
-"""Returns the task slots of this process's Spark; None while none runs."""
 
 
 def read_task_slots(spark: SparkContext) -> TaskSlots:
-    """Read the state of Spark's scheduler.
-
-    Raises:
-        Exception: Spark has stopped.
-    """
     found = dict[str, ConnectorSlots]()
     # pyspark's own status tracker reports neither pools nor times.
     stages = spark._jsc.sc().statusStore().activeStages()  # noqa: SLF001 - the classic API has no public way

@@ -52,10 +52,8 @@ _TYPES: Final[Mapping[str, tuple[str, ...]]] = {
     "timestampType": ("int",),
     "headers": ("array<struct<key:string,value:binary>>",),
 }
-"""Spark's types of a transform's result."""
 _THREAD: Final = threading.local()
 _SHIPPING: Final = threading.Lock()
-"""Held while cloudpickle's registry of modules is changed."""
 _NUMBERS: Final = itertools.count()
 _MOST_TASKS: Final = 1_000_000
 
@@ -290,7 +288,6 @@ class TransformedRecords:
         return reports if is_as_planned else None
 
     def check(self) -> None:
-        """Raise ConfigException if the transform cannot be used; reads no record."""
         # two partitions: with one Spark needs no exchange
         self._planned_frame(GenerationSpec("", "", "", 0), 2)
         self._is_checked = True
@@ -345,7 +342,6 @@ class TransformedRecords:
         return None
 
     def _selected(self, frame: DataFrame) -> DataFrame:
-        """Select the columns that the connector reads, in their order and types."""
         from pyspark.sql.functions import col  # noqa: PLC0415 - loaded with the session
 
         key, found = self._transform.key, {field.name: field.dataType for field in frame.schema}
