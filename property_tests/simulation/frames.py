@@ -334,7 +334,9 @@ class Spark:
         except (ConnectException, OSError) as error:
             query.has_failed = True
             self.ended[type(error).__name__] += 1
-            self.world.happened["checkpoint refused"] += "Start it with its newest checkpoint" in str(error)
+            self.world.happened["checkpoint refused"] += "Start the query with its newest checkpoint" in str(
+                error
+            )
             self.world.tell(f"{query.name} ends: {error}")
 
     def _newest_of(self, query: Query) -> int:

@@ -211,7 +211,7 @@ def test_an_interrupted_cell_has_committed_what_it_read(seen: dict[str, Any], fo
         ("topic", "MissingSourceTopicException: connector w: the topic directory"),
         ("query", "ConfigException: 'records.sql': [UNRESOLVED_COLUMN"),
         ("function", "the Spark job with 'records.sql' failed: ZeroDivisionError: division by zero"),
-        ("session", "ConfigException: the Spark session that was given has ended"),
+        ("session", "ConfigException: the given Spark session was stopped"),
     ],
 )
 def test_a_cells_error_is_the_call_and_the_message(seen: dict[str, Any], wrong: str, says: str) -> None:

@@ -191,7 +191,7 @@ def test_a_configuration_that_spark_refuses_is_a_config_error(tmp_path: Path) ->
     run = subprocess.run(
         [sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True, timeout=90, check=True
     )
-    assert re.fullmatch(r"Spark could not start on master local\[1,4\]: .*heartbeatInterval.*\n", run.stdout)
+    assert re.fullmatch(r"Spark cannot start on master local\[1,4\]: .*heartbeatInterval.*\n", run.stdout)
 
 
 def _processes_of_session(session: int) -> list[int]:
