@@ -54,7 +54,6 @@ class MemoryTopics:
         return self.epochs[transactional_id]
 
     def check(self, transactional_id: str, epoch: int) -> None:
-        """Raise FencedException unless this is the id's newest writer."""
         newest = self.epochs[transactional_id]
         if newest != epoch:
             raise FencedException(
@@ -87,8 +86,6 @@ class MemoryTopics:
 
 
 class MemoryWriter:
-    """A :class:`~sinksdk.engine.writer.TransactionalWriter` of topics in memory."""
-
     def __init__(self, topics: MemoryTopics, transactional_id: str, connector: str) -> None:
         self._topics = topics
         self._id = transactional_id
@@ -151,8 +148,6 @@ class MemoryOffsets(CommittedOffsets):
 
 
 class MemoryTarget:
-    """A :class:`~sinksdk.engine.writer.Target` of topics in memory."""
-
     def __init__(self, topics: MemoryTopics) -> None:
         self._topics = topics
 

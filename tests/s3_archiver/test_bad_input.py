@@ -173,7 +173,7 @@ CASES = [
     by_hour("timestamp beyond all years", "its timestamp 9223372036854775807 is beyond the years", at=BEYOND_ALL),
     Case("no timestamp of Kafka", JSON | BY_DAY_OF_KAFKA, as_json(), (HOMELESS, "it has no timestamp", "take RecordField or Wallclock", TOLERATE), timestamp=-1),
     *unusable("unknown schema", "has no schema 777", lambda _: framed(777, datum())),
-    *unusable("schema that is no Avro", "is no Avro: JSON", lambda ids: framed(ids.no_avro, b"{}")),
+    *unusable("schema that is no Avro", "is not Avro: JSON", lambda ids: framed(ids.no_avro, b"{}")),
     Case("schema whose name is not legal", AVRO, lambda ids: framed(ids.illegal_name, datum()), (UNFIT, "contains the name 'Order-2', which is not legal in Avro", OF_REGISTRY)),
     Case("field whose name is not legal", AVRO, lambda ids: framed(ids.illegal_field, b"\4DE"), (UNFIT, "contains the name 'the country', which is not legal in Avro", OF_REGISTRY)),
     Case("value without a schema's id", AVRO, as_json(), (UNFIT, "its value does not begin with a zero byte", "ByteArrayFormat")),
@@ -443,7 +443,7 @@ def test_a_registry_that_refuses_makes_no_record_bad() -> None:
         deliver(made, case, registry, 0)
     failure = made.harness.outcome(TP).failure
     assert failure is not None
-    assert "look at its URL and at the user and password" in failure.message
+    assert "check its URL, user and password" in failure.message
     assert letters.records == []
 
 

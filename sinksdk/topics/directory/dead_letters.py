@@ -142,7 +142,7 @@ class DirectoryDeadLetters:
                     if self._log.can_create():
                         self._log.create()
                         self._append(records)
-                    else:
+                    else:  # a directory with files without transactions
                         self._add_file(records)
             except RetriableException:
                 if time.monotonic() + _PAUSE > give_up:
@@ -166,7 +166,6 @@ class DirectoryDeadLetters:
             self._disk.remove(path)  # another writer was faster
 
     def _add_file(self, records: Sequence[SinkRecord]) -> None:
-        """Append records as a file of a directory without transactions."""
         # Each file begins where the last one ends. A writer that has read an older end finds its name taken.
         while True:
             first = self._end()
@@ -184,7 +183,6 @@ class DirectoryDeadLetters:
         self._disk.write(path, partial(pq.write_table, table_of(self._partition, first, records)))
 
     def _end(self) -> int:
-        """End offset of the partition in a directory without transactions."""
         names = [n for n in self._disk.names(self._folder) if n.endswith(".parquet") and not is_hidden(n)]
         last = max(filter(_NUMBERED.fullmatch, names), default=None)
         unknown = [name for name in names if name == last or not _NUMBERED.fullmatch(name)]

@@ -39,8 +39,6 @@ _log = logging.getLogger(__name__)
 
 
 class FileStat(NamedTuple):
-    """Identifies one version of a file, without opening it."""
-
     path: str  # absolute
     size: int
     mtime_ns: int
@@ -89,13 +87,13 @@ def partition_folder(partition: TopicPartition) -> str:
 
 
 def partition_of(path: str) -> TopicPartition:
-    """The partition of a file whose path relative to the directory is ``topic=…/partition=…/…``."""
+    # The path is relative to the topic directory.
     topic, partition = PurePosixPath(path).parts[:2]
     return TopicPartition(unquote(topic.removeprefix(_TOPIC)), int(partition.removeprefix(_PARTITION)))
 
 
 def is_partition_number(text: str) -> bool:
-    """Whether a text is a partition number of Kafka (31 bits), without leading zeros."""
+    # 31 bits, without leading zeros.
     return bool(_NUMBER.fullmatch(text)) and int(text) < 2**31
 
 
@@ -165,7 +163,6 @@ class Listings:
 
     Args:
         root: the topic directory.
-        clock: seconds, monotonic.
     """
 
     def __init__(self, root: Path, clock: Callable[[], float] = time.monotonic) -> None:
@@ -184,7 +181,6 @@ class Listings:
         return self.of(folder, lambda entries: dict(self._partitions_in(topic, entries)))
 
     def files(self, folder: str) -> tuple[FileStat, ...]:
-        """The Parquet files in a partition's folder, by path."""
         return self.of(folder, self._files_in)
 
     def of(self, folder: str, read: Callable[[list[os.DirEntry[str]]], T]) -> T:
@@ -214,12 +210,10 @@ class Listings:
         return value
 
     def forget(self, folders: Iterable[str] | None = None) -> None:
-        """List these folders, or all, at the next poll."""
         for folder in list(self._known) if folders is None else folders:
             self._known.pop(folder, None)
 
     def _is_still(self, folder: str, known: _Listed, now: float) -> bool:
-        """Whether a folder with an unchanged stamp needs no listing."""
         if not (self._is_trusted and known.is_settled) or now - known.at >= _LIST_AFTER:
             return False
         if now - known.compared_at < _COMPARE_NAMES_AFTER:

@@ -95,8 +95,6 @@ class WriterEpoch(_Model):
 
 
 class Position(_Model):
-    """A committed source offset; None where it was reset."""
-
     connector: str
     partition: dict[str, Any]
     offset: dict[str, Any] | None
@@ -179,7 +177,6 @@ class Disk:
     """A file system. Raises OSError."""
 
     def make_folder(self, folder: Path) -> None:
-        """Create a folder and its parents unless they exist."""
         if folder.is_dir():
             return
         self.make_folder(folder.parent)
@@ -215,14 +212,12 @@ class Disk:
         return True
 
     def read(self, path: Path) -> bytes | None:
-        """Content of a file; None if it does not exist."""
         try:
             return path.read_bytes()
         except FileNotFoundError:
             return None
 
     def names(self, folder: Path) -> list[str]:
-        """Names in a folder; empty if it does not exist."""
         try:
             return [path.name for path in folder.iterdir()]
         except (FileNotFoundError, NotADirectoryError):
@@ -314,7 +309,6 @@ class TransactionLog:
         state.number += 1
 
     def _read_checkpoint(self) -> LogState:
-        """State of the last checkpoint, and of entries without a number, which other tools wrote."""
         state = LogState()
         while checkpoints := self._checkpoints():
             path = self._folder / checkpoints[-1]
@@ -330,7 +324,7 @@ class TransactionLog:
                 f"{self._folder} lacks the entry {entry_name(state.number + 1)} but has later ones: put it "
                 f"back (entries that a checkpoint covers may be emptied, none may be removed)"
             )
-        for name in names:
+        for name in names:  # entries without a number are other tools'
             if name.endswith(".json") and not NUMBERED.fullmatch(name):
                 path = self._folder / name
                 if (content := self.disk.read(path)) is not None:

@@ -65,7 +65,6 @@ _REQUIRED: Final = frozenset({"offset", "key", "value"})
 
 
 def _checked_columns(schema: pa.Schema, path: str, partition: TopicPartition) -> frozenset[str]:
-    """The readable columns; one of the null type counts as missing."""
     present = set()
     for name, (fits, expected) in _COLUMNS.items():
         at = schema.get_field_index(name)
@@ -103,8 +102,6 @@ class DataFile:
 
 
 class Footers:
-    """Reads footers, each once as long as its file does not change."""
-
     def __init__(self, unfinished: Unfinished) -> None:
         self._unfinished = unfinished
         self._known: dict[FileStat, DataFile | None] = {}
@@ -167,7 +164,6 @@ def _row_groups(metadata: pq.FileMetaData, offsets: OffsetRange) -> list[int]:
 
 
 def _spans(file: pq.ParquetFile, path: str, partition: TopicPartition) -> Iterator[tuple[int, int]]:
-    """First and last offset of each row group with rows, in the order of the file."""
     for at in range(file.metadata.num_row_groups):
         rows = file.metadata.row_group(at).num_rows
         if rows == 0:
@@ -202,12 +198,6 @@ def _counted(file: pq.ParquetFile, row_group: int) -> tuple[int, Any, Any]:
 
 @dataclass(frozen=True, slots=True)
 class TopicDirectoryReader:
-    """Reads ranges in a task (:class:`~sinksdk.topics.base.Reader`).
-
-    Args:
-        files: data files that overlap each partition's range, by ascending offsets, as of the plan.
-    """
-
     files: Mapping[TopicPartition, Sequence[DataFile]] = field(default_factory=dict)
 
     def of(self, partitions: Collection[TopicPartition]) -> TopicDirectoryReader:
@@ -237,7 +227,6 @@ class TopicDirectoryReader:
 
 
 def _columns(files: Sequence[DataFile], wanted: Collection[str]) -> list[str]:
-    """Wanted columns; headers and ``timestampType`` only if some file has them."""
     there = frozenset[str]().union(*(file.columns for file in files))
     return [
         name
@@ -249,7 +238,6 @@ def _columns(files: Sequence[DataFile], wanted: Collection[str]) -> list[str]:
 def _rows(
     partition: TopicPartition, file: DataFile, offsets: OffsetRange, columns: Sequence[str]
 ) -> Iterator[pa.RecordBatch | None]:
-    """Batches of a file's records in a range; None for rows outside it."""
     try:
         with _opened(file.path) as opened:
             groups = _row_groups(opened.metadata, offsets)

@@ -63,11 +63,6 @@ class Visibility:
         return [stats[path] for path in named if path in stats]
 
     def check_folders(self, topic_folder: str, there: Collection[str]) -> None:
-        """Check that all partition folders of a topic exist that entries name.
-
-        Raises:
-            ConnectException: one does not.
-        """
         for folder, paths in self._folders.items():
             if folder not in there and str(Path(folder).parent) == topic_folder:
                 self._check_removed(paths[0])
@@ -147,7 +142,6 @@ class Transactions:
 
 
 def _named_by(entry: str) -> tuple[str, ...]:
-    """Files that an entry names; empty if it was removed. Raises ValueError if it is not a JSON document."""
     try:
         content = json.loads(Path(entry).read_bytes())
     except FileNotFoundError:
@@ -184,7 +178,6 @@ class TopicDirectorySource:
         unfinished_patience: seconds for which a file under its final name may stay unchanged without a
             readable footer. Until then polling raises ``RetriableException``, because later offsets must not
             be read before those of the unfinished file; afterwards ``ConnectException``.
-        clock: seconds, monotonic.
 
     Raises:
         ConfigException: a URL of another file system.
@@ -236,7 +229,6 @@ class TopicDirectorySource:
     def _read_partition(
         self, partition: TopicPartition, folders: Sequence[str], visibility: Visibility
     ) -> _PartitionFiles:
-        """A partition's files; the same object as in the last poll if nothing has changed."""
         found = tuple(map(self._listings.files, folders))
         known = self._seen.get(partition)
         if known is not None and found == known.found and visibility is known.visibility:
@@ -255,8 +247,7 @@ class TopicDirectorySource:
         return {}
 
     def truncated(self, positions: Mapping[TopicPartition, Position]) -> Mapping[TopicPartition, int | None]:
-        """Not called: a topic directory has no leader epochs."""
-        raise NotImplementedError
+        raise NotImplementedError  # a topic directory has no leader epochs
 
     def first_records(self, ranges: Mapping[TopicPartition, OffsetRange]) -> Mapping[TopicPartition, int]:
         """The ranges' starts: a topic directory ends with a record, not with a gap."""

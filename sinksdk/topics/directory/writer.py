@@ -132,7 +132,6 @@ def _extent(partition: TopicPartition, table: pa.Table) -> tuple[int, int]:
 
 @contextmanager
 def on_disk(where: Path) -> Iterator[None]:
-    """Translate errors of the file system; ``where`` is the topic directory."""
     try:
         yield
     except OSError as error:
@@ -144,10 +143,8 @@ def on_disk(where: Path) -> Iterator[None]:
 
 
 class _Attempt(NamedTuple):
-    """Files of a transaction, at the end offsets of their partitions when they were written."""
-
     number: int
-    starts: Mapping[TopicPartition, int]
+    starts: Mapping[TopicPartition, int]  # end offsets of the partitions when the files were written
     files: Mapping[TopicPartition, Path]
     is_written: bool
 
@@ -237,7 +234,6 @@ class TopicDirectoryWriter:
         self._sent = []
 
     def close(self) -> None:
-        """Drop the records; files of an uncommitted transaction stay until the next writer removes them."""
         self._sent = []
 
     def _owned(self) -> LogState:
@@ -261,7 +257,6 @@ class TopicDirectoryWriter:
         return self._attempt is not None and state.writers[self._id].attempt == self._attempt.number
 
     def _write_attempt(self, parts: Mapping[TopicPartition, list[SourceRecord]], state: LogState) -> _Attempt:
-        """Write the transaction's files at the ends of their partitions, again if these have moved."""
         starts = {partition: state.ends.get(partition, 0) for partition in parts}
         if self._attempt is not None and self._attempt.is_written and self._attempt.starts == starts:
             return self._attempt
@@ -282,7 +277,6 @@ class TopicDirectoryWriter:
         return self._attempt
 
     def _remove_attempt(self) -> None:
-        """Remove files that no entry names."""
         attempt, self._attempt = self._attempt, None
         for path in attempt.files.values() if attempt else ():
             self._disk.remove(path)
@@ -342,11 +336,7 @@ class TopicDirectoryOffsets(CommittedOffsets):
 
 @dataclass(frozen=True, slots=True)
 class TopicDirectoryTarget:
-    """A topic directory that sources write to (:class:`~sinksdk.engine.writer.Target`).
-
-    Args:
-        path: its absolute path, the same on every executor.
-    """
+    """A topic directory that sources write to; executors must see the same path."""
 
     path: str
 
@@ -371,7 +361,7 @@ def table_of(partition: TopicPartition, first: int, records: Sequence[SourceReco
 
 
 def _parts(rows: Sequence[SinkRecord]) -> Iterator[Sequence[SinkRecord]]:
-    """Split rows so that the keys and the values of each part fit into one Arrow array."""
+    # Keys and values of each part fit into one Arrow array.
     begin = size = 0
     for at, row in enumerate(rows):
         more = len(row.key or b"") + len(row.value or b"")

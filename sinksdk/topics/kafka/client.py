@@ -27,7 +27,7 @@ _SIMILAR: Final = 0.85  # difflib's ratio of a misspelt key and the meant one
 
 
 def _names(table: str) -> frozenset[str]:
-    """Names in a table; ``#`` begins a comment."""
+    # "#" begins a comment.
     return frozenset(name for line in table.splitlines() for name in line.partition("#")[0].split())
 
 
@@ -140,8 +140,6 @@ _RENAMED: Final[Mapping[str, str]] = {
 
 
 class _Number(NamedTuple):
-    """librdkafka's name and range of a whole number."""
-
     name: str
     least: int
     most: int
@@ -241,18 +239,16 @@ def translated(java: Mapping[str, str]) -> dict[str, str]:
 
 
 def without_consumers_own(properties: Mapping[str, str]) -> dict[str, str]:
-    """Remove librdkafka's properties of consumers, which other clients warn about."""
+    # librdkafka warns about each of them.
     return {key: value for key, value in properties.items() if key not in _ONLY_OF_CONSUMERS}
 
 
 def uses_kerberos(properties: Mapping[str, str]) -> bool:
-    """Whether these properties of librdkafka authenticate with Kerberos."""
     mechanism = properties.get("sasl.mechanisms") or properties.get("sasl.mechanism") or GSSAPI
     return properties.get("security.protocol", "").upper().startswith("SASL") and mechanism == GSSAPI
 
 
 def _numbers(java: Mapping[str, str], problems: list[str]) -> dict[str, str]:
-    """Whole numbers, each the nearest one that librdkafka accepts."""
     found = {}
     for key, (name, least, most) in _NUMBERS.items():
         if key not in java:
@@ -431,11 +427,7 @@ _TRANSLATED: Final[Mapping[str, str]] = {
 
 
 def producer_properties(config: ConfigModel, kafka: KafkaClient) -> dict[str, Any]:
-    """Librdkafka's properties of a connector's producer, which is always durable.
-
-    Raises:
-        ConfigException: a reference cannot be resolved, or a security setting cannot be translated.
-    """
+    """Properties of a connector's producer for librdkafka; always durable. Raises ConfigException."""
     overrides = config.overrides(PRODUCER)
     own = {_TRANSLATED[key]: value for key, value in overrides.items() if key in _TRANSLATED}
     return {**_OF_PRODUCERS, **kafka.librdkafka(overrides, consumes=False), **own, **_DURABLE}

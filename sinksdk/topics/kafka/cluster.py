@@ -91,11 +91,7 @@ def translating(bootstrap: str, what: str) -> Iterator[None]:
 def bystander(
     properties: Mapping[str, str], group: str, further: Mapping[str, Any] | None = None
 ) -> Consumer:
-    """Create a consumer that subscribes to nothing and so is no member of its group.
-
-    Raises:
-        ConfigException: the properties are not accepted.
-    """
+    """A consumer that subscribes to nothing and so is no member of its group. Raises ConfigException."""
     defaults = {
         "log_level": 2,  # errors report an unreachable broker as well
         # A commit has no time-out of its own: these limit its response and the search for the coordinator.
@@ -130,7 +126,7 @@ class _TopicIds:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def close(self) -> None:
-        """Drop the client: confluent-kafka closes it with its last reference, which may block."""
+        # confluent-kafka closes a client with its last reference, which may block.
         self.client = None
 
     def request(self, topics: Collection[str]) -> dict[str, Future[Any]]:
@@ -150,7 +146,7 @@ class _TopicIds:
 
 
 class Cluster:
-    """Queries one cluster, from any thread. Methods raise as :func:`translating`.
+    """Queries one cluster, from any thread. Methods raise as :func:`translating`, creation ConfigException.
 
     A request without a response fails after ``REPEAT_AFTER``, and the caller repeats it; clients without
     responses for ``RENEW_AFTER`` are replaced.
@@ -158,10 +154,6 @@ class Cluster:
     Args:
         properties: librdkafka's; ``isolation.level`` says whether partitions end at the last stable offset,
             before any open transaction, or at the log's end.
-        clock: seconds, monotonic.
-
-    Raises:
-        ConfigException: the properties are not accepted.
     """
 
     def __init__(self, properties: Mapping[str, str], clock: Callable[[], float] = time.monotonic) -> None:
@@ -190,13 +182,11 @@ class Cluster:
         return self._refusal
 
     def topic_names(self) -> list[str]:
-        """All topics but Kafka's internal ones."""
         with translating(self.bootstrap, "its topics"):
             found = self._metadata()
         return sorted(name for name in found if not name.startswith("__"))
 
     def partitions(self, topics: Collection[str]) -> dict[str, list[TopicPartition]]:
-        """Partitions of the named topics that exist."""
         found = {}
         for name, topic in self._described(topics).items():
             if topic.error is None:
@@ -290,12 +280,7 @@ class Cluster:
         return found
 
     def _metadata(self, topic: str | None = None) -> dict[str, TopicMetadata]:
-        """The topics in a metadata response: all, or the named one.
-
-        Raises:
-            NoBrokersException: the response names no broker.
-            KafkaException: there is no response, or it is an error.
-        """
+        """Topics in a metadata response: all, or one. Raises KafkaException and NoBrokersException."""
         with self._consumer.request("metadata") as consumer:
             found = (
                 consumer.list_topics(timeout=REPEAT_AFTER)
@@ -364,7 +349,6 @@ class ConsumerGroup:
         return f"consumer group {self.name} at {self._cluster.bootstrap}"
 
     def offsets(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
-        """Committed offsets; empty if the group does not exist."""
         rows = [KafkaPartition(p.topic, p.partition) for p in sorted(partitions)]
         if not rows:
             return {}
@@ -474,7 +458,7 @@ def topic_id_check(client: KafkaClient, overrides: Mapping[str, str], ids: Mappi
     )
 
 
+# A Python worker runs many tasks one after the other.
 @functools.lru_cache(maxsize=4)
 def _cluster_of(client: KafkaClient, overrides: tuple[tuple[str, str], ...]) -> Cluster:
-    """One cluster for all tasks of a Python worker, which runs many one after the other."""
     return Cluster(client.librdkafka(dict(overrides)))

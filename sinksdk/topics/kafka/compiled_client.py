@@ -24,8 +24,7 @@ _BITS: Final = {"timestamp": 1, "timestampType": 2, "key": 4, "value": 8, "heade
 
 @cache
 def _functions() -> tuple[int, ...]:
-    """Addresses in the librdkafka that confluent-kafka has loaded, found by way of its extension module."""
-    library = ctypes.CDLL(cimpl.__file__)
+    library = ctypes.CDLL(cimpl.__file__)  # which has loaded the librdkafka of confluent-kafka's wheel
     found = (ctypes.cast(library[name], ctypes.c_void_p).value for name in _messages.FUNCTIONS)
     return tuple(address or 0 for address in found)
 
@@ -85,9 +84,7 @@ def _decoded(text: bytes | None) -> str:
     return (text or b"").decode("utf-8", "replace")
 
 
-class Nulls(NamedTuple):
-    """Number of nulls in each wanted column."""
-
+class Nulls(NamedTuple):  # numbers of nulls
     key: int
     value: int
     list: int
@@ -148,7 +145,6 @@ def _array(kind: pa.DataType, rows: int, nulls: int, bits: Any, *content: Any) -
 
 
 def _names(items: int, ends: pa.Buffer, names: pa.Buffer) -> pa.Array:
-    """Headers' keys, each in sound UTF-8."""
     found = pa.Array.from_buffers(pa.string(), items, [None, ends, names], 0)
     if names.to_pybytes().isascii():
         return found

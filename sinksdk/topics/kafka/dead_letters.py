@@ -30,11 +30,6 @@ _REMEDIES: Final[Mapping[int, str]] = {
 
 
 def dead_letter_client(config: ConnectorConfig, kafka: KafkaClient | None) -> KafkaClient:
-    """The cluster of dead letters: ``kafka``, the records' cluster, or the one of ``producer.override.*``.
-
-    Raises:
-        ConfigException: there is no cluster.
-    """
     if kafka is not None:
         return kafka
     servers = config.overrides(PRODUCER).get(BOOTSTRAP)

@@ -49,7 +49,6 @@ def offset_record(
 
 
 def parsed_key(key: bytes | None) -> tuple[str, Mapping[str, Any]] | None:
-    """Connector and source partition of a record; None for a key of another form."""
     try:
         connector, partition = json.loads(key or b"")
     except (ValueError, TypeError):
@@ -91,11 +90,7 @@ class KafkaOffsets(CommittedOffsets):
 
     @classmethod
     def of(cls, config: SourceConnectorConfig, kafka: KafkaClient) -> KafkaOffsets:
-        """Create the reader of a connector.
-
-        Raises:
-            ConfigException: a reference cannot be resolved, or a security setting cannot be translated.
-        """
+        """Create the reader of a connector. Raises ConfigException."""
         properties = kafka.librdkafka(config.overrides(CONSUMER_OVERRIDES))
         return cls(properties, config.name, config.offsets_storage_topic)
 
@@ -108,7 +103,6 @@ class KafkaOffsets(CommittedOffsets):
         return [SourcePosition(json.loads(key), offset) for key, offset in sorted(self._read().items())]
 
     def _read(self) -> Mapping[str, SourceOffset]:
-        """Offsets by the keys of their source partitions."""
         with self._reading:
             if self._is_closed:
                 raise ConnectException(
@@ -150,8 +144,7 @@ class KafkaOffsets(CommittedOffsets):
             raise
 
     def _extents(self) -> dict[int, OffsetRange]:
-        """Start and end of each partition of the topic, open transactions included."""
-        if self._cluster is None:
+        if self._cluster is None:  # uncommitted, so that extents include open transactions
             self._cluster = Cluster({**self._properties, "isolation.level": "read_uncommitted"})
         partitions: list[TopicPartition] = self._cluster.partitions([self._topic]).get(self._topic, [])
         return {p.partition: extent for p, extent in self._cluster.extents(partitions).items()}

@@ -37,12 +37,6 @@ _BAD_KEY: Final = (
 
 
 class PlainClient:
-    """See :class:`~sinksdk.topics.kafka.messages.Client`.
-
-    Args:
-        open_consumer: replaced by tests.
-    """
-
     def __init__(
         self,
         properties: Mapping[str, str],
@@ -146,10 +140,9 @@ class PlainClient:
 
 
 def _portion(rows: int, size: int, order: Fill) -> int:
-    """How many messages to request: as many as the limits allow if they are as large as those before."""
     if not rows:
         return 1  # more would be waited for until the time-out
-    each = size // rows
+    each = size // rows  # assumed for further messages
     return min(
         MOST_MESSAGES,
         order.max_rows - rows,

@@ -101,7 +101,6 @@ class Reading:
     Args:
         consumer: without partitions.
         cluster: its address, for messages.
-        clock: seconds, monotonic.
     """
 
     def __init__(
@@ -211,8 +210,6 @@ class Reading:
 
 @dataclass(slots=True)
 class _Lent:
-    """A consumer in use; a sound one is kept for reuse."""
-
     consumer: Consumer
     is_sound: bool = True
 

@@ -74,7 +74,6 @@ class Renewed(Generic[C]):
     Args:
         create: called for the first request, and for the first one after the client was dropped.
         close: may block.
-        clock: seconds, monotonic.
     """
 
     def __init__(

@@ -29,11 +29,7 @@ _INSTALL: Final = "Avro needs packages that are not installed: pip install 'sink
 
 
 def connect(address: RegistryAddress) -> SchemaRegistry:
-    """Create the client of a schema registry, without a request.
-
-    Raises:
-        ConfigException: confluent-kafka's client is not installed, or does not accept the address.
-    """
+    """Create the client of a schema registry, without a request. Raises ConfigException."""
     try:
         from confluent_kafka.schema_registry import SchemaRegistryClient  # noqa: PLC0415 - slow to load
     except ImportError as error:
@@ -63,12 +59,10 @@ def connect(address: RegistryAddress) -> SchemaRegistry:
 
 
 class SchemaRegistry:
-    """Parsed schemas by id, each fetched once.
+    """Parsed schemas by id, each fetched once. The engine retries; the client does not.
 
     Args:
-        client: makes each request once: the engine retries.
         name: the registry's URLs, for messages.
-        now: seconds, monotonic.
         replaces_nulls: see :func:`~sinksdk.values.avro_schema.parse_schema`.
     """
 
@@ -130,7 +124,6 @@ class SchemaRegistry:
             ) from error
 
     def _references(self, schema: Schema) -> dict[str, Any]:
-        """All schemas that a schema refers to, directly or indirectly, by full name."""
         found: dict[str, Any] = {}
         waiting: list[Any] = list(schema.references or ())
         while waiting:
@@ -160,7 +153,6 @@ class SchemaRegistry:
             ) from error
 
     def _translated(self, what: str, error: SchemaRegistryError) -> Exception:
-        """Attribute the error to the record, to the registry's state, or to the configuration."""
         status, code = error.http_status_code, error.error_code
         if code in _NOT_FOUND:
             return DataException(f"the schema registry {self._name} has no {what}: {error}")

@@ -39,9 +39,6 @@ def first_offsets(
 
     One consumer fetches all partitions together: each broker gets one request. Partitions for which time ran
     out are left out.
-
-    Args:
-        clock: seconds, monotonic.
     """
     found: dict[TopicPartition, int] = {}
     with closing(bystander(properties, "sinksdk-probe", _READING)) as consumer:
@@ -78,14 +75,11 @@ def _first_offset(message: Message, offsets: OffsetRange) -> int | None:
 
 
 class KafkaSource:
-    """Topics of one Kafka cluster (:class:`~sinksdk.topics.base.Source`), read up to the last stable offset.
+    """Topics of one Kafka cluster (:class:`~sinksdk.topics.base.Source`). Raises ConfigException.
 
     Args:
         overrides: properties of the reading clients, without ``consumer.override.``; they may override
             ``isolation.level``.
-
-    Raises:
-        ConfigException: the clients do not accept the properties.
     """
 
     def __init__(self, client: KafkaClient, overrides: Mapping[str, str] | None = None) -> None:

@@ -37,9 +37,6 @@ def truncated_logs(
 
     librdkafka compares a position with the log (OffsetsForLeaderEpoch) when a consumer seeks to it with its
     epoch, though not when the partition is assigned there.
-
-    Args:
-        clock: seconds, monotonic.
     """
     found: dict[TopicPartition, int | None] = {}
     waiting = {p: at for p, at in positions.items() if at.offset > 0}  # librdkafka does not check 0

@@ -55,8 +55,6 @@ _librdkafka = logging.getLogger("sinksdk.librdkafka")
 
 @dataclass(slots=True)
 class _Transaction:
-    """Delivery reports of a transaction, and when it began."""
-
     begun: float
     written: list[RecordMetadata | None] = field(default_factory=list)
     has_offsets: bool = False
@@ -74,7 +72,6 @@ class KafkaWriter:
     Args:
         properties: librdkafka's.
         offsets_topic: the topic of source offsets; it must exist.
-        now: seconds, monotonic.
     """
 
     def __init__(
@@ -99,11 +96,7 @@ class KafkaWriter:
 
     @classmethod
     def of(cls, config: SourceConnectorConfig, kafka: KafkaClient, name: TaskName) -> KafkaWriter:
-        """Create the writer of a task.
-
-        Raises:
-            ConfigException: a reference cannot be resolved, or a security setting cannot be translated.
-        """
+        """Create the writer of a task. Raises ConfigException."""
         longest = _longest_transaction(config)
         properties = producer_properties(config, kafka)
         properties[_TRANSACTION_TIMEOUT] = longest
@@ -225,7 +218,6 @@ class KafkaWriter:
 
     @contextmanager
     def _translating(self, what: str) -> Iterator[None]:
-        """Translate librdkafka's exceptions."""
         began = self._now()
         try:
             yield
@@ -243,7 +235,6 @@ class KafkaWriter:
             self._silent_since = None
 
     def _silence(self) -> float:
-        """Seconds since the first of the consecutive calls that failed."""
         return 0.0 if self._silent_since is None else self._now() - self._silent_since
 
     def _refused(self, error: KafkaError, what: str) -> ConnectException:
@@ -268,7 +259,7 @@ class KafkaWriter:
         return ConnectException(f"{who}: {cause.str()}{f'; {remedy}' if remedy else ''}")
 
     def _fatal(self, error: KafkaError) -> KafkaError:
-        """The cause of a fatal error, which some calls do not report."""
+        # Some calls do not report the cause; this one does.
         try:
             self._live.begin_transaction()
         except KafkaException as why:
@@ -295,11 +286,7 @@ class KafkaWriter:
 
 @dataclass(frozen=True, slots=True)
 class KafkaTarget:
-    """A Kafka cluster that sources write to (:class:`~sinksdk.engine.writer.Target`).
-
-    Args:
-        client: each connector's own properties are added.
-    """
+    """A Kafka cluster that sources write to (:class:`~sinksdk.engine.writer.Target`)."""
 
     client: KafkaClient
 
