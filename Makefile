@@ -8,7 +8,7 @@ INSTALLED := $(VENV)/.installed
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo pipeline check lint types fast format test tests test-rest test-all nightly coverage soak soak-kafka soak-server kafka bench dist docs clean
+.PHONY: help install demo pipeline check lint types fast format test tests test-rest test-all nightly pythons constraints coverage soak soak-kafka soak-server kafka bench dist docs clean
 
 help: ## List the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1|\2/' | column -t -s '|'
@@ -16,16 +16,16 @@ help: ## List the targets
 install: $(INSTALLED) ## Make .venv with everything for development
 
 # Nobody needs all of it compiled: what is imported is compiled then.
-$(INSTALLED): pyproject.toml hatch_build.py sinksdk/topics/kafka/_messages.c sinksdk/values/_json.c sinksdk/values/_avro.c connectors/s3_archiver/formats/_datums.c
+$(INSTALLED): pyproject.toml constraints-dev.txt hatch_build.py sinksdk/topics/kafka/_messages.c sinksdk/values/_json.c sinksdk/values/_avro.c connectors/s3_archiver/formats/_datums.c
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 		{ echo "sinksdk needs Python 3.11 or newer; name one with: make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 1; }
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --upgrade 'pip>=25.1'
-	$(BIN)/pip install --quiet --no-compile --editable '.[all]' --group dev
+	$(BIN)/pip install --quiet --no-compile --editable '.[all]' --group dev --constraint constraints-dev.txt
 	@touch $@
 
 demo: install ## See it work: archive real records to S3, with a rebalance in the middle
-	$(BIN)/sinksdk demo
+	$(BIN)/python -m examples.demo
 
 pipeline: install ## Run files -> topic -> Avro on S3, and compare; OPTIONS='--follow'
 	$(BIN)/python -m examples.pipeline $(OPTIONS)
@@ -76,6 +76,19 @@ test-all: test test-rest ## All tests but the nightly ones (half an hour)
 # Ten thousand schedules are one test.
 nightly: install $(SPARK_ARCHIVE) ## Every test at full depth: all kills, all positions, 10,000 schedules of each kind, long pipelines
 	SINKSDK_TEST_DEPTH=nightly $(PYTEST) --timeout 1800 --durations 30 $(FOLDERS)
+	@$(MAKE) --no-print-directory pythons
+
+pythons: install ## Run the fast tests on each of Python 3.11 to 3.13 that is there, and name those that are not
+	.ci/pythons
+
+NEWEST := build/newest
+constraints: ## Renew constraints-dev.txt with the newest versions that pyproject.toml allows
+	$(PYTHON) -m venv --clear $(NEWEST)
+	$(NEWEST)/bin/pip install --quiet --upgrade 'pip>=25.1'
+	SINKSDK_BUILD=pure $(NEWEST)/bin/pip install --quiet --no-compile --editable '.[all]' --group dev
+	sed '/^#/!d' constraints-dev.txt > $(NEWEST)/constraints
+	$(NEWEST)/bin/pip freeze --exclude-editable >> $(NEWEST)/constraints
+	mv $(NEWEST)/constraints constraints-dev.txt
 
 TIER ?= test
 COVERED := sinksdk/engine sinksdk/store sinksdk/control sinksdk/runtime sinksdk/worker connectors/s3_archiver
@@ -105,13 +118,16 @@ kafka: install ## Run a Kafka broker on 127.0.0.1:9092 until Ctrl-C (jars throug
 bench: install ## Measure, in one table of ratios
 	$(BIN)/python -m benchmarks
 
-dist: install ## Build a source distribution, and from it the wheel of this machine, into dist/
-	rm -rf dist
+# On Linux auditwheel tags the compiled wheel with the oldest glibc whose symbols it needs (manylinux); an index refuses
+# wheels tagged linux_*. Elsewhere the platform's own tag is what an index takes.
+dist: install ## Build into dist/: source distribution, compiled wheel of this platform, pure wheel for all others
+	rm -rf dist build/dist
 	$(BIN)/hatchling build --target sdist
-	$(BIN)/pip wheel --quiet --no-deps --wheel-dir dist dist/*.tar.gz
-	@$(BIN)/python -m zipfile --list dist/*.whl | grep -c 'abi3.so' | \
-		grep -qx "$$($(BIN)/python -c 'import hatch_build; print(len(hatch_build.SOURCES))')" || \
-		{ echo "the wheel in dist/ lacks a compiled part: is there a C compiler?"; exit 1; }
+	SINKSDK_BUILD=compiled $(BIN)/pip wheel --quiet --no-deps --wheel-dir build/dist dist/*.tar.gz
+	SINKSDK_BUILD=pure $(BIN)/pip wheel --quiet --no-deps --no-cache-dir --wheel-dir dist dist/*.tar.gz
+	if [ "$$(uname)" = Linux ]; then PATH="$(abspath $(BIN)):$$PATH" auditwheel repair --wheel-dir dist build/dist/*.whl; \
+		else cp build/dist/*.whl dist; fi
+	$(BIN)/twine check --strict dist/*
 
 docs: install ## Build the documentation into site/
 	$(BIN)/python docs/generate.py

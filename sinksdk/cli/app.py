@@ -6,7 +6,6 @@ import typer
 
 from sinksdk.cli import control, offsets, status
 from sinksdk.cli.convert import convert
-from sinksdk.cli.demo import demo
 from sinksdk.cli.new import new_sink, new_source
 from sinksdk.cli.plugins import show_plugins
 from sinksdk.cli.run import run
@@ -28,7 +27,6 @@ app.command("server", short_help="Run all connectors of a store, with Kafka Conn
 app.command("validate", short_help="Check a configuration.")(validate)
 app.command("convert", short_help="Translate a Kafka Connect configuration.")(convert)
 app.command("plugins", short_help="List connectors and their configuration.")(show_plugins)
-app.command("demo", short_help="Archive real records, interrupt it, check the archive.")(demo)
 
 new_app = typer.Typer(
     no_args_is_help=True, rich_markup_mode=None, help="Create a package for your own connector."

@@ -67,7 +67,6 @@ INSTALLATIONS: Final = (
         others=("pytest",),
     ),
     Installation(("docs/write-a-connector.md",), "cli", ("test_the_command_line_creates_a_package",)),
-    Installation(("sinksdk/cli/demo/__init__.py",), "all", ("test_the_demonstration_runs",)),
 )
 
 # Packages that a page tells to install, and why no test installs them.

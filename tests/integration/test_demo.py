@@ -13,7 +13,7 @@ import pytest
 @pytest.mark.spark
 def test_the_demonstration_archives_every_flight_once(tmp_path: Path) -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "sinksdk", "demo"],
+        [sys.executable, "-m", "examples.demo"],
         env={**os.environ, "TMPDIR": str(tmp_path)},
         capture_output=True,
         text=True,

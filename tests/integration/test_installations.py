@@ -470,10 +470,3 @@ def test_dataframes_of_spark_connect_are_written(place: Place) -> None:
     place.execute(ON_CONNECT, place.folder)  # whose server has a working directory of its own
 
     assert sorted(map(int, values(place, "rows"))) == list(range(40))
-
-
-@on_spark
-def test_the_demonstration_runs(place: Place) -> None:
-    said = place.run("sinksdk", "demo")
-
-    assert "The flights themselves give the same result." in said

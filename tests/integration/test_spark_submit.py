@@ -21,8 +21,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from examples.demo.play import write_topic
 from sinksdk import TopicPartition
-from sinksdk.cli.demo.play import write_topic
 from sinksdk.control.herder import Herder
 from sinksdk.store import open_store
 from sinksdk.topics import write_records

@@ -22,7 +22,7 @@ def test_the_keys_on_the_page_are_those_of_the_archiver() -> None:
 def test_duckdb_pyarrow_and_fastavro_read_what_was_archived(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from sinksdk.cli.demo.endpoint import S3Endpoint  # noqa: PLC0415 - fast tests do not need moto
+    from examples.demo.endpoint import S3Endpoint  # noqa: PLC0415 - fast tests do not need moto
 
     copied(tmp_path)
     monkeypatch.chdir(tmp_path)

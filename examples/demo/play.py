@@ -19,7 +19,7 @@ from pyarrow import fs
 from rich.console import Console
 from rich.table import Table
 
-from sinksdk.cli.demo.endpoint import ACCESS_KEY, REGION, SECRET_KEY, S3Endpoint, Stall
+from examples.demo.endpoint import ACCESS_KEY, REGION, SECRET_KEY, S3Endpoint, Stall
 from sinksdk.cli.options import LogFormats, SourceOptions, start_logging
 from sinksdk.cli.output import number, stdout, warn, write
 from sinksdk.cli.run import ShutdownSignals, drive, progress_on, summary

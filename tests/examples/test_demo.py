@@ -7,12 +7,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pandas as pd
-import pytest
 from rich.console import Console
 
-from sinksdk import ClosingReason, TopicPartition
-from sinksdk.cli import demo
-from sinksdk.cli.demo.play import (
+from examples.demo.play import (
     Delays,
     Interrupted,
     Interruption,
@@ -21,10 +18,10 @@ from sinksdk.cli.demo.play import (
     show_delays,
     show_interrupted,
 )
+from sinksdk import ClosingReason, TopicPartition
 from sinksdk.control.progress import Listener
 from sinksdk.model.status import PartitionStatus
 from sinksdk.store.records import GenerationPlan
-from tests.cli.support import Here
 
 PLAN = GenerationPlan(generation=1, config_version=1, tasks=(), committed=())
 
@@ -89,14 +86,3 @@ def test_delays_are_shown_with_one_decimal() -> None:
     assert isinstance(console.file, io.StringIO)
     lines = [line.split() for line in console.file.getvalue().splitlines()]
     assert lines == [["carrier", "flights", "days", "delay"], ["UA", "1,067", "7", "4.3"]]
-
-
-def test_demo_names_missing_packages_and_exits_2(here: Here, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(demo, "_PACKAGES", ("moto", "no_such_package", "no_such.package"))
-
-    result = here.sinksdk("demo")
-
-    assert result.exit_code == 2
-    assert result.stderr == (
-        "error: the demonstration needs no_such_package, no_such.package: pip install 'sinksdk[all]'\n"
-    )
