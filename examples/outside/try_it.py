@@ -3,8 +3,9 @@
 Installs the wheel, and that of a sink in a package of its own, with all they need into an empty environment
 that knows nothing of the repository. There it runs the README's connector by the README's commands, checks
 the other sink with the test kit, and runs that one on a standalone Spark master. Then it makes a sink and a
-source with ``sinksdk new``, and runs their tests and examples. Everything is in a temporary folder and on the
-loopback interface, and ends with the script. Other packages come from pip's cache or PyPI.
+source with ``sinksdk new``, and runs their tests and examples. With ``--pure`` it then installs the wheel
+without compiled parts, and checks the sink again. Everything is in a temporary folder and on the loopback
+interface, and ends with the script. Other packages come from pip's cache or PyPI.
 """
 
 import argparse
@@ -36,6 +37,9 @@ A_MINUTE = 60.0
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--wheel", type=Path, help="sinksdk's (default: one is built of the repository)")
+    parser.add_argument(
+        "--pure", type=Path, help="the wheel without compiled parts, in the same folder (default: not tried)"
+    )
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="outside-") as name:
         folder = Path(name)
@@ -49,6 +53,10 @@ def main() -> None:
         with standalone_spark(python, folder / "spark") as master:
             run(python, folder, master)
         start_anew(python, folder)
+        if options.pure:
+            choose(own.parent, folder / "chosen")
+            install_pure(python, options.pure.resolve())
+            check(python, project, elsewhere)
     print("done: nothing is left")
 
 
@@ -75,6 +83,41 @@ def install(own: Path, package: Path, folder: Path) -> Path:
         print(f"installed: {where}")
     print(f"installed in {time.monotonic() - started:.0f} s")
     return python
+
+
+def choose(wheels: Path, folder: Path) -> None:
+    """Let pip choose among the wheels of a folder, as from an index: for Linux and for another system."""
+    for platform, wanted in (("manylinux2014_x86_64", "-abi3-manylinux"), ("win_amd64", "-py3-none-any")):
+        where = folder / platform
+        options = (
+            "--no-index",
+            "--find-links",
+            wheels,
+            "--no-deps",
+            "--only-binary",
+            ":all:",
+            "--platform",
+            platform,
+        )
+        python = ("--python-version", "3.13", "--implementation", "cp", "--abi", "cp313", "--abi", "abi3")
+        call(
+            sys.executable, "-m", "pip", "download", "--quiet", "--dest", where, *options, *python, "sinksdk"
+        )
+        (chosen,) = where.iterdir()
+        if wanted not in chosen.name:
+            sys.exit(f"pip chooses {chosen.name} for {platform}")
+        print(f"{platform}: {chosen.name}")
+
+
+def install_pure(python: Path, wheel: Path) -> None:
+    """Replace the installed sinksdk by its wheel without compiled parts."""
+    options = ("--quiet", "--no-compile", "--force-reinstall", "--no-deps")
+    call(sys.executable, "-m", "pip", "--python", python, "install", *options, wheel)
+    home = Path(output(python, "-c", "import sinksdk; print(sinksdk.__path__[0])"))
+    if compiled := [path.name for path in home.rglob("*.so")]:
+        sys.exit(f"{wheel.name} installs compiled parts: {', '.join(compiled)}")
+    output(python, "-m", "sinksdk", "plugins")
+    print(f"installed: {wheel.name}")
 
 
 def follow_the_readme(folder: Path) -> None:

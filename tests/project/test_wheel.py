@@ -18,10 +18,11 @@ from sinksdk.plugins.classes import connector_class
 ROOT = Path(__file__).parents[2]
 
 
-def built(target: str, project: Path, folder: Path) -> Path:
-    """Run ``make dist`` without an environment of its own."""
+def built(target: str, project: Path, folder: Path, kind: str = "") -> Path:
+    """What ``make dist`` builds, without an environment of its own."""
     command = [sys.executable, "-m", "hatchling", "build", "--target", target, "--directory", str(folder)]
-    subprocess.run(command, cwd=project, capture_output=True, timeout=60, check=True)
+    variables = {**os.environ, "SINKSDK_BUILD": kind}
+    subprocess.run(command, cwd=project, env=variables, capture_output=True, timeout=60, check=True)
     (made,) = folder.iterdir()
     return made
 
@@ -89,6 +90,14 @@ def test_wheel_contains_all_of_sinksdk_and_no_tests(wheel: Path) -> None:
     }
     others = [name for name in held if not name.startswith("sinksdk/templates/")]  # they have tests to copy
     assert [name for name in others if re.search(r"[/_](tests?|zoo|simulation)[/_.]", name)] == []
+
+
+def test_pure_wheel_holds_the_same_files_without_compiled_parts(wheel: Path, tmp_path: Path) -> None:
+    pure = built("wheel", ROOT, tmp_path, "pure")
+
+    assert pure.name.endswith("-py3-none-any.whl")
+    held = {name for name in zipfile.ZipFile(wheel).namelist() if not name.endswith(".so")}
+    assert set(zipfile.ZipFile(pure).namelist()) == held
 
 
 @pytest.mark.parametrize("is_package", [True, False])
