@@ -15,7 +15,7 @@ help: ## List the targets
 
 install: $(INSTALLED) ## Make .venv with everything for development
 
-# Nobody needs all of it compiled: what is imported is compiled then.
+# Without --no-compile pip compiles every module of every package; Python compiles those that are imported.
 $(INSTALLED): pyproject.toml constraints-dev.txt hatch_build.py sinksdk/topics/kafka/_messages.c sinksdk/values/_json.c sinksdk/values/_avro.c connectors/s3_archiver/formats/_datums.c
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 		{ echo "sinksdk needs Python 3.11 or newer; name one with: make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 1; }
@@ -82,7 +82,7 @@ pythons: install ## Run the fast tests on each of Python 3.11 to 3.13 that is th
 	.ci/pythons
 
 NEWEST := build/newest
-constraints: ## Renew constraints-dev.txt with the newest versions that pyproject.toml allows
+constraints: ## Renew constraints-dev.txt with the newest versions that pyproject.toml allows; PYTHON=python3.11
 	$(PYTHON) -m venv --clear $(NEWEST)
 	$(NEWEST)/bin/pip install --quiet --upgrade 'pip>=25.1'
 	SINKSDK_BUILD=pure $(NEWEST)/bin/pip install --quiet --no-compile --editable '.[all]' --group dev

@@ -1,4 +1,4 @@
-"""Writes the parts of these pages that come from the code, in place: ``python docs/generate.py``.
+"""Write the generated parts of these pages in place: ``python docs/generate.py``.
 
 A part stands between two comments, ``<!-- generated: NAME -->`` and ``<!-- end -->``. Everything else
 on a page is written by hand and left alone. Running it twice changes nothing.
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 import dataclasses
+import importlib
 import inspect
 import itertools
 import json
@@ -77,7 +78,8 @@ from sinksdk.testing.source_kit.trial import STEPS as SOURCE_STEPS
 from sinksdk.testing.source_kit.trial import SourceTrial
 from sinksdk.testing.trial import STEPS
 from sinksdk.transforms.headers import TombstoneHandler
-from sinksdk.transforms.plugins import KEY_OR_VALUE_TRANSFORMS, PREDICATES, RECORD_TRANSFORMS
+from sinksdk.transforms.plugins import OF_KEY_OR_VALUE, OF_RECORDS, PREDICATES
+from tests.project.test_imports import ARCHIVER, ARCHIVER_FLOORS, FLOORS
 
 DOCS: Final = Path(__file__).parent
 KIT_TESTS: Final = "examples/test_sinks.py"
@@ -87,23 +89,22 @@ _SPHINX_ROLE: Final = re.compile(r":[a-z]+:`~?(?:[\w.]*\.)?(\w+)`")
 
 
 def table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A Markdown table."""
     lines = [headings, ["---"] * len(headings), *rows]
     return "\n".join(f"| {' | '.join(cell.replace('|', '&#124;') for cell in line)} |" for line in lines)
 
 
 def sentence(thing: object) -> str:
-    """The first paragraph of a docstring, as Markdown."""
+    """Return the first paragraph of a docstring, as Markdown."""
     return as_markdown((inspect.getdoc(thing) or "").partition("\n\n")[0])
 
 
 def as_markdown(text: str) -> str:
-    """A docstring's text on one line, its roles and double backticks as plain code."""
+    """Return a docstring's text on one line, with roles and double backticks as plain code."""
     return _SPHINX_ROLE.sub(r"`\1`", " ".join(text.split())).replace("``", "`").removesuffix("::")
 
 
 def attribute_docs(thing: type | ModuleType) -> Iterator[tuple[str, str]]:
-    """Attributes of a class, or names of a module, with the docstrings that stand below them."""
+    """Yield attributes of a class, or names of a module, with the docstrings below them."""
     body = ast.parse(textwrap.dedent(inspect.getsource(thing))).body
     if isinstance(body[0], ast.ClassDef) and isinstance(thing, type):
         body = body[0].body
@@ -120,7 +121,6 @@ def attribute_docs(thing: type | ModuleType) -> Iterator[tuple[str, str]]:
 
 
 def config_keys(found: Iterable[ConfigKey]) -> str:
-    """A configuration reference."""
     return table(("key", "type", "default", "meaning"), map(_key_row, found))
 
 
@@ -132,18 +132,16 @@ def _key_row(key: ConfigKey) -> tuple[str, str, str, str]:
 
 
 def common_keys() -> str:
-    """Keys of all connectors."""
     return config_keys(ConnectorConfig.reference())
 
 
 def source_keys() -> str:
-    """Keys of all sources that sinks do not have, or that mean something else there."""
+    """Return the keys of all sources that sinks lack, or that have another meaning there."""
     common = list(ConnectorConfig.reference())
     return config_keys(key for key in SourceConnectorConfig.reference() if key not in common)
 
 
 def reserved() -> str:
-    """The names that models of sinks and sources have besides their fields."""
     owners = {**reserved_names(SourceConnectorConfig), **reserved_names(ConnectorConfig)}
     attributes = dict(attribute_docs(ConfigModel))
     return table(
@@ -160,7 +158,7 @@ def reserved() -> str:
 
 
 def own_keys(config: type[ConnectorConfig]) -> Iterator[ConfigKey]:
-    """Keys of a sink that not every one has, or that mean something else there."""
+    """Return the keys that a sink has besides the common ones, or with another meaning."""
     common = list(ConnectorConfig.reference())
     return (key for key in config.reference() if key not in common)
 
@@ -169,14 +167,16 @@ def own_keys(config: type[ConnectorConfig]) -> Iterator[ConfigKey]:
 
 
 def meanings() -> str:
-    """The verdicts there are."""
     rows = ((Meaning[name].value, text) for name, text in attribute_docs(Meaning))
     return table(("verdict", "meaning"), rows)
 
 
 def verdicts(rules: Mapping[str, Verdict]) -> str:
-    """What becomes of each key, and of certain values."""
-    return table(("key", "verdict", "why, how, or what instead"), itertools.chain(*map(_rows, rules.items())))
+    """Return what becomes of each key and of certain values; neighbours with one verdict share a row."""
+    found = itertools.chain(*map(_rows, rules.items()))
+    groups = itertools.groupby(found, key=lambda row: row[1:])
+    rows = ((", ".join(key for key, *_ in keys), *verdict) for verdict, keys in groups)
+    return table(("key", "verdict", "why, how, or what instead"), rows)
 
 
 _PACKAGES: Final = ("io.confluent.*.", "?*.")
@@ -193,12 +193,12 @@ def _rows(rule: tuple[str, Verdict]) -> Iterator[tuple[str, str, str]]:
 
 
 def as_cell(text: str) -> str:
-    """A sentence of a verdict as Markdown: keys, which it has in quotes, as code."""
+    """Return a sentence of a verdict as Markdown: quoted keys become code."""
     return re.sub(r"(?<!\w)'([^' ][^']*)'(?!\w)", r"`\1`", text)
 
 
 def transforms(classes: Iterable[Any]) -> str:
-    """Transforms or predicates of Kafka's own: what each does, and its keys."""
+    """Return Kafka's transforms or predicates: what each does, and its keys."""
     return table(("type", "what it does", "keys"), map(_transform_row, classes))
 
 
@@ -217,13 +217,11 @@ def _transform_key(key: ConfigKey) -> str:
 
 
 def other_defaults() -> str:
-    """Defaults of the archiver that are not Confluent's."""
     rows = ((f"`{key}`", as_cell(text)) for key, text in S3ArchiverConfig.other_defaults.items())
     return table(("key", "what changes where it is not set"), rows)
 
 
 def confluents() -> Mapping[str, Verdict]:
-    """Verdicts on the keys of Confluent's sink alone."""
     others = {*AIVEN, *LENSES, *CONFLUENT_CLOUD}
     return {key: verdict for key, verdict in S3ArchiverConfig.compatibility.items() if key not in others}
 
@@ -232,18 +230,15 @@ def confluents() -> Mapping[str, Verdict]:
 
 
 def exit_codes() -> str:
-    """Exit codes of the commands."""
     rows = ((str(ExitCode[name].value), f"`{name}`", text) for name, text in attribute_docs(ExitCode))
     return table(("code", "name", "meaning"), rows)
 
 
 def closing_reasons() -> str:
-    """Why a commit is closing."""
     return table(("reason", "meaning"), ((f"`{name}`", text) for name, text in attribute_docs(ClosingReason)))
 
 
 def store_keys() -> str:
-    """What is kept under which key."""
     name = "NAME"
     found: list[tuple[str, object]] = [
         (keys.STORE_KEY, records.StoreIdentity),
@@ -304,7 +299,6 @@ LEFT_OUT: Final[Mapping[tuple[str, str], str]] = {
 
 
 def metrics(found: Iterable[Metric[Any]]) -> str:
-    """What can be scraped."""
     rows = (
         (
             f"`{m.prometheus_name}`",
@@ -319,7 +313,6 @@ def metrics(found: Iterable[Metric[Any]]) -> str:
 
 
 def metrics_left_out() -> str:
-    """Metrics of Connect's that are not here."""
     together = itertools.groupby(LEFT_OUT.items(), lambda item: (item[0][0], item[1]))
     rows = (
         (group, ", ".join(f"`{attribute}`" for (_, attribute), _ in same), reason)
@@ -329,7 +322,6 @@ def metrics_left_out() -> str:
 
 
 def phases() -> str:
-    """What a task spends its time with."""
     rows = ((f"`{Phase[name].value}`", text) for name, text in attribute_docs(Phase))
     return table(("phase", "what the time was spent with"), rows)
 
@@ -338,19 +330,17 @@ def phases() -> str:
 
 
 def public_names() -> str:
-    """Everything that can be imported from ``sinksdk``."""
     return names_of(sinksdk)
 
 
 def names_of(module: ModuleType) -> str:
-    """Everything that can be imported from a module."""
     aliases = dict(attribute_docs(source_records))
     rows = ((f"`{name}`", aliases.get(name) or sentence(getattr(module, name))) for name in module.__all__)
     return table(("name", "what it is"), rows)
 
 
 def methods(*classes: type) -> str:
-    """Public methods and properties of a class, and of those it is built on, each once."""
+    """Return the public methods and properties of a class and of its bases, each once."""
     found: dict[str, tuple[str, str]] = {}
     for cls in classes:
         for name, member in vars(cls).items():
@@ -376,7 +366,6 @@ def _signature(name: str, member: Any) -> str:
 
 
 def capabilities(declared: type) -> str:
-    """What an author may declare of a sink, or of a source."""
     found = re.findall(r"^    (\w+): (.*?)(?=^    \w+: |\Z)", _arguments(declared), re.DOTALL | re.MULTILINE)
     defaults = {field.name: field for field in dataclasses.fields(declared)}
     rows = ((f"`{name}`", f"`{defaults[name].default}`", as_markdown(text)) for name, text in found)
@@ -388,7 +377,7 @@ def _arguments(thing: Any) -> str:
 
 
 def options(check: Callable[..., Any], typed: type, subject: type) -> str:
-    """What a function of the kit can be told: its own parameters, and those that it shares with others."""
+    """Return the options of a function of the kit: its own parameters, and those shared with others."""
     defaults = {field.name: _default_of(field) for field in dataclasses.fields(subject)}
     own = inspect.signature(inspect.unwrap(check), follow_wrapped=False).parameters
     defaults |= {name: parameter.default for name, parameter in own.items()}
@@ -401,7 +390,6 @@ def options(check: Callable[..., Any], typed: type, subject: type) -> str:
 
 
 def _described(thing: Any, *names: str) -> Mapping[str, str]:
-    """What the docstring says of each of its arguments."""
     arguments = _arguments(thing).partition("\n\n")[0]
     found = re.split(rf"^    ({'|'.join(names)}): ", arguments, flags=re.MULTILINE)[1:]
     return dict(zip(found[::2], map(as_markdown, found[1::2]), strict=True))
@@ -427,24 +415,22 @@ def _shown(default: object) -> str:
 
 
 def members(enum: type) -> str:
-    """Members of an enumeration of the kit."""
     rows = ((f"`{enum.__name__}.{name}`", text) for name, text in attribute_docs(enum))
     return table(("name", "meaning"), rows)
 
 
 def steps(trial: type, names: Iterable[str]) -> str:
-    """Steps of a trial."""
     rows = ((f"`{_signature(name, getattr(trial, name))}`", sentence(getattr(trial, name))) for name in names)
     return table(("step", "what happens"), rows)
 
 
 def source(*things: type | Callable[..., Any]) -> str:
-    """The source of an example's classes, or of some of their methods."""
+    """Return the source of an example's classes, or of some of their methods."""
     return python(textwrap.dedent(inspect.getsource(thing)) for thing in things)
 
 
 def excerpt(path: str, *names: str) -> str:
-    """What a module of this project calls by these names, as it is there."""
+    """Return the source of these names of a module of this project."""
     text = (DOCS.parent / path).read_text(encoding="utf-8")
     found = {
         name: f"{ast.get_source_segment(text, node)}\n"
@@ -454,17 +440,7 @@ def excerpt(path: str, *names: str) -> str:
     return python(found[name] for name in names)
 
 
-def whole(*paths: str) -> str:
-    """Files of this project, folded: pages are read without them, and followed with nothing else at hand."""
-    return "\n\n".join(
-        f"<details>\n<summary><code>{path}</code></summary>\n\n```python\n"
-        f"{(DOCS.parent / path).read_text(encoding='utf-8')}```\n\n</details>"
-        for path in paths
-    )
-
-
 def arguments(thing: type) -> str:
-    """What a class is made with: its parameters, and what its docstring says of them."""
     found = inspect.signature(thing).parameters
     texts = _described(thing, *found)
     rows = ((f"`{name}`", _shown(parameter.default), texts[name]) for name, parameter in found.items())
@@ -481,23 +457,34 @@ def _names_of(node: ast.stmt) -> Sequence[str]:
 
 
 def python(parts: Iterable[str]) -> str:
-    """A block of code."""
     return "```python\n" + "\n\n".join(parts) + "```"
 
 
 def columns() -> str:
-    """Columns of a batch."""
     return table(
         ("column", "Arrow type"), ((f"`{name}`", f"`{kind}`") for name, kind in RECORD_COLUMNS.items())
     )
 
 
 def avro_schema() -> str:
-    """Schema of an archived record."""
     return f"```json\n{json.dumps(RECORD_SCHEMA, indent=2)}\n```"
 
 
+def rooms(package: str, folder: str, floors: Sequence[Sequence[str]]) -> str:
+    """Return the rooms of a package from the top floor down, with the first sentence of each."""
+    rows = [
+        (str(floor), f"`{folder}/{room}{'' if hasattr(module, '__path__') else '.py'}`", sentence(module))
+        for floor, names in reversed(list(enumerate(floors)))
+        for room in names
+        if not room.startswith("__")
+        for module in [importlib.import_module(f"{package}.{room}")]
+    ]
+    return table(("floor", "room", "what it is"), rows)
+
+
 PARTS: Final[Mapping[str, Callable[[], str]]] = {
+    "rooms": lambda: rooms("sinksdk", "sinksdk", FLOORS),
+    "archiver-rooms": lambda: rooms(ARCHIVER, "connectors/s3_archiver", ARCHIVER_FLOORS),
     "archiver-keys": lambda: config_keys(own_keys(S3ArchiverConfig)),
     "aiven-verdicts": lambda: verdicts(AIVEN),
     "lenses-verdicts": lambda: verdicts(LENSES),
@@ -558,7 +545,6 @@ PARTS: Final[Mapping[str, Callable[[], str]]] = {
     "testing-names": lambda: names_of(testing),
     "store-keys": store_keys,
     "transaction-context": lambda: methods(TransactionContext),
-    "upsert-files": lambda: whole("examples/upsert_sink.py", KIT_TESTS),
     "upsert-apply": lambda: source(UpsertTask.apply, UpsertTask.lock),
     "upsert-bad-records": lambda: source(UpsertTask.put, UpsertTask.write_each),
     "upsert-kit": lambda: excerpt(
@@ -570,7 +556,6 @@ PARTS: Final[Mapping[str, Callable[[], str]]] = {
     "upsert-offsets": lambda: source(UpsertTask.open, UpsertTask.pre_commit),
     "upsert-connector": lambda: source(UpsertSink.task_configs, UpsertSink.alter_offsets, UpsertSink.stop),
     "webhook-answers": lambda: source(webhook_sink.judge, webhook_sink.seconds_in),
-    "webhook-files": lambda: whole("examples/webhook_sink.py", "examples/webhook_receiver.py", KIT_TESTS),
     "webhook-keys": lambda: config_keys(own_keys(webhook_sink.WebhookConfig)),
     "webhook-kit": lambda: excerpt(
         KIT_TESTS,
@@ -580,16 +565,15 @@ PARTS: Final[Mapping[str, Callable[[], str]]] = {
     "webhook-put": lambda: source(webhook_sink.WebhookTask.put, webhook_sink.WebhookTask.deliver),
     "webhook-ids": lambda: source(webhook_sink.WebhookTask.events, webhook_sink.WebhookTask.post),
 }
-"""What can stand between the comments, by name."""
+"""The generated parts by name."""
 
 
 def render(page: str) -> str:
-    """A page with its generated parts as they should be now. Raises KeyError for a part nobody makes."""
+    """Return a page with its generated parts renewed. Raises KeyError for an unknown part."""
     return _PART.sub(lambda found: f"{found[1]}{PARTS[found['name']]()}\n{found[3]}", page)
 
 
 def main() -> None:
-    """Write every page anew."""
     for path in DOCS.rglob("*.md"):
         before = path.read_text(encoding="utf-8")
         after = render(before)

@@ -28,13 +28,13 @@ class Installation(NamedTuple):
 
 INSTALLATIONS: Final = (
     Installation(
-        ("README.md", "docs/kafka.md", "docs/spark-clusters.md"),
+        ("README.md", "docs/install.md", "docs/kafka.md", "docs/spark-clusters.md"),
         "kafka,s3,spark,cli",
         ("test_kafka_topics_are_archived_and_verified", "test_transforms_change_what_is_archived"),
     ),
     Installation(
         (
-            "docs/decisions/0026-tasks-read-for-themselves.md",
+            "docs/decisions/0026-tasks-read-their-records-themselves.md",
             "sinksdk/templates/my-sink/README.md",
             "sinksdk/templates/my-source/README.md",
         ),

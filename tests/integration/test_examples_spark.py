@@ -83,15 +83,13 @@ def test_the_readme_works_to_the_letter(clone: Path, follow: Follow) -> None:
 
     assert "it would start" in output
     assert offsets_in(clone / "build/lines") == EACH_ONCE
-    assert "10,000 records in 6 files of 2 topic partitions: each offset once" in output
-    assert " ".join(output.split()).count("records are the same as in the topic directory build/topics") == 2
 
 
-@pytest.mark.nightly
 def test_getting_started_works_to_the_letter(clone: Path, follow: Follow) -> None:
     output = follow("docs/getting-started.md")
 
     assert "10,000 records in 6 files of 2 topic partitions: each offset once" in output
+    assert " ".join(output.split()).count("records are the same as in the topic directory build/topics") == 2
     assert not (clone / "build").exists()
 
 

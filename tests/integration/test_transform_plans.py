@@ -664,15 +664,15 @@ def test_behind_a_function_of_batches_everything_goes_through_spark(session: Spa
 
 
 def test_the_queries_of_the_documentation_do_what_it_says(session: SparkSession) -> None:
-    page, readme = (fences(path) for path in (ROOT / "docs" / "transforms.md", ROOT / "README.md"))
-    queries = [fence.code for fence in (*page, *readme) if fence.language == "sql"]
+    page = fences(ROOT / "docs" / "transforms.md")
+    queries = [fence.code for fence in page if fence.language == "sql"]
     # The page's other blocks are about Connect's own chain, and have tests of their own.
     queries += [
         json.loads(fence.code)["config"]["records.sql"]
         for fence in page
         if fence.language == "json" and "records.sql" in fence.code
     ]
-    assert len(queries) == 3
+    assert len(queries) == 2
     names: dict[str, Any] = {}
     (function,) = (fence.code for fence in page if fence.language == "python" and "def delayed" in fence.code)
     exec(compile(function, "docs/transforms.md", "exec"), names)  # noqa: S102 - our own page

@@ -21,8 +21,11 @@ from sinksdk import testing
 
 ROOT = Path(__file__).parents[2]
 README = ROOT / "README.md"
+CONTRIBUTING = ROOT / "CONTRIBUTING.md"
 DOCS = ROOT / "docs"
-PAGES = sorted([README, ROOT / "CHANGELOG.md", *DOCS.rglob("*.md")])
+PAGES = sorted(
+    [*ROOT.glob("*.md"), *ROOT.glob(".github/*.md"), *ROOT.glob("benchmarks/*.md"), *DOCS.rglob("*.md")]
+)
 EXECUTED = [
     DOCS / "run-from-python.md",
     DOCS / "test-harness.md",
@@ -77,11 +80,9 @@ def functions(path: Path) -> set[str]:
 # -- code ----------------------------------------------------------------------------------------------
 
 
-def test_readme_shows_the_example_connector() -> None:
-    example = (ROOT / "examples/folder_sink.py").read_text()
-    excerpt, whole, *_ = (fence.code for fence in fences(README) if fence.language == "python")
-    assert excerpt in example
-    assert whole == example
+def test_readme_shows_the_task_of_the_example() -> None:
+    (excerpt,) = (fence.code for fence in fences(README) if fence.language == "python")
+    assert excerpt in (ROOT / "examples/folder_sink.py").read_text()
 
 
 def test_page_shows_the_example_program() -> None:
@@ -92,7 +93,6 @@ def test_page_shows_the_example_program() -> None:
 @pytest.mark.parametrize(
     ("page", "file"),
     [
-        (README, "archive_readings.json"),
         (DOCS / "getting-started.md", "archive_readings.json"),
         (DOCS / "write-a-connector.md", "folder_sink.json"),
         (DOCS / "write-a-database-sink.md", "upsert_sink.json"),
@@ -177,17 +177,25 @@ def test_pages_link_only_to_pages() -> None:
             assert target.startswith("https://") or (page.parent / target).resolve().is_relative_to(DOCS)
 
 
-def test_every_page_is_in_the_navigation() -> None:
+def test_every_page_is_in_the_sites_navigation() -> None:
     navigation = (ROOT / "mkdocs.yml").read_text()
-    pages = [str(page.relative_to(DOCS)) for page in DOCS.rglob("*.md")]
+    # Decisions are listed by their index, which test_every_decision_is_listed_with_its_status checks.
+    pages = [str(page.relative_to(DOCS)) for page in DOCS.rglob("*.md") if not page.name.startswith("00")]
     assert [page for page in pages if f" {page}\n" not in navigation] == []
 
 
-def test_every_decision_is_listed() -> None:
-    listed = re.findall(r"\| \[(\d{4})\]\(((\d{4})-[\w-]+\.md)\)", (DOCS / "decisions/index.md").read_text())
-    files = sorted(path.name for path in (DOCS / "decisions").glob("0*.md"))
-    assert [name for _, name, _ in listed] == files
-    assert all(number == start for number, _, start in listed)
+def test_every_decision_is_listed_with_its_status() -> None:
+    holding, _, superseded = (DOCS / "decisions/index.md").read_text().partition("## Superseded")
+    row = re.compile(r"\| \[(\d{4})\]\(((\d{4})-[\w-]+\.md)\) \| ([^|(]+)")
+    for listed, has_ended in ((holding, False), (superseded, True)):
+        for number, name, start, title in row.findall(listed):
+            page = (DOCS / "decisions" / name).read_text()
+            assert number == start
+            assert page.startswith(f"# {number}: {title.strip()}")
+            assert ("**Status:** superseded by" in page) == has_ended
+            assert re.findall(r"^## (.*)", page, re.MULTILINE) == ["Context", "Decision", "Consequences"]
+    files = {path.name for path in (DOCS / "decisions").glob("0*.md")}
+    assert {name for _, name, *_ in row.findall(holding + superseded)} == files
 
 
 # -- what comes from the code --------------------------------------------------------------------------
@@ -236,7 +244,7 @@ def test_every_public_name_is_documented() -> None:
     assert [name for name in (*sinksdk.__all__, *sinksdk.source.__all__) if f"| `{name}` |" not in page] == []
 
 
-def test_every_make_target_is_in_the_readme() -> None:
+def test_contributing_lists_every_make_target_and_no_other() -> None:
     targets = set(re.findall(r"^([\w-]+):.*##", (ROOT / "Makefile").read_text(), re.MULTILINE))
-    named = set(re.findall(r"`make ([\w-]+)`", README.read_text()))
+    named = set(re.findall(r"`make ([\w-]+)`", CONTRIBUTING.read_text()))
     assert named == targets

@@ -148,4 +148,9 @@ def test_source_distribution_contains_connectors_without_binaries(source_distrib
     assert {f"sinksdk/connectors/s3_archiver/{name}" for name in needed} <= held
     assert "hatch_build.py" in held
     assert not any(name.endswith(".so") for name in held)
-    assert {name.partition("/")[0] for name in held if "/" in name} == {"sinksdk", "pyspark_sinksdk", "docs"}
+    assert {name.partition("/")[0] for name in held if "/" in name} == {
+        "sinksdk",
+        "pyspark_sinksdk",
+        "examples",
+        "docs",
+    }
