@@ -19,7 +19,10 @@ _FORMAT: Final = 1
 
 @dataclass(frozen=True, slots=True)
 class Owners:
-    """The owner markers of one connector."""
+    """The owner markers of one connector.
+
+    All methods raise S3Trouble if the call should be repeated later, and S3Error if S3 refuses.
+    """
 
     s3: S3
     bucket: str
@@ -31,8 +34,6 @@ class Owners:
 
         Raises:
             ConfigException: others own some of them; all are named.
-            S3Trouble: try again later.
-            S3Error: refused.
         """
         problems = [problem for topic in topics if (problem := self._claim(topic))]
         if problems:
@@ -47,10 +48,6 @@ class Owners:
 
         Uploads are not aborted here: the runtime has published or discarded those of the connector by their
         tokens. A listing would also show uploads of the topics' next owner, if this process is late.
-
-        Raises:
-            S3Trouble: try again later.
-            S3Error: refused.
         """
         body = json.dumps(self._own(), indent=2).encode()
         self.s3.put(Location(self.bucket, self.layout.released(self.identity.incarnation)), body)
@@ -70,8 +67,6 @@ class Owners:
 
         Raises:
             ConfigException: another one was written meanwhile.
-            S3Trouble: try again later.
-            S3Error: refused.
         """
         for topic in topics:
             location = Location(self.bucket, self.layout.marker(topic))

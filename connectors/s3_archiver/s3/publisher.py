@@ -1,4 +1,7 @@
-"""Finished uploads are completed or aborted by their tokens; repeating a call changes nothing."""
+"""Finished uploads are completed or aborted by their tokens; repeating a call changes nothing.
+
+Everything here raises S3Trouble if the call should be repeated later, and S3Error if S3 refuses.
+"""
 
 from __future__ import annotations
 
@@ -73,10 +76,8 @@ def complete(s3: S3, token: Token) -> None:
     """Make a finished upload visible. Idempotent, whatever happened to earlier responses.
 
     Raises:
-        S3Trouble: try again later.
         ForeignObject: the key holds an object of another writer.
         UploadExpired: the upload is gone and so is its object.
-        S3Error: refused.
     """
     # An endpoint that ignores the condition would overwrite another writer's object: check first.
     has_conditions = not token.data.get("unconditional", False)
@@ -166,10 +167,6 @@ def abort(s3: S3, token: Token) -> None:
 
     A part that is in flight during the first abort may arrive after it, so the upload is aborted until S3 no
     longer knows it.
-
-    Raises:
-        S3Trouble: try again later.
-        S3Error: refused.
     """
     for _ in range(3):
         try:
@@ -200,10 +197,8 @@ class Publisher:
         """Make each object visible, group by group. Idempotent.
 
         Raises:
-            S3Trouble: try again later.
             ForeignObject: a key holds an object of another writer.
             UploadExpired: an upload is gone and its object does not exist.
-            S3Error: refused.
         """
         for group in groups_of(tokens):
             if len(group) == 1:
@@ -284,12 +279,7 @@ class Publisher:
             self._tag(s3, token)
 
     def discard(self, tokens: Sequence[Token]) -> None:
-        """Abort each upload, also after one was refused (the bucket is gone). Idempotent.
-
-        Raises:
-            S3Trouble: try again later.
-            S3Error: some were refused, the others are aborted.
-        """
+        """Abort each upload, also after one was refused (the bucket is gone). Idempotent."""
         refused: list[S3Error] = []
 
         def give_up(token: Token) -> None:
@@ -310,9 +300,7 @@ class Publisher:
             published.
 
         Raises:
-            S3Trouble: try again later.
             ForeignObject: a key holds an object of another writer.
-            S3Error: refused.
         """
         if not any(is_replaced(self._client(token), token, connector) for token in tokens):
             return None

@@ -33,7 +33,9 @@ Chunk = bytes | bytearray | memoryview
 class Upload:
     """One object on its way to S3, invisible until it is completed after the commit.
 
-    Begin with :meth:`create`, store the token, call :meth:`mark_prepared`, then :meth:`send`.
+    Begin with :meth:`create`, store the token, call :meth:`mark_prepared`, then :meth:`send`. Methods that
+    make requests raise S3Trouble (call again: nothing is lost, nothing is sent twice), or S3Error if S3
+    refuses for good: then the upload cannot be finished.
 
     Args:
         pool: buffers and sends parts.
@@ -123,12 +125,7 @@ class Upload:
         return Token(self._id, data)
 
     def create(self) -> None:
-        """Create the upload at S3, without data. Does nothing the second time.
-
-        Raises:
-            S3Trouble: try again; a lost response leaves an empty upload, which costs nothing.
-            S3Error: refused.
-        """
+        """Create the upload at S3, without data. Does nothing the second time."""
         if self._id is None:
             self._id = self._s3.create_upload(self.location, self._metadata, self._abilities.checksum)
 
@@ -146,12 +143,7 @@ class Upload:
             self._backlog.append(memoryview(bytes(piece)))  # the caller's buffer may be used again
 
     def send(self) -> None:
-        """Send full parts. After an error, call again: nothing is lost and nothing is sent twice.
-
-        Raises:
-            S3Trouble: try again later; the next call reports a part that failed meanwhile.
-            S3Error: refused; the upload cannot be finished.
-        """
+        """Send full parts. After an error, call again: nothing is lost and nothing is sent twice."""
         if self.has_failed_part:
             self._collect()
         while self._backlog:
@@ -164,33 +156,18 @@ class Upload:
                 self._backlog.popleft()
 
     def send_early(self) -> None:
-        """Send the buffered bytes as a part, if they are enough for one, to free their memory.
-
-        Raises:
-            S3Trouble: try again later.
-            S3Error: refused; the upload cannot be finished.
-        """
+        """Send the buffered bytes as a part, if they are enough for one, to free their memory."""
         self.send()
         if self.sendable:
             self._send_part(is_last=False)
 
     def check(self) -> None:
-        """Raise the error of a part that failed while it was sent, once; :meth:`send` sends it again.
-
-        Raises:
-            S3Trouble: try again.
-            S3Error: refused; the upload cannot be finished.
-        """
+        """Raise the error of a part that failed while it was sent, once; :meth:`send` sends it again."""
         if self._request is not None:
             self._request.check()
 
     def finish(self) -> None:
-        """Send everything that is buffered. Does nothing the second time.
-
-        Raises:
-            S3Trouble: try again later.
-            S3Error: refused; the upload cannot be finished.
-        """
+        """Send everything that is buffered. Does nothing the second time."""
         if self.is_finished:
             return
         self.send()

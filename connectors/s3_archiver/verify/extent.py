@@ -3,6 +3,7 @@
 Commits and files can disagree: an operator moves offsets back, a store is restored from an older copy or
 lost, files are lost. Reading on from a commit below the files would archive records a second time, under
 other names wherever files end at other offsets than before. So both are compared before anything is written.
+Functions that read S3 raise S3Trouble without a response, and S3Error if S3 refuses.
 """
 
 from __future__ import annotations
@@ -119,10 +120,6 @@ def end_of(
     """Return where the files of one partition end; None if there are none. Reads the files committed last.
 
     Values do not say their offsets; the commit that counts exactly these files does.
-
-    Raises:
-        S3Trouble: no response.
-        S3Error: refused.
     """
     if not names:
         return None
@@ -282,10 +279,6 @@ def problems_of(
 
     Args:
         given: the end of files that neither files nor commits state, as an operator gave it.
-
-    Raises:
-        S3Trouble: no response.
-        S3Error: refused.
     """
     names = files_of(s3, config, sorted({partition.topic for partition in offsets}))
     problems = []
