@@ -324,7 +324,7 @@ def test_a_change_of_the_clock_in_a_batch_changes_no_folder(duration: int) -> No
 def test_a_folder_is_where_the_original_moves_a_skipped_time() -> None:
     # A bucket that begins in a skipped half hour is moved behind it, even into the next folder's hour.
     class Odd(Zone):
-        def _asked(self, seconds: int) -> int:
+        def _offset_at(self, seconds: int) -> int:
             return 1_800 if seconds >= 8_700 else 0
 
     made = TimeFolders(PathFormat("HH"), 30 * 60_000, Odd("UTC"))

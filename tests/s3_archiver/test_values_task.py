@@ -223,7 +223,7 @@ def test_while_the_registry_is_away_nothing_is_taken() -> None:
         server.failing = 503
         task: Any = made.harness.task
         given = SinkRecords.of(TP, [SinkRecord(*TP, offset=n, value=framed(schema_id, n)) for n in range(3)])
-        with pytest.raises(RetriableException, match="cannot give schema"):
+        with pytest.raises(RetriableException, match="cannot return schema"):
             task.put(given)
         server.failing = None
         made.harness.deliver(TP, given)
