@@ -91,8 +91,8 @@ constraints: ## Renew constraints-dev.txt with the newest versions that pyprojec
 	mv $(NEWEST)/constraints constraints-dev.txt
 
 TIER ?= test
-COVERED := sinksdk/engine sinksdk/store sinksdk/control sinksdk/runtime sinksdk/worker connectors/s3_archiver
-coverage: install $(SPARK_ARCHIVE) ## Lines of engine, store, control, runtime, worker and archiver that make test runs; TIER=test-all
+COVERED := sinksdk/model sinksdk/engine sinksdk/store sinksdk/control sinksdk/runtime sinksdk/worker connectors/s3_archiver
+coverage: install $(SPARK_ARCHIVE) ## Lines of model, engine, store, control, runtime, worker and archiver that make test runs; TIER=test-all
 	$(BIN)/coverage erase
 	$(BIN)/coverage run -m pytest --numprocesses $(JOBS) --dist loadgroup --no-loadscope-reorder \
 		-m '$(if $(filter test-all,$(TIER)),$(TEST_ALL),$(TEST))' $(FOLDERS)
