@@ -2,10 +2,11 @@
 
 ::
 
-    world  store  threads  cluster                     the scheduler, and Spark and the store as it has them
-    sink_cluster  archive  schedule  mutations         the S3 archiver in it
-    source_cluster  copies  source_schedule  source_mutations    a source in it, with ...
-    tables  reader  places  watched  fencing_table     ... what it reads, where it writes, who looks at that
-    frames  frame_schedule  frame_mutations            Spark that writes DataFrames through a sink
-    seeds  runs  pins                                  many schedules, and those that notice each mutation
+    world  store  threads  cluster                     the scheduler; Spark and the store
+    sink_cluster  archive  schedule  mutations         the S3 archiver
+    source_cluster  copies  source_schedule  source_mutations    a source
+    tables  reader  places  watched  fencing_table     its origin, its reader and its targets
+    frames  frame_schedule  frame_mutations            Spark writing DataFrames through a sink
+    watermarks  watermark_schedule  watermark_mutations    a sink that keeps its own offsets
+    seeds  runs  pins                                  running schedules; a failing seed for each mutation
 """

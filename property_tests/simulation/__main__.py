@@ -17,7 +17,6 @@ _COUNTED = ("records archived", "rows copied", "rows written", "rows inserted")
 
 
 def main() -> int:
-    """Exit code 1 when a schedule fails."""
     parser = argparse.ArgumentParser(prog="python -m property_tests.simulation", description=__doc__)
     parser.add_argument("--sources", action="store_true", help="schedules of a source, not of a sink")
     parser.add_argument("--frames", action="store_true", help="schedules of DataFrames that are written")

@@ -1,4 +1,4 @@
-"""The archiver in a simulated cluster: an S3 model, what must hold after each step, and in the end."""
+"""The archiver in a simulated cluster: an S3 model, and invariants after each step and at the end."""
 
 from __future__ import annotations
 
@@ -94,17 +94,17 @@ CHANGES = {
     "DeleteObject",
 }
 OWN = ("/_sinksdk/deleted/", "/_sinksdk/probes/")
-"""Objects that only one incarnation ever reads or writes: a process that is late harms nobody with them."""
+"""Objects that only one incarnation reads or writes, so that a late process does no harm with them."""
 
 
 class SimulatedS3(FakeS3):
-    """An S3 model whose every request goes through the scheduler.
+    """An S3 model; each request goes through the scheduler.
 
-    Stores differ by schedule: in conditions, in what they know of completed uploads, in whether a failure says
-    the truth, and in how late their listings of uploads are.
+    By schedule stores differ in conditional writes, in what they remember of completed uploads, in whether an error
+    may have taken effect, and in the delay of their upload listings.
 
     Args:
-        is_plain: it does what AWS does, and does not go away for long.
+        is_plain: behaves as AWS does, without long outages.
     """
 
     def __init__(self, world: World, on_complete: Callable[[str], None], *, is_plain: bool) -> None:
@@ -122,24 +122,23 @@ class SimulatedS3(FakeS3):
         self._on_complete = on_complete
         self._chance = chance
         self.contradicts = 0.0 if is_plain else chance.choice((0.0, 0.0, 0.02, 0.1))
-        """Chance that a request that took effect is answered with an error."""
+        """Chance that a request that took effect fails with an error."""
         self.lags = 0.0 if is_plain else chance.choice((0.0, 0.2, 0.6))
-        """Chance that a listing shows uploads as they were when it was last asked for, or leaves some out."""
+        """Chance that a listing shows uploads as of the previous listing, or omits some."""
         self._listed: dict[str, list[PendingUpload]] = {}
         self.shown_late = set[str]()
-        """Uploads that a listing has shown when they were gone."""
+        """Uploads that a listing has shown although they were gone."""
         world.happened[f"schedules whose store has conditions {conditions}"] += conditions != "conditional"
         self.is_plain = is_plain
         self.completes_from = 0.0
-        """Until then nothing is completed: access is denied."""
+        """Until this time completing uploads is denied."""
         self.time = world.time  # type: ignore[method-assign] # the endpoint's clock
         away = random.Random(f"{world.seed} away")  # noqa: S311 - chance, not secrets; drawn apart
         begin = away.uniform(0.5, 8.0) if not is_plain and away.random() < 0.5 else math.inf
         self._away = begin, begin + away.choice((30.0, 90.0))
-        """From when until when it asks for patience, whatever is asked of a task's upload."""
+        """The interval of an outage: requests for a task's uploads are throttled."""
 
     def list_uploads(self, bucket: str, prefix: str) -> Iterator[PendingUpload]:
-        """See :meth:`FakeS3.list_uploads`. It may be late, and lack some."""
         found, before = list(super().list_uploads(bucket, prefix)), self._listed.get(prefix, [])
         self._listed[prefix] = found
         if self._chance.random() >= self.lags:
@@ -182,7 +181,7 @@ class SimulatedS3(FakeS3):
         )
 
     def _contradiction(self, asked: Asked) -> BaseException:
-        """An error of a request that took effect: 503, or what a retry within the client is told."""
+        """The error of a request that took effect: 503, or the response to a retry within the client."""
         self._world.happened["error although it took effect"] += 1
         self._world.tell(
             f"{asked.operation} {asked.upload_id or asked.key}: took effect, and is answered with an error"
@@ -196,14 +195,13 @@ class SimulatedS3(FakeS3):
 
 
 class SimulatedGroup:
-    """A consumer group whose every request goes through the scheduler.
+    """A consumer group; each request goes through the scheduler.
 
-    Kafka cannot fence who writes. Who is late sets the group back until the next commit; an operator who goes on
-    from it would have to look first. Here he has: what a process writes that is not the newest driver is lost.
+    Kafka cannot fence group commits: a late driver sets the group back until the next commit, so an operator would
+    have to check it first. Here writes of any process but the newest driver are dropped.
 
     Args:
-        world: whose.
-        on_write: told of what shall be written; whether it is.
+        on_write: called with the offsets; returns whether to write them.
     """
 
     def __init__(self, world: World, on_write: Callable[[Mapping[TopicPartition, int]], bool]) -> None:
@@ -232,13 +230,11 @@ def _no_broker(what: str) -> BaseException:
 
 
 class SimulatedConfig(S3ArchiverConfig):
-    """Parts of a few records instead of megabytes."""
-
     s3_part_size: int = Field(400, ge=1, alias="s3.part.size")
 
 
 class SimulatedTask(S3ArchiverTask):
-    """The archiver's task, watched: is it called as the contract says?"""
+    """The archiver's task, with a check of the contract at each call."""
 
     def __init__(self) -> None:
         archive = Archive.current
@@ -317,7 +313,7 @@ class SimulatedTask(S3ArchiverTask):
 
     @contextmanager
     def _lingering(self, hook: str) -> Iterator[None]:
-        """A slow S3: the hook has done its work, well or not, and returns or raises later."""
+        """A slow S3: the hook has done its work, and returns or raises later."""
         try:
             yield
         finally:
@@ -328,7 +324,7 @@ class SimulatedTask(S3ArchiverTask):
                 self.archive.world.sleep(seconds)
 
     def _is_asked_to_close(self, partitions: Iterable[TopicPartition]) -> bool:
-        """As the plan says, of the generation or of its end; or because the partition fails."""
+        """As in the plan of the generation, at its end, or because the partition fails."""
         reason, plan = self.context.closing_reason(), self.archive.plan(self.context.generation())
         if plan is None or reason is ClosingReason.FAILURE:
             return True
@@ -348,8 +344,6 @@ class SimulatedTask(S3ArchiverTask):
 
 
 class SimulatedConnector(S3ArchiverConnector):
-    """The archiver on the model."""
-
     config_class: ClassVar[type[S3ArchiverConfig]] = SimulatedConfig
     task_class: ClassVar[type[SinkTask]] = SimulatedTask
 
@@ -363,7 +357,6 @@ class SimulatedConnector(S3ArchiverConnector):
 
 
 def _settings(world: World, *, whole_files: bool) -> dict[str, str]:
-    """Of the connector, whatever the schedule is about."""
     dice = world.dice
     raw = {
         "name": CONNECTOR,
@@ -395,25 +388,24 @@ def _settings(world: World, *, whole_files: bool) -> dict[str, str]:
 
 
 class Archive:
-    """A cluster that archives, and what can be seen of it from outside.
+    """A cluster that archives, with everything that is visible of it from outside.
 
     Args:
-        world: whose.
-        whole_files: files end by their count only, closing has a minute, and S3 does not go away for long, so
-            that no planned end leaves a tail to be read again and no closing is cut off.
-        topic_changes: retention, lost tails and recreation happen to the topic, and no transform, deletion or
-            group of files. Otherwise chance decides.
+        whole_files: files end by count only, closing has a minute, and S3 has no long outage, so that a planned end
+            leaves no tail to read again and no close is cut off.
+        topic_changes: retention, truncation and recreation change the topic; no transform, deletion or group of
+            files. Otherwise random.
     """
 
     current: ClassVar[Archive]
     copy: dict[str, Stored] | None = None
-    """Of the store, as an operator has kept it."""
+    """An operator's copy of the store."""
     copied: Mapping[TopicPartition, int] = MappingProxyType({})
-    """What was committed then."""
+    """The commits in that copy."""
     _begins_of_parts: Mapping[TopicPartition, int] = MappingProxyType({})
-    """Where commits begin that may have been published only in part, as a refused recovery has said."""
+    """Starts of commits that may be partly published, as a refused recovery has reported."""
     is_behind = False
-    """Whether the store is an old copy, and the archive holds more than it knows."""
+    """Whether the store is a restored copy, and the archive holds more than it knows."""
 
     def __init__(self, world: World, *, whole_files: bool = False, topic_changes: bool = False) -> None:
         Archive.current = self
@@ -422,16 +414,16 @@ class Archive:
         self.s3 = SimulatedS3(world, self._completed, is_plain=whole_files)
         self.tasks: list[SimulatedTask] = []
         self.portion: int | None = None
-        """How many records one put gets at most, unless more share an offset."""
+        """Records of one put at most, unless more share an offset."""
         self.put: Counter[tuple[TopicPartition, int]] = Counter()
-        """How often each record was put and taken."""
+        """How often each record was put successfully."""
         raw = _settings(world, whole_files=whole_files)
         self._retry_timeout = int(raw["errors.retry.timeout"]) / 1000
         # Drawn apart, so that schedules without a deletion are what they were before there were any.
         self.operator = random.Random(f"{world.seed} deletes")  # noqa: S311 - chance, not secrets
         is_plain = whole_files or topic_changes
         self.deletes = not is_plain and self.operator.random() < 0.3
-        """Whether an operator deletes and creates again, and goes on from the group."""
+        """Whether an operator deletes and recreates the connector, which continues from the group."""
         self.group = SimulatedGroup(world, self._may_write)
         if self.deletes:
             raw["offset.source"] = "group"
@@ -446,7 +438,7 @@ class Archive:
         self._bad = None if whole_files or changes else self._some_bad(raw)
         partitions = dice.randint(1, 3)
         self.changing = ChangingLog(world, partitions, world.seed) if changes else None
-        """The source, where its topic changes."""
+        """The source, if its topic changes."""
         self.cluster = SinkCluster(
             world,
             CONNECTOR,
@@ -463,13 +455,13 @@ class Archive:
         )
         self.cluster.log.on_late = self._comes_late
         self._late: dict[tuple[Process, TopicPartition], tuple[LateRow, int]] = {}
-        """Late rows that were handed over to a task, each with its partition's commit at that moment."""
+        """Late rows passed to a task, each with its partition's commit at that time."""
         self.cluster.records.on_change = self._on_change
         self._bystander = Bystander(self.cluster.records.stored)
         self._rows: dict[str, tuple[str, Any]] = {}
         self._whole: dict[int, tuple[TaskRecord, TaskRecord | None]] = {}
         self._decoded: dict[Location, FakeObject | None] = {}
-        """Objects that have been looked into; None: no file of records."""
+        """Decoded objects; None: not a file of records."""
         self._visible: dict[Content, list[int]] = {
             Content(partition, view): []
             for partition in self.cluster.log.records
@@ -477,9 +469,9 @@ class Archive:
         }
         self._highest: dict[TopicPartition, int] = {}
         self._begins: dict[TopicPartition, int] = {}
-        """Where the present incarnation goes on, of partitions that it has not committed yet."""
+        """Where the present incarnation starts, for partitions without a commit."""
         self._parted: dict[Content, set[int]] = defaultdict(set)
-        """Offsets of which rows were visible above a withdrawn commit."""
+        """Offsets with rows visible above a withdrawn commit."""
         self._pending: dict[TopicPartition, set[str]] = {}
         self._expired: set[str] = set()
         self._left: set[str] = set()
@@ -487,7 +479,6 @@ class Archive:
         self._newest: Process | None = None
 
     def _changes(self, raw: dict[str, str], *, surely: bool) -> bool:
-        """Whether the topic changes in this schedule; what the connector is to do then."""
         chance = random.Random(f"{self.world.seed} changes")  # noqa: S311 - chance, not secrets; drawn apart
         if self.deletes or "records.sql" in raw or self.groups.settings:
             return False
@@ -500,7 +491,6 @@ class Archive:
         return True
 
     def _some_bad(self, raw: dict[str, str]) -> Bad | None:
-        """In some schedules, records that cannot be archived, and dead letters for them."""
         chance = random.Random(f"{self.world.seed} bad")  # noqa: S311 - chance, not secrets; drawn apart
         if self.groups.arguments.get("file_format") or chance.random() >= 0.3:
             return None
@@ -518,7 +508,7 @@ class Archive:
 
     @cached_property
     def _committed_by(self) -> dict[tuple[str, int], set[int]]:
-        """Attempts that have committed something, by task and generation."""
+        """Attempts that have committed, by task and generation."""
         return defaultdict(set)
 
     @cached_property
@@ -533,12 +523,13 @@ class Archive:
 
     @cached_property
     def is_long(self) -> bool:
-        """Whether ranges are so long that several attempts at a task commit something of them."""
+        """Whether ranges are so long that several attempts at a task commit."""
         return int(self.cluster.raw["generation.max.records"]) == LONG
 
     @cached_property
     def restores(self) -> bool:
-        """Whether an operator restores an old copy of the store; files of values do not say where they end."""
+        """Whether an operator restores a copy of the store; not with files of values, which have no end
+        offset."""
         special = self.deletes or self.changing or self.groups.settings
         return not special and self.operator.random() < 0.5
 
@@ -548,7 +539,6 @@ class Archive:
         return not (self.deletes or self.changing or self.restores) and self.operator.random() < 0.4
 
     def _expect_stopped(self, process: Process) -> None:
-        """A task process that ends by itself has closed everything and has stopped."""
         for task in self.tasks:
             if task._process is process and task.is_initialized and task.stops != 1:
                 self.world.violation(f"{process.name} has ended, and stop was called {task.stops} times")
@@ -568,7 +558,7 @@ class Archive:
                 self.world.violation(f"to be tried again after errors.retry.timeout: {failure.message}")
 
     def _expect_order_to_count(self, result: TaskResult) -> None:
-        """Once a row comes late nothing more is committed, its offset is named, and the connector fails."""
+        """After a late row nothing more is committed, the error names its offset, and the connector fails."""
         for outcome in result.outcomes:
             row, committed = self._late.pop((self.world.current.threads[0], outcome.partition), (None, 0))
             if row is None:
@@ -616,7 +606,6 @@ class Archive:
             self._on_config_change(before, after)
 
     def _count_attempts(self, key: str, old: dict[str, Any], new: dict[str, Any]) -> None:
-        """How often another attempt at a task of a generation commits after an earlier one has."""
         which, attempt = (key, new["generation"]), new["attempt"]
         before = {entry["partition"]: entry["offset"] for entry in old["entries"]}
         if old["attempt"] != attempt or all(
@@ -628,7 +617,7 @@ class Archive:
         committed.add(attempt)
 
     def _expect_no_silent_loss(self, plan: GenerationPlan, log: ChangingLog) -> None:
-        """Nothing is read past lost records unless the configuration says so."""
+        """Nothing is read past lost records unless the configuration allows it."""
         commits = self.commits()
         for planned in (planned for task in plan.tasks for planned in task.ranges):
             partition = planned.topic_partition
@@ -658,7 +647,7 @@ class Archive:
                 self.world.violation(f"the driver of claim {claims[1]} configured over that of {claims[0]}")
 
     def _may_write(self, offsets: Mapping[TopicPartition, int]) -> bool:
-        """What the group shows is visible, whoever shows it; whether it is the newest driver."""
+        """Check that the group's offsets are visible; return whether the writer is the newest driver."""
         for partition, offset in offsets.items():
             if unseen := self._unseen(partition, offset):
                 self.world.violation(f"{partition}: the group is set to {offset}, nobody can see {unseen}")
@@ -668,7 +657,7 @@ class Archive:
         return is_newest
 
     def _unseen(self, partition: TopicPartition, end: int) -> list[int]:
-        """Records in front of an offset of which not all is visible."""
+        """Records before an offset that are not completely visible."""
         unseen = set[int]()
         for view in self.groups.views:
             content = Content(partition, view)
@@ -681,12 +670,12 @@ class Archive:
         return sorted(unseen - self.cluster.log.withheld[partition])
 
     def _expected(self, content: Content) -> Mapping[int, int]:
-        """How many rows there are to be of each offset."""
         log = self.cluster.log
         return (log.good if content.view else log.with_value)[content.partition]
 
     def _check_deletion(self, last: TaskCountRecord) -> None:
-        """From here on nobody knows what was committed: all of it is visible, and the group says how far."""
+        """All committed records are visible, and the group has their offsets: the commits are gone from here
+        on."""
         for (partition, _), offsets in self.visible().items():
             group = self.group.at.get(partition, 0)
             if offsets and offsets[-1] >= group:
@@ -706,7 +695,7 @@ class Archive:
         self._left |= stale
 
     def alter_offsets(self) -> None:
-        """An operator stops the connector, and alters offsets of one partition, whether that may be or not."""
+        """Stop the connector and alter offsets of one partition, whether allowed or not."""
         dice, log = self.operator, self.cluster.log
         partition = dice.choice(list(log.records))
         end, now = log.ends[partition], self._highest.get(partition, 0)
@@ -721,7 +710,7 @@ class Archive:
         self.cluster.start_operator("offsets altered", ask)
 
     def keep_or_restore_the_store(self) -> None:
-        """An operator copies the store, and restores the copy later: everything is stopped for that, or lost."""
+        """Copy the store, and restore the copy later; everything is stopped for that, or lost."""
         stored = self.cluster.records.stored
         if self.copy is None:
             self.copy = dict(stored) if self.commits() and not self.has_rows_ahead() else None
@@ -748,7 +737,8 @@ class Archive:
         self.world.happened["archive that holds more than the store knows"] += self.is_behind
 
     def _holds_more(self) -> bool:
-        """Whether files hold records that are not committed, nor known to be visible above a withdrawn commit."""
+        """Whether files hold records that are neither committed nor known to be visible above a withdrawn
+        commit."""
         commits = self.commits()
         return any(
             self._unknown(content, offsets, commits.get(content.partition))
@@ -756,7 +746,7 @@ class Archive:
         ) or any(self._was_archived_again(partition, entry) for partition, entry in commits.items())
 
     def _was_archived_again(self, partition: TopicPartition, entry: PartitionCommit) -> bool:
-        """Whether other files than those that a commit has yet to publish hold records of its own."""
+        """Whether files other than those of unpublished tokens hold records of this commit."""
         if not entry.publish:
             return False
         nonces = {location_of(token): token.data["nonce"] for token in entry.publish}
@@ -775,13 +765,13 @@ class Archive:
         )
 
     def _unknown(self, content: Content, offsets: list[int], entry: PartitionCommit | None) -> list[int]:
-        """Visible offsets from the commit on, without those that it knows to be visible."""
+        """Visible offsets from the commit on, without those that the commit knows to be visible."""
         committed = self._highest.get(content.partition, 0)
         skip = self.groups.runs(Archived.of(entry.as_offset() if entry else None).skip, content.view)
         return [o for o in offsets[bisect.bisect_left(offsets, committed) :] if not is_in(skip, o)]
 
     def recover(self) -> None:
-        """An operator has the store commit what the archive holds; he does what a refusal tells him to do."""
+        """Recover offsets from the archive; follow the instructions of a refusal."""
         raw = {**self.cluster.raw, **self.cluster.settings}
         given, self._begins_of_parts = self._move_parts_away(), {}
 
@@ -800,7 +790,7 @@ class Archive:
         self.cluster.start_operator("offsets recovered", ask)
 
     def _move_parts_away(self) -> dict[TopicPartition, int]:
-        """Files of commits that may have been published only in part; where the archive ends without them."""
+        """Move away files of commits that may be partly published; return where the archive then ends."""
         parts = self._begins_of_parts
         for process in list(self.world.processes) if parts else ():
             self.world.kill(process)
@@ -816,7 +806,7 @@ class Archive:
         return parts
 
     def _has_altered(self, partition: TopicPartition, committed: int) -> bool:
-        """Whether an operator alters this commit just now: what he skips may be archived or not."""
+        """Whether an operator alters this commit now: skipped records may be archived or not."""
         if self.world.current not in self.cluster.operators:
             return False
         before = self._highest.get(partition, 0)
@@ -829,7 +819,6 @@ class Archive:
         return True
 
     def change_topic(self, log: ChangingLog) -> None:
-        """One thing happens to the topic."""
         dice, kind = log.events, log.events.choice(log.kinds)
         has_commit = [p for p, offset in self._highest.items() if offset]
         partition = dice.choice(has_commit if has_commit and kind != "retention" else list(log.records))
@@ -854,18 +843,16 @@ class Archive:
             )
 
     def restore_topic(self) -> None:
-        """An operator restores the topic that was deleted; nobody reads meanwhile, for the id would not tell."""
+        """Restore the deleted topic. Nothing reads meanwhile, because its id would be the same."""
         for process in self.cluster.attempts():
             self.world.kill(process)
         if self.changing:
             self.changing.restore()
 
     def has_rows_ahead(self) -> bool:
-        """Whether rows above a withdrawn commit are visible."""
         return any(entry.partly_visible_to is not None for entry in self.commits().values())
 
     def delete(self) -> None:
-        """An operator deletes the connector."""
         unpublished = any(entry.publish for entry in self.commits().values())
         self.world.happened["deletion asked for while rows above a commit are visible"] += (
             self.has_rows_ahead()
@@ -874,7 +861,7 @@ class Archive:
         self.cluster.wish("delete")
 
     def remove_markers(self) -> None:
-        """An operator removes the marker that a deleted connector has left, as the message of its successor says."""
+        """Remove the marker of a deleted connector, as its successor's message tells the operator."""
         record = self._row(config_key(CONNECTOR), ConnectorRecord)
         for location, found in list(self.s3.objects.items()):
             if LAYOUT.marked(location.key) is not None:
@@ -884,7 +871,6 @@ class Archive:
                     del self.s3.objects[location]
 
     def commits(self) -> dict[TopicPartition, PartitionCommit]:
-        """What is committed."""
         count = self._row(task_count_key(CONNECTOR), TaskCountRecord)
         return self._merged(count).committed if count is not None and count.planned else {}
 
@@ -896,7 +882,6 @@ class Archive:
         return merge(base, [record for record in records if record is not None])
 
     def _task(self, task: int, base: GenerationPlan) -> TaskRecord | None:
-        """A task's record, its segments included, if it says anything that the plan does not."""
         record = self._row(task_key(CONNECTOR, task), TaskRecord)
         if record is None or not says_news(base, record):
             return None
@@ -912,16 +897,14 @@ class Archive:
         return known[1]
 
     def plan(self, generation: int) -> GenerationPlan | None:
-        """A generation's plan, while it is kept."""
         return self._row(plan_key(CONNECTOR, generation), GenerationPlan)
 
     def claimed(self) -> int:
-        """The newest generation."""
         count = self._row(task_count_key(CONNECTOR), TaskCountRecord)
         return count.claimed if count else 0
 
     def _row(self, key: str, model: type[V]) -> V | None:
-        """A record as it is now. Each version is decoded once: this is looked at after every change."""
+        """Decode an object; each version once, because this runs after each change."""
         stored = self.cluster.records.stored.get(key)
         if stored is None:
             return None
@@ -953,7 +936,7 @@ class Archive:
         return self._visible
 
     def check(self) -> None:
-        """Within what is committed, each record once; no commit goes back; nothing committed is lost."""
+        """Each committed record is visible once; no commit goes back; no committed record is lost."""
         objects = self.s3.objects
         gone = [each for each, found in self._decoded.items() if found and objects.get(each) is not found]
         if gone:
@@ -975,7 +958,7 @@ class Archive:
                     self.world.violation(f"{content}: {problem}")
 
     def _lost_letters(self, partition: TopicPartition) -> str | None:
-        """A bad record's dead letter is there before the commit that covers it."""
+        """Bad records below a commit without a durable dead letter."""
         committed, log = self._highest[partition], self.cluster.log
         lost = [
             offset
@@ -1032,11 +1015,10 @@ class Archive:
         return f"committed to {committed}, lost {missing}" if missing else None
 
     def publishing(self, tokens: Sequence[Token]) -> None:
-        """A process begins to publish."""
         self.groups.gone[self.world.current] = {token.id for token in tokens} & self._expired
 
     def _completed(self, upload_id: str) -> None:
-        """An upload has become visible; now and then another one of its group expires at that moment."""
+        """An upload became visible; sometimes another one of its group expires at that moment."""
         self.check()
         siblings = self._siblings(upload_id)
         # Whether a group is whole can only be seen as truly as S3 shows it.
@@ -1057,21 +1039,20 @@ class Archive:
         return set()
 
     def expire(self) -> None:
-        """A lifecycle rule aborts an upload that is committed and not published, if there is one."""
+        """A lifecycle rule aborts a committed, unpublished upload, if there is one."""
         tokens = [token for entry in self.commits().values() for token in entry.publish]
         pending = [token.id for token in tokens if token.id in self.s3.uploads]
         if pending:
             self.expire_one(self.world.dice.choice(pending))
 
     def expire_one(self, upload_id: str) -> None:
-        """A lifecycle rule aborts this upload."""
         self.world.tell(f"the committed upload {upload_id} expires")
         self.world.happened["committed upload expired"] += 1
         self._expired.add(upload_id)
         del self.s3.uploads[upload_id]
 
     def check_end(self) -> None:
-        """Everything that was produced is visible, once, and nothing is left behind."""
+        """Each record is visible once, and nothing is left over."""
         self.check()
         for content, offsets in self.visible().items():
             partition = content.partition
@@ -1102,7 +1083,6 @@ class Archive:
         self._verify()
 
     def _verify(self) -> None:
-        """The archiver's own check of an archive finds nothing."""
         bystander = FakeS3("bucket")
         bystander.objects = self.s3.objects
         commits = {partition: entry.as_offset() for partition, entry in self.commits().items()}

@@ -1,4 +1,4 @@
-"""A source whose topic changes while it is read: retention, lost tails, deletion and creation again."""
+"""A source whose topic changes while it is read: retention, truncation, deletion and recreation."""
 
 from __future__ import annotations
 
@@ -22,12 +22,10 @@ T = TypeVar("T")
 
 TOPIC = "orders"
 ANOTHER = 1_000_000
-"""Values of a topic that was created again are larger by so much than their offsets."""
+"""Added to the values of a recreated topic."""
 
 
 class _Topic(NamedTuple):
-    """What a topic holds."""
-
     id: str
     records: dict[TopicPartition, list[SinkRecord]]
     starts: dict[TopicPartition, int]
@@ -35,12 +33,9 @@ class _Topic(NamedTuple):
 
 
 class ChangingLog(Log):
-    """As :class:`Log`, of a topic with an id and leader epochs; each request to it goes through the scheduler.
+    """A :class:`Log` whose topic has an id and leader epochs; each request goes through the scheduler.
 
-    Readers know its name only, as Kafka's do: they read on in another topic of that name.
-
-    Args:
-        world: whose.
+    Readers use only the topic's name, as Kafka's do: they continue in a recreated topic of the same name.
     """
 
     def __init__(self, world: World, partitions: int, seed: int, *, bad: object = None) -> None:
@@ -49,21 +44,19 @@ class ChangingLog(Log):
         self._world = world
         self.events = random.Random(f"{seed} events")  # noqa: S311 - chance, not secrets; drawn apart
         self.kinds = self.events.sample(("retention", "truncation", "recreation"), self.events.randint(1, 2))
-        """What happens to it."""
         self.id: str | None = "first"
         """None: the topic is deleted."""
         self.starts = dict.fromkeys(self.records, 0)
         self.epochs = dict.fromkeys(self.records, 1)
         self.begins: dict[TopicPartition, dict[int, int]] = {partition: {1: 0} for partition in self.records}
-        """Where each leader epoch has begun."""
+        """Start offset of each leader epoch."""
         self.peaks = dict.fromkeys(self.records, 0)
-        """Offsets below which a partition had other records once than it has now."""
+        """Offsets below which a partition once had other records."""
         self.before = self._another(seed)
-        """Records of the topic that had the name before: it is deleted and created again while a driver reads its offsets."""
+        """Records of the deleted topic, if it was recreated while a driver was reading its offsets."""
         self.shaken = set[TopicPartition]()
-        """Partitions that no longer have all their records."""
+        """Partitions that have lost records."""
         self._first: _Topic | None = None
-        """The topic that was deleted."""
 
     def _another(self, seed: int) -> dict[TopicPartition, OffsetRange] | None:
         dice = random.Random(f"{seed} before")  # noqa: S311 - chance, not secrets; drawn apart
@@ -77,7 +70,6 @@ class ChangingLog(Log):
     # -- what happens to it --------------------------------------------------------------------------
 
     def retain(self, partition: TopicPartition, start: int, committed: int) -> None:
-        """Retention removes records, committed or not."""
         self._world.tell(f"retention removes what {partition.partition} has below {start}")
         self._world.happened["retention removed records before they were committed"] += start > committed
         self._give_up(partition, committed, range(start))
@@ -85,7 +77,6 @@ class ChangingLog(Log):
         self.records[partition] = [r for r in self.records[partition] if r.offset >= start]
 
     def elect(self, partition: TopicPartition, loses_from: int, committed: int) -> None:
-        """Another leader, which may not have the newest records."""
         end = self.ends[partition]
         self._world.tell(
             f"{partition.partition} has another leader, its log ends at {loses_from} instead of {end}"
@@ -100,14 +91,14 @@ class ChangingLog(Log):
         self.begins[partition][self.epochs[partition]] = loses_from
 
     def _give_up(self, partition: TopicPartition, committed: int, offsets: range) -> None:
-        """What is not committed of them may be read by a task that has it already, or by none."""
+        """Uncommitted lost records may be archived by a task that has read them, or not at all."""
         self.shaken.add(partition)
         self.withheld[partition].update(
             o for o in self.expected[partition] if o in offsets and o >= committed
         )
 
     def produce(self, partition: TopicPartition, count: int, gap: int = 0) -> None:
-        """See :meth:`Log.produce`. Where a tail was lost, a new record may lie where there was a gap."""
+        """After a truncation a new record may be at an offset that was a gap."""
         if self.id != "first":
             return
         known = set(self.expected[partition])
@@ -116,7 +107,6 @@ class ChangingLog(Log):
         self.withheld[partition].update(o for o in new if o not in known)
 
     def delete(self) -> None:
-        """Delete the topic."""
         self._world.tell("the topic is deleted")
         self._world.happened["topic deleted"] += 1
         if self._first is None:
@@ -126,7 +116,7 @@ class ChangingLog(Log):
             self.records[partition], self.starts[partition], self.ends[partition] = [], 0, 0
 
     def create_again(self) -> None:
-        """Create another topic of the same name, which may be longer than the old one."""
+        """Recreate the topic; it may be longer than the old one."""
         self._world.tell("the topic is created again")
         self._world.happened["topic created again"] += 1
         self.id = f"again-{self.events.randrange(10**6)}"
@@ -139,12 +129,12 @@ class ChangingLog(Log):
             ]
 
     def create_again_at_once(self) -> None:
-        """Nobody sees in between that it is gone."""
+        """Recreate the topic so that no reader sees it missing."""
         self.delete()
         self.create_again()
 
     def restore(self) -> None:
-        """The topic that was deleted is there again, with its id and its offsets."""
+        """Restore the deleted topic with its id and offsets."""
         if self._first is not None:
             self._world.tell("the deleted topic is restored")
             self.id = self._first.id
@@ -154,7 +144,7 @@ class ChangingLog(Log):
             self._first = None
 
     def calm_down(self, committed: Mapping[TopicPartition, int]) -> None:
-        """Nothing more happens to it; each partition has grown beyond what it once had."""
+        """Stop all changes, and grow each partition beyond its former end."""
         self.kinds = []
         for partition, end in self.ends.items():
             beyond = max(self.peaks[partition], committed.get(partition, 0)) - end
@@ -163,8 +153,6 @@ class ChangingLog(Log):
     # -- what is asked of it -------------------------------------------------------------------------
 
     def partitions(self, subscription: Subscription) -> Partitions:
-        """See :meth:`sinksdk.topics.Source.partitions`."""
-
         def effect() -> Partitions:
             if self.id is None:
                 raise MissingSourceTopicException([TOPIC])
@@ -178,8 +166,6 @@ class ChangingLog(Log):
         return self._ask("offsets", effect)
 
     def topic_ids(self, topics: Collection[str]) -> Mapping[str, str]:
-        """See :meth:`sinksdk.topics.Source.topic_ids`."""
-
         def effect() -> Mapping[str, str]:
             now = self.id if self.before is None else "before"
             return dict.fromkeys(topics, now) if now is not None else {}
@@ -187,8 +173,6 @@ class ChangingLog(Log):
         return self._ask("topic ids", effect)
 
     def truncated(self, positions: Mapping[TopicPartition, Position]) -> dict[TopicPartition, int | None]:
-        """See :meth:`sinksdk.topics.Source.truncated`."""
-
         def effect() -> dict[TopicPartition, int | None]:
             found = dict[TopicPartition, int | None]()
             for partition, (offset, epoch) in positions.items():
@@ -200,7 +184,7 @@ class ChangingLog(Log):
         return self._ask("ends of epochs", effect)
 
     def lost_since(self, partition: TopicPartition, epoch: int, newest: int | None = None) -> int | None:
-        """Where the log was cut the furthest since an epoch; None: there is no later epoch.
+        """The lowest offset at which the log was truncated since an epoch; None: there is no later epoch.
 
         Args:
             newest: later epochs do not count.
@@ -210,7 +194,6 @@ class ChangingLog(Log):
         return min((begin for number, begin in begins if epoch < number <= last), default=None)
 
     def topic_id_check(self, config: object, source: object, ids: Mapping[str, str]) -> TopicIdCheck:
-        """See :class:`sinksdk.worker.sink_task.Outside`."""
         return lambda topics: replaced_topics(ids, self.topic_ids, topics)
 
     def _ask(self, what: str, effect: Callable[[], T]) -> T:
@@ -226,13 +209,11 @@ class ChangingLog(Log):
     def reading(
         self, world: World, ranges: Mapping[TopicPartition, OffsetRange], overrides: Mapping[str, str]
     ) -> Iterator[Iterator[SinkRecords | Unread | None]]:
-        """See :meth:`Log.reading`."""
         yield self._live(world, ranges)
 
     def _live(
         self, world: World, ranges: Mapping[TopicPartition, OffsetRange]
     ) -> Iterator[SinkRecords | Unread | None]:
-        """Records as the topic has them when they are fetched."""
         for partition, offsets in ranges.items():
             at = offsets.start
             while at < offsets.end:

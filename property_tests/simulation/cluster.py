@@ -1,4 +1,4 @@
-"""Drivers, their generations' tasks, and what goes wrong with both; driver and task code are the real one."""
+"""Drivers, the tasks of their generations, and their faults; driver and task code are the real ones."""
 
 from __future__ import annotations
 
@@ -28,23 +28,17 @@ _ATTEMPTS = 4  # as Spark's spark.task.maxFailures
 
 @dataclass
 class Slot:
-    """One task of a generation, however many attempts at it run."""
+    """One task of a generation, with all its attempts."""
 
     number: int
     attempts: list[Process] = field(default_factory=list)
     failures: int = 0
     result: Any = None
-    """What its first attempt that ended well has reported."""
+    """The result of the first attempt that succeeded."""
 
 
 class SimulatedGeneration:
-    """A generation's job, as Spark runs one: failed tasks again, copies of slow ones, the first one wins.
-
-    Args:
-        cluster: where it runs.
-        plan: what it does.
-        driver: whose it is.
-    """
+    """A generation's Spark job: failed tasks are retried, slow ones get a copy, the first success wins."""
 
     def __init__(self, cluster: Cluster, plan: GenerationPlan, driver: str) -> None:
         self._cluster = cluster
@@ -58,7 +52,6 @@ class SimulatedGeneration:
 
     @property
     def is_over(self) -> bool:
-        """Whether the job has ended."""
         return (
             self._is_cancelled
             or all(slot.result is not None for slot in self.slots)
@@ -66,7 +59,6 @@ class SimulatedGeneration:
         )
 
     def attempt(self, slot: Slot) -> None:
-        """Start one more attempt at a task."""
         name = f"{self._driver} generation {self._plan.generation} task {slot.number}"
         process = self._world.spawn(f"{name} attempt {len(slot.attempts) + 1}", lambda: self._run(slot))
         slot.attempts.append(process)
@@ -85,7 +77,6 @@ class SimulatedGeneration:
         self._cluster.on_end(world.current)
 
     def wait(self, timeout: float) -> bool:
-        """See :class:`~sinksdk.runtime.supervisor.RunningTasks`. Here Spark notices what has ended."""
         if not self.is_over:
             self._world.sleep(timeout)
         for slot in self.slots:
@@ -98,19 +89,18 @@ class SimulatedGeneration:
         return self.is_over
 
     def results(self) -> Sequence[Any]:
-        """What its tasks reported."""
         if self._is_cancelled or any(slot.result is None for slot in self.slots):
             message = "the simulated job failed"
             raise ConnectException(message)
         return [slot.result for slot in self.slots if slot.result is not None]
 
     def cancel(self) -> None:
-        """End it; some of its processes are beyond reach and go on."""
+        """Cancel the job; some of its processes are unreachable and continue."""
         self._is_cancelled = True
         self._leave()
 
     def _leave(self) -> None:
-        """Spark kills what still runs; an executor cut off from the network does not hear of it."""
+        """Kill what still runs; an executor that is cut off from the network continues."""
         for slot in self.slots:
             for process in slot.attempts:
                 if process.is_alive:
@@ -118,13 +108,10 @@ class SimulatedGeneration:
 
 
 class Cluster(ABC):
-    """Everything one connector needs, and any number of drivers for it.
+    """Everything that one connector needs, and any number of drivers for it.
 
     Args:
-        world: the scheduler.
-        name: the connector's name.
-        raw: its configuration.
-        on_end: told of each task process that has ended by itself, in it.
+        on_end: called in each task process that ends by itself.
     """
 
     def __init__(
@@ -144,44 +131,34 @@ class Cluster(ABC):
         self._generations: list[SimulatedGeneration] = []
         self._orphans: list[Process] = []
         self.settings: dict[str, str] = {}
-        """What an operator has changed for all drivers that start from now on."""
+        """Configuration changes of an operator, for drivers that start from now on."""
         self.started = 0
         self.deletions = 0
         self.operators: list[Process] = []
-        """Of operators' commands that take a while."""
         self.ended: dict[str, str] = {}
-        """How each driver that has ended did so: ``well``, or what it raised."""
+        """How each finished driver ended: ``well``, or the name of its error."""
 
     @abstractmethod
-    def driver(self, raw: Mapping[str, str], environment: Environment, launcher: SimulatedLauncher) -> Driver:
-        """What drives the connector in one driver process.
-
-        Args:
-            raw: its configuration.
-            environment: of that process.
-            launcher: starts its generations.
-        """
+    def driver(
+        self, raw: Mapping[str, str], environment: Environment, launcher: SimulatedLauncher
+    ) -> Driver: ...
 
     @abstractmethod
     def attempt(self, plan: GenerationPlan, task: int) -> Any:
-        """Run one attempt at a task of a generation in a process of its own; what it reports."""
+        """Run one attempt at a task in a process of its own, and return its result."""
 
     def store(self) -> SimulatedStore:
-        """The store as one process reaches it."""
         return SimulatedStore(self.world, self.records)
 
     @property
     def drivers(self) -> list[Process]:
-        """Those that run."""
         return [process for process in self._drivers if process.is_alive]
 
     def attempts(self) -> list[Process]:
-        """Processes of tasks that run, of all generations."""
         slots = [slot for generation in self._generations for slot in generation.slots]
         return [process for slot in slots for process in slot.attempts if process.is_alive]
 
     def start_driver(self, *, until_caught_up: bool = False, **settings: str) -> Process:
-        """Start one more driver for the same connector, maybe with another configuration."""
         self.started += 1
         raw = {**self.raw, **settings, **self.settings}
         name = f"driver {self.started}"
@@ -208,7 +185,7 @@ class Cluster(ABC):
         return self._spawn(name, run, signal)
 
     def start_deletion(self) -> Process:
-        """Start ``sinksdk delete`` where no driver is alive, for a connector that shall be deleted."""
+        """Start ``sinksdk delete``."""
         self.deletions += 1
         signal = SimulatedSignal(self.world)
 
@@ -224,7 +201,7 @@ class Cluster(ABC):
         return self._spawn(f"deletion {self.deletions}", run, signal)
 
     def start_operator(self, what: str, ask: Callable[[Herder], object]) -> None:
-        """Let an operator ask something that is done in his own process, for as long as it is not answered."""
+        """Run an operator's command in a process of its own."""
 
         def run() -> None:
             herder = Herder(self.store(), self.world, sinks=self.opened, executors=INLINE.calls)
@@ -239,11 +216,10 @@ class Cluster(ABC):
         self.operators.append(self.world.spawn(f"operator {len(self.operators) + 1}", run))
 
     def opened(self, raw: Mapping[str, str]) -> OpenedSink:
-        """The sink, made to be asked about its offsets."""
         raise NotImplementedError
 
     def _environment(self, signal: ClosingSignal) -> Environment:
-        """Of one process: virtual time, no threads but the scheduler's, no chance but its dice."""
+        """The environment of one process: virtual time, simulated threads, seeded randomness."""
         return Environment(self.store(), clock=self.world, threads=INLINE, jitter=lambda: 1.0, signal=signal)
 
     @property
@@ -257,31 +233,29 @@ class Cluster(ABC):
         return process
 
     def to_delete(self, record: ConnectorRecord) -> tuple[Connector, Settings]:
-        """The connector, made anew to be deleted."""
         raise NotImplementedError
 
     def group_of(self, record: ConnectorRecord) -> OffsetGroup | None:
-        """Where its commits are mirrored to."""
         return None
 
     @property
     def is_deleting(self) -> bool:
-        """Whether an operator has asked for its deletion, and that is not done."""
+        """Whether the connector's deletion is requested and not completed."""
         herder = Herder(Bystander(self.records.stored))
         return self.name in herder.connectors() and herder.connector(self.name).deleted
 
     def ask(self, process: Process, reason: ClosingReason, *, final: bool) -> None:
-        """Somebody asks a driver for a rebalance, or to end."""
+        """Request a rebalance or a shutdown of one driver."""
         self.world.tell(f"{process.name} is asked: {reason.name}")
         self.world.happened[f"asked: {reason.name}"] += 1
         self._drivers[process].ask(reason, final=final)
 
     def wish(self, what: str, **config: str) -> None:
-        """An operator asks something of the connector, through the store; nobody loses such a wish.
+        """Store an operator's request.
 
         Args:
             what: a method of :class:`~sinksdk.control.herder.Herder`.
-            config: for ``configure``: settings that differ.
+            config: for ``configure``: the changed settings.
         """
         herder = Herder(Bystander(self.records.stored))
         if self.name not in herder.connectors() or self.is_deleting:
@@ -294,7 +268,7 @@ class Cluster(ABC):
             getattr(herder, what)(self.name)
 
     def double(self) -> None:
-        """Spark starts a copy of a task that still runs."""
+        """Start a speculative copy of a running task."""
         slots = [
             (generation, slot)
             for generation in self._generations
@@ -307,11 +281,10 @@ class Cluster(ABC):
             generation.attempt(slot)
 
     def launched(self, generation: SimulatedGeneration) -> None:
-        """A driver has started a generation."""
         self._generations.append(generation)
 
     def abandon(self, process: Process) -> None:
-        """A task's process that nobody waits for any more: killed, or cut off and frozen for a while."""
+        """Give up a task's process: it is killed, or cut off from the network and frozen for a while."""
         if self.world.dice.random() < 0.5:
             self._orphans.append(process)
         else:
@@ -319,44 +292,29 @@ class Cluster(ABC):
             self.world.freeze(process, self.world.dice.choice((0.0, 5.0, 500.0)))
 
     def reap(self) -> None:
-        """Kill what was given up. Called by the scheduler, since no process can kill itself."""
+        """Kill abandoned processes. Called by the scheduler, because no process can kill itself."""
         for process in self._orphans:
             self.world.kill(process)
         self._orphans.clear()
 
 
 class SimulatedLauncher:
-    """Starts generations as jobs of the simulated Spark.
-
-    Args:
-        cluster: where.
-        driver: whose.
-    """
-
     def __init__(self, cluster: Cluster, driver: str) -> None:
         self._cluster = cluster
         self._driver = driver
 
     def launch(self, plan: GenerationPlan) -> SimulatedGeneration:
-        """Start one."""
         generation = SimulatedGeneration(self._cluster, plan, self._driver)
         self._cluster.launched(generation)
         return generation
 
 
 class SimulatedSignal(ClosingSignal):
-    """Waits in virtual time.
-
-    Args:
-        world: whose.
-    """
-
     def __init__(self, world: World) -> None:
         super().__init__()
         self._world = world
 
     def wait(self, timeout: float) -> bool:
-        """See :meth:`ClosingSignal.wait`."""
         give_up = self._world.now() + timeout
         while self.reason is None and self._world.now() < give_up:
             self._world.sleep(min(1.0, max(give_up - self._world.now(), 0.001)))

@@ -1,4 +1,4 @@
-"""A source connector that copies tables to a topic in a simulated cluster, and what must hold."""
+"""A source connector that copies tables to a topic in a simulated cluster, and its invariants."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ MOST_TASKS: Final = 4
 
 
 class Round(NamedTuple):
-    """A round of fencing as it was seen from outside.
+    """A fencing round, as observed.
 
     Args:
-        is_pending: whether the tasks that start are others than those before.
-        recorded: how many tasks the task count record named before; None: there was none.
-        tasks: how many it names now.
-        fenced: whose transactional ids were taken over by the driver in between.
+        is_pending: whether the configuration of the new tasks differs.
+        recorded: the task count record before; None: there was none.
+        tasks: the task count record now.
+        fenced: transactional ids that the driver fenced in between.
     """
 
     is_pending: bool
@@ -59,15 +59,6 @@ class Round(NamedTuple):
 
 
 class Copies:
-    """A cluster that copies, and what can be seen of it from outside.
-
-    Args:
-        world: whose.
-        place: where to.
-        tables: how many there are at first.
-        settings: of the connector, besides the usual ones.
-    """
-
     def __init__(self, world: World, place: Place, *, tables: int | None = None, **settings: str) -> None:
         dice = world.dice
         self.world = world
@@ -91,7 +82,7 @@ class Copies:
         )
         self.rounds: list[Round] = []
         self.planned_by: Process | None = None
-        """The driver whose tasks are the newest."""
+        """The driver of the newest tasks."""
         self._target = WatchedTarget(place, self.reader, world)
         self.cluster = SourceCluster(
             world, CONNECTOR, TablesConnector, raw, target=self._target, on_end=self._has_ended
@@ -100,37 +91,34 @@ class Copies:
         self._bystander = Bystander(self.cluster.records.stored)
 
     def freeze(self, process: Process, where: str, seconds: float) -> None:
-        """As with SIGSTOP."""
         self.world.happened[f"frozen {where}"] += 1
         self.world.tell(f"{process.name} is frozen {where}, for {seconds:.0f} s")
         self.world.freeze(process, seconds)
 
     def in_a_transaction(self) -> list[Process]:
-        """Task processes that have sent something which they have not committed."""
+        """Task processes with sent and uncommitted records."""
         return self._awake(process for process, sent in self.reader.open.items() if sent)
 
     def about_to_fence(self) -> list[Process]:
-        """Task processes that know that they may run, and do not fence their predecessors yet."""
+        """Task processes that may run and have not fenced their predecessors yet."""
         return self._awake(w.process for w in self._target.writers if w.is_a_tasks and w.is_fencing)
 
     def about_to_take_over(self) -> list[Process]:
-        """Task processes that are not their task's owner yet."""
+        """Task processes that do not own their task's record yet."""
         attempts = self.cluster.attempts()
         return self._awake(process for process in attempts if process not in self.reader.attempts)
 
     def in_a_round(self) -> list[Process]:
-        """Driver processes that have fenced somebody, and have not planned yet."""
+        """Driver processes that have fenced and not planned yet."""
         return self._awake(process for process, fenced in self.reader.fences.items() if fenced)
 
     def _awake(self, processes: Iterable[Process]) -> list[Process]:
         return [p for p in processes if p.is_alive and p.is_frozen_until <= self.world.now()]
 
     def check_end(self) -> None:
-        """Every row is visible once, and every task that ended by itself has let go of everything."""
         self.reader.check_end()
 
     def _has_ended(self, process: Process) -> None:
-        """A task process that ends by itself has stopped its task and closed its writer."""
         tasks = [task for task in self.tables.tasks if task.process is process]
         for task in tasks:
             if task.calls and task.calls[-1] != "stopped":

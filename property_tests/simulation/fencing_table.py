@@ -1,4 +1,4 @@
-"""KIP-618's decision table in a simulated cluster: tasks frozen in mid-transaction, then others in their place."""
+"""KIP-618's decision table in a simulated cluster: tasks freeze in a transaction, others replace them."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ class Case(NamedTuple):
     """A row of the table.
 
     Args:
-        before: how many tasks there are before; 0: the connector has never run.
-        after: how many there are then.
-        is_pending: whether the connector's configuration is another one then.
-        fenced: whose transactional ids the driver fences in between.
+        before: tasks before; 0: the connector has never run.
+        after: tasks afterwards.
+        is_pending: whether the connector's configuration changes.
+        fenced: transactional ids that the driver fences in between.
     """
 
     before: int
@@ -30,17 +30,16 @@ class Case(NamedTuple):
     fenced: frozenset[int]
 
     def in_words(self) -> str:
-        """Its name."""
         return f"{self.before} to {self.after}, {'pending' if self.is_pending else 'nothing pending'}"
 
 
 class Seen(NamedTuple):
-    """What came of it.
+    """The result of a case.
 
     Args:
-        fenced: whose transactional ids the driver fenced.
-        recorded: the task count record then.
-        zombies: how many tasks woke up in mid-transaction when all was over, and were told that they are fenced.
+        fenced: transactional ids that the driver fenced.
+        recorded: the task count record afterwards.
+        zombies: how many tasks resumed in a transaction at the end and were fenced.
     """
 
     fenced: frozenset[int]
@@ -58,11 +57,10 @@ ROWS: Final = (
     *(_case(before, after) for before in range(1, 5) for after in range(1, 5)),
     *(_case(tasks, tasks, is_pending=False) for tasks in range(1, 5)),
 )
-"""Every change among up to four tasks, and none at all."""
+"""Every change among up to four tasks, and none."""
 
 
 def run_case(case: Case) -> Seen:
-    """Run it. Raises ScheduleFailed if anything of a zombie is seen, or a row is missing or there twice."""
     seen: list[Seen] = []
     told(ROWS.index(case), lambda world: seen.append(_live(world, case)), f"run_case({case!r})")
     return seen[0]
@@ -85,7 +83,7 @@ def _live(world: World, case: Case) -> Seen:
 
 
 def _freeze_all_in_transactions(copies: Copies, tasks: int) -> set[Process]:
-    """Run so many tasks until each is in the middle of a transaction, then freeze their driver too."""
+    """Run tasks until each is in a transaction, then freeze their driver too."""
     for table in copies.tables.lengths:
         copies.tables.grow(table, 4)
     driver = copies.cluster.start_driver(**_settings(tasks, is_other=False))

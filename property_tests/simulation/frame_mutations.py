@@ -1,4 +1,4 @@
-"""The commit of micro-batches with one piece left out, each in turn: what the simulation must notice."""
+"""Mutations of the micro-batch commit, each without one piece: schedules must fail with them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from property_tests.simulation.frames import FileTask
-from property_tests.simulation.mutations import no_fence, writes_without_condition
+from property_tests.simulation.mutations import store_without_compare_and_set, task_records_not_fenced
 from property_tests.simulation.planted import (
     COMMITS,
     CONFIG,
@@ -37,14 +37,11 @@ from sinksdk.store.ledger import Ledger
 from sinksdk.store.records import Begun, FrameState, TaskCountRecord, WrittenBatch
 
 
-def number_is_not_committed(patch: Patch) -> None:
-    """The commit does not say which micro-batch it is of."""
+def batch_id_not_committed(patch: Patch) -> None:
     writes_as(patch, PLANS, lambda plan: _with_written(plan, ()))
 
 
-def number_counts_for_every_query(patch: Patch) -> None:
-    """A number is skipped, whichever checkpoint it is of."""
-
+def batch_id_not_per_query(patch: Patch) -> None:
     def anyhow(connector: str, frames: FrameState | None, writing: Writing) -> Standing:
         found = protocol.standing(connector, frames, writing)
         numbers = [one.batch for one in frames.written if one.batch is not None] if frames else []
@@ -54,8 +51,7 @@ def number_counts_for_every_query(patch: Patch) -> None:
     patch.setattr(batches, "standing", anyhow)
 
 
-def only_the_last_query_is_remembered(patch: Patch) -> None:
-    """The number of one query replaces that of another."""
+def only_last_query_remembered(patch: Patch) -> None:
     writes_as(patch, PLANS, lambda plan: _with_written(plan, plan["frames"]["written"][-1:]))
 
 
@@ -63,13 +59,12 @@ def _with_written(plan: Value, written: Sequence[Any]) -> Value:
     return {**plan, "frames": {**plan["frames"], "written": list(written)}}
 
 
-def tasks_publish_what_they_commit(patch: Patch) -> None:
-    """A task publishes before the driver has committed the micro-batch."""
+def tasks_publish_before_commit(patch: Patch) -> None:
     publishes_in_pre_commit(patch, FileTask, FileTask.publish)
 
 
-def attempts_discard_each_others(patch: Patch) -> None:
-    """An attempt discards what another one has prepared, whose result Spark may take."""
+def attempts_discard_tokens_of_others(patch: Patch) -> None:
+    """An attempt discards tokens of another one, whose result Spark may commit."""
     patch.setattr(task, "HeldCommits", _DiscardsAll)
 
 
@@ -82,8 +77,8 @@ class _DiscardsAll(HeldCommits):
         return self.ledger.stale(partition)
 
 
-def everything_prepared_is_committed(patch: Patch) -> None:
-    """Also what attempts have prepared whose result Spark did not take."""
+def tokens_of_failed_attempts_committed(patch: Patch) -> None:
+    """Tokens of attempts whose result Spark did not take are committed, too."""
 
     def greedy(connector: str, before: Settled, shares: Iterable[Share], **rest: Any) -> Settled:
         more = []
@@ -96,8 +91,7 @@ def everything_prepared_is_committed(patch: Patch) -> None:
     patch.setattr(batches, "with_shares", greedy)
 
 
-def published_before_the_commit(patch: Patch) -> None:
-    """The driver publishes what the tasks have prepared, then commits it."""
+def driver_publishes_before_commit(patch: Patch) -> None:
     commit = FrameBatches.commit
 
     def eager(self: FrameBatches, writing: Writing, shares: Sequence[Share], settle: Any) -> None:
@@ -109,9 +103,7 @@ def published_before_the_commit(patch: Patch) -> None:
     patch.setattr(FrameBatches, "commit", eager)
 
 
-def nothing_is_published_after_a_crash(patch: Patch) -> None:
-    """A micro-batch that is committed needs nothing any more; nobody but its driver publishes it."""
-
+def committed_batch_not_published_after_crash(patch: Patch) -> None:
     def settled(value: Value) -> Value:
         is_plan = value.get("frames") is not None
         opened = {"frames": {**value["frames"], "is_open": True}} if is_plan else {}
@@ -120,8 +112,8 @@ def nothing_is_published_after_a_crash(patch: Patch) -> None:
     others_read_as(patch, COMMITS, settled)
 
 
-def abort_discards_what_is_committed(patch: Patch) -> None:
-    """A driver whose commit has failed takes it for not done, and cleans up what its tasks told it."""
+def abort_discards_committed_tokens(patch: Patch) -> None:
+    """A driver whose commit failed assumes that it had no effect, and discards its tasks' tokens."""
     commit = FrameBatches.commit
 
     def tidy(self: FrameBatches, writing: Writing, shares: Sequence[Share], settle: Any) -> None:
@@ -136,13 +128,13 @@ def abort_discards_what_is_committed(patch: Patch) -> None:
     patch.setattr(FrameBatches, "commit", tidy)
 
 
-def fenced_runs_come_back(patch: Patch) -> None:
-    """Nobody remembers which runs were fenced: two queries take the connector from each other for ever."""
+def fenced_runs_not_remembered(patch: Patch) -> None:
+    """Fenced runs are forgotten: two queries take the connector over from each other for ever."""
     writes_as(patch, PLANS, lambda plan: {**plan, "frames": {**plan["frames"], "superseded": []}})
 
 
-def uncounted_tasks(patch: Patch) -> None:
-    """Further tasks are planned and not counted: nobody fences them, nobody finds what they have prepared."""
+def additional_tasks_not_recorded(patch: Patch) -> None:
+    """Additional tasks are not recorded, so that their tokens are neither fenced nor discarded."""
     plan, claim_from, counted = Generations.plan, Generations.claim_from, dict[int, int]()
 
     def noted(self: Generations, claim: Claim, tasks: Sequence[Any], *arguments: Any, **named: Any) -> Any:
@@ -159,9 +151,7 @@ def uncounted_tasks(patch: Patch) -> None:
     patch.setattr(Generations, "claim_from", uncounted)
 
 
-def older_checkpoint_is_skipped(patch: Patch) -> None:
-    """A run that begins with an older number than the last committed one skips its rows without a word."""
-
+def older_checkpoint_skips_rows(patch: Patch) -> None:
     def lenient(connector: str, frames: FrameState | None, writing: Writing) -> Standing:
         try:
             return protocol.standing(connector, frames, writing)
@@ -171,9 +161,7 @@ def older_checkpoint_is_skipped(patch: Patch) -> None:
     patch.setattr(batches, "standing", lenient)
 
 
-def result_of_any_generation_is_taken(patch: Patch) -> None:
-    """A task's result is committed, whatever has happened to its record since."""
-
+def fenced_task_result_committed(patch: Patch) -> None:
     def lenient(
         connector: str, before: Settled, shares: Iterable[Share], *, prepared_in: int, **rest: Any
     ) -> Settled:
@@ -199,17 +187,14 @@ def _never_fenced(connector: str, frames: FrameState | None, writing: Writing) -
         return Standing.WRITER
 
 
-def stale_tokens_are_not_carried(patch: Patch) -> None:
-    """What no commit covers is forgotten with the commit."""
-
+def stale_tokens_dropped_at_commit(patch: Patch) -> None:
     def forgetful(connector: str, before: Settled, shares: Iterable[Share], **rest: Any) -> Settled:
         return replace(protocol.with_shares(connector, before, shares, **rest), stale={})
 
     patch.setattr(batches, "with_shares", forgetful)
 
 
-def rows_kept_back_are_taken_for_written(patch: Patch) -> None:
-    """A task's records count as written, whatever its last pre_commit has returned or raised."""
+def pre_commit_result_ignored(patch: Patch) -> None:
     pre_commit = FileTask.pre_commit
 
     def anyhow(
@@ -225,31 +210,25 @@ def rows_kept_back_are_taken_for_written(patch: Patch) -> None:
     patch.setattr(FileTask, "pre_commit", anyhow)
 
 
-def whatever_the_table_has_is_skipped(patch: Patch) -> None:
-    """Offsets begin at the commit, whoever has written the rows that the table has beyond it."""
-
+def first_offset_ignores_table(patch: Patch) -> None:
     def begun(before: Begun | None, partition: TopicPartition, at: int, batch: WrittenBatch) -> Begun:
         return Begun(topic=partition.topic, at=at, batch=batch, base=at)
 
     patch.setattr(Begun, "after", begun)
 
 
-def nothing_that_the_table_has_is_skipped(patch: Patch) -> None:
-    """Offsets begin where the table is, also where the same micro-batch has written those rows before."""
-
+def first_offset_always_after_table(patch: Patch) -> None:
     def begun(before: Begun | None, partition: TopicPartition, at: int, batch: WrittenBatch) -> Begun:
         return Begun(topic=partition.topic, at=at, batch=batch)
 
     patch.setattr(Begun, "after", begun)
 
 
-def first_offset_is_not_noted(patch: Patch) -> None:
-    """Each attempt finds out by itself where the table is."""
+def first_offset_not_recorded(patch: Patch) -> None:
     patch.setattr(Ledger, "begin_at", lambda self, offset: None)
 
 
-def names_have_any_number_of_writers(patch: Patch) -> None:
-    """A sink's driver is not told that DataFrames are written under its name."""
+def name_shared_with_sink_connector(patch: Patch) -> None:
     reads_as(patch, CONFIG, fields(kind=None), _driver_of_a_sink)
     reads_as(patch, PLANS, fields(frames=None), _driver_of_a_sink)
 
@@ -259,26 +238,26 @@ def _driver_of_a_sink(store: SimulatedStore) -> bool:
 
 
 MUTATIONS: Mapping[str, Plant] = plants(
-    number_is_not_committed,
-    number_counts_for_every_query,
-    only_the_last_query_is_remembered,
-    tasks_publish_what_they_commit,
-    attempts_discard_each_others,
-    everything_prepared_is_committed,
-    published_before_the_commit,
-    nothing_is_published_after_a_crash,
-    abort_discards_what_is_committed,
-    fenced_runs_come_back,
-    uncounted_tasks,
-    older_checkpoint_is_skipped,
-    result_of_any_generation_is_taken,
-    stale_tokens_are_not_carried,
-    rows_kept_back_are_taken_for_written,
-    whatever_the_table_has_is_skipped,
-    nothing_that_the_table_has_is_skipped,
-    first_offset_is_not_noted,
-    names_have_any_number_of_writers,
-    no_fence,
-    writes_without_condition,
+    batch_id_not_committed,
+    batch_id_not_per_query,
+    only_last_query_remembered,
+    tasks_publish_before_commit,
+    attempts_discard_tokens_of_others,
+    tokens_of_failed_attempts_committed,
+    driver_publishes_before_commit,
+    committed_batch_not_published_after_crash,
+    abort_discards_committed_tokens,
+    fenced_runs_not_remembered,
+    additional_tasks_not_recorded,
+    older_checkpoint_skips_rows,
+    fenced_task_result_committed,
+    stale_tokens_dropped_at_commit,
+    pre_commit_result_ignored,
+    first_offset_ignores_table,
+    first_offset_always_after_table,
+    first_offset_not_recorded,
+    name_shared_with_sink_connector,
+    task_records_not_fenced,
+    store_without_compare_and_set,
 )
-"""What breaks the promise: random schedules must notice."""
+"""Mutations that break the guarantee: random schedules must fail."""

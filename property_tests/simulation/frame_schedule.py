@@ -1,4 +1,4 @@
-"""One schedule of DataFrames being written: queries come, are killed and start again; then everything is counted."""
+"""Random schedules of DataFrame writes: queries start, crash and restart; then the result is checked."""
 
 from __future__ import annotations
 
@@ -17,15 +17,6 @@ _MOST = 5  # queries
 
 
 def run(seed: int) -> Counter[str]:
-    """Run the schedule of a seed.
-
-    Returns:
-        How often what happened in it.
-
-    Raises:
-        ScheduleFailed: with the story, and how to replay it.
-    """
-
     def whole(world: World) -> None:
         spark = Spark(world)
         _live(spark)
@@ -36,8 +27,7 @@ def run(seed: int) -> Counter[str]:
 
 
 class _Reader(SinkTask):
-    def put(self, records: SinkRecords) -> None:
-        """Take the records, so that they are committed."""
+    def put(self, records: SinkRecords) -> None: ...
 
 
 class _Sink(SinkConnector):
@@ -46,11 +36,7 @@ class _Sink(SinkConnector):
 
 
 class Namesake:
-    """A sink connector that somebody runs under the DataFrames' name, over a topic called as theirs.
-
-    Args:
-        spark: whose name it has; its record says from now on that DataFrames are written under it.
-    """
+    """A sink connector started under the DataFrames' name, with a topic of their name. It must be refused."""
 
     def __init__(self, spark: Spark) -> None:
         self._world = spark.world
@@ -64,7 +50,6 @@ class Namesake:
         registry.change(Bystander(spark.records.stored), NAME, lambda known: known, otherwise=lambda: record)
 
     def start(self) -> None:
-        """Start a driver for it, which is to be refused."""
         self._world.happened["sink under the name of DataFrames"] += 1
         self._cluster.start_driver(until_caught_up=True)
 
@@ -121,7 +106,7 @@ def _something_happens(spark: Spark) -> None:
 
 
 def _restore_a_checkpoint(spark: Spark, chance: random.Random) -> None:
-    """An operator's mistake, and its mending."""
+    """An operator restores an older checkpoint by mistake, and the newest one after the refusal."""
     streams = [query for query in spark.queries if query.is_stream and query.done]
     if streams:
         query = chance.choice(streams)
@@ -133,7 +118,6 @@ def _restore_a_checkpoint(spark: Spark, chance: random.Random) -> None:
 
 
 def _calm_down(spark: Spark) -> None:
-    """No more faults: each query comes to its end, one after the other, and a last write settles what is left."""
     world = spark.world
     world.chaos = Chaos(switch=0.3)
     world.tell("from here on nothing goes wrong any more")
@@ -153,7 +137,7 @@ def _calm_down(spark: Spark) -> None:
 
 
 def _settle(spark: Spark) -> None:
-    """Write once more, and again where it fails: second attempts at its own tasks may outrun its driver's commit."""
+    """Write again until it succeeds: second attempts at its own tasks may overtake its driver's commit."""
     for _ in range(_MOST):
         last = spark.new_query(is_stream=False)
         spark.arrive(last, 4)
@@ -188,5 +172,4 @@ def _check(spark: Spark) -> None:
 
 
 def _must_be_whole(query: Query) -> bool:
-    """Whether a query has reported that its rows are written."""
     return query.is_stream or query.done == 1

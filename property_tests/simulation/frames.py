@@ -1,7 +1,7 @@
-"""Spark as it writes DataFrames: queries with checkpoints, batch writes, tasks with attempts; and a destination.
+"""Spark writing DataFrames: queries with checkpoints, batch writes, tasks with attempts; and a destination.
 
-The real protocol and the real engine run in the simulated processes. How rows are divided among partitions is
-drawn anew each time a micro-batch runs: nothing may depend on it.
+The protocol and the engine are the real ones. The rows of a micro-batch are divided among partitions anew each
+time it runs: nothing may depend on the division.
 """
 
 from __future__ import annotations
@@ -48,8 +48,6 @@ CONFIG = {"name": NAME, "connector.class": "simulated", "topics": TOPIC, "errors
 
 @dataclass(slots=True)
 class File:
-    """A file begun at the destination."""
-
     partition: TopicPartition
     written_by: Writing
     rows: list[tuple[int, str]] = field(default_factory=list)
@@ -58,14 +56,14 @@ class File:
 
 
 class Destination:
-    """Takes files that are invisible until they are completed, and says when something is wrong with one."""
+    """Files that are invisible until they are completed."""
 
     def __init__(self, world: World) -> None:
         self.files: dict[str, File] = {}
         self.committed: set[tuple[str, int | None]] = set()
-        """Ids and numbers of everything that a commit has ever covered."""
+        """Ids of all tokens that a commit has ever covered, with their batch."""
         self.watermarks: dict[TopicPartition, tuple[int, int]] = {}
-        """Of a table that keeps offsets of its own: the next one, and the generation that owns it."""
+        """Of a table that keeps its own offsets: the next offset, and the generation that owns it."""
         self.repeated = 0
         self._world = world
         self._seen: Counter[str] = Counter()
@@ -107,8 +105,6 @@ class Destination:
         self._operate(f"aborts {token}", effect)
 
     def own(self, partition: TopicPartition, generation: int) -> int:
-        """Take a partition over in the table: its watermark, from now on for this generation and newer ones."""
-
         def effect() -> int:
             watermark, owner = self.watermarks.get(partition, (0, 0))
             if owner > generation:
@@ -121,7 +117,7 @@ class Destination:
         return found
 
     def insert(self, partition: TopicPartition, generation: int, rows: Sequence[tuple[int, str]]) -> None:
-        """Rows and watermark in one transaction: what is below the watermark is there already."""
+        """Insert rows and move the watermark in one transaction; rows below the watermark are skipped."""
 
         def effect() -> None:
             watermark, owner = self.watermarks[partition]
@@ -140,7 +136,6 @@ class Destination:
         self._operate(f"inserts into {partition}", effect)
 
     def visible(self) -> Counter[str]:
-        """Rows that readers see."""
         return self._seen
 
     def _operate(self, what: str, effect: Callable[[], T]) -> T:
@@ -151,10 +146,10 @@ class FileTask(SinkTask):
     """Writes files of a few rows.
 
     Args:
-        names: gives each file its own.
-        writing: that it works for; None: it only publishes and discards.
-        forgets: whether it returns a file with one commit only, as the folder sink does; otherwise until it is
-            published, as the archiver does.
+        names: gives each file its own name.
+        writing: the run that it works for; None: it only publishes and discards.
+        forgets: whether it returns a file's token with one commit only, as the folder sink does; otherwise until the
+            file is published, as the archiver does.
     """
 
     def __init__(
@@ -226,13 +221,13 @@ class TableTask(SinkTask):
 
 @dataclass(slots=True)
 class Query:
-    """A query's checkpoint, or a batch write: what outlives its runs.
+    """A query's checkpoint, or a batch write: the state that outlives its runs.
 
     Args:
-        batches: rows of each micro-batch, decided before it runs; of a batch write there is one.
-        done: micro-batches that the checkpoint says are over.
-        right: what it said before an operator restored an older copy.
-        runs: each start's driver.
+        batches: rows of each micro-batch, fixed before it runs; a batch write has one.
+        done: micro-batches that the checkpoint has completed.
+        right: its value before an operator restored an older copy.
+        runs: the driver of each start.
     """
 
     name: str
@@ -244,27 +239,21 @@ class Query:
     runs: list[Process] = field(default_factory=list)
 
     def rows(self) -> list[str]:
-        """Of all its micro-batches."""
         return [row for batch in self.batches for row in batch]
 
 
 @dataclass(slots=True)
 class Job:
-    """A micro-batch's tasks, as the driver's scheduler sees them."""
-
     shares: dict[int, Share | None] = field(default_factory=dict)
     failures: Counter[int] = field(default_factory=Counter)
     last: str = ""
 
     def raise_if_failed(self, missing: Sequence[int]) -> None:
-        """Raise if one of these tasks has failed too often."""
         if any(self.failures[part] >= _FAILURES for part in missing):
             raise ConnectException(self.last)
 
 
 class Spark:
-    """Runs queries, each with a driver and tasks that may outlive it."""
-
     def __init__(self, world: World) -> None:
         self.world = world
         self.records = Records()
@@ -277,23 +266,20 @@ class Spark:
         self._names = count()
         self._forgets = world.dice.random() < 0.5
         self.is_table = world.dice.random() < 0.3
-        """A table instead of files; then a micro-batch that is run again has the same partitions."""
+        """A table instead of files; then a repeated micro-batch has the same partitions."""
         self._runs = 0
         self._writers: list[str] = []
 
     def new_query(self, *, is_stream: bool) -> Query:
-        """A query with a checkpoint of its own, or a batch write."""
         query = Query(f"{'query' if is_stream else 'write'}-{len(self.queries)}", is_stream)
         self.queries.append(query)
         return query
 
     def arrive(self, query: Query, rows: int) -> None:
-        """A micro-batch's rows are decided, and written down."""
         place = f"{query.name}/{len(query.batches)}"
         query.batches.append([f"{place}/{number}" for number in range(rows)])
 
     def go_back(self, query: Query, done: int) -> None:
-        """An operator stops all runs of a query, and restores an older copy of its checkpoint."""
         for process in query.runs:
             if process.is_alive:
                 self.world.kill(process)
@@ -302,11 +288,10 @@ class Spark:
         query.right, query.done = max(query.right, query.done), done
 
     def come_right(self, query: Query) -> None:
-        """He restores the newest checkpoint, as the refusal says."""
         query.done = max(query.right, query.done)
 
     def start(self, query: Query) -> Process:
-        """Start a run of a query; beside one that runs already, if there is one."""
+        """Start a run of a query, also next to a running one."""
         run = str(UUID(int=self.world.dice.getrandbits(128)))
         self._runs += 1
         self.world.tell(f"{query.name} is started as {run[:4]}")
@@ -340,7 +325,6 @@ class Spark:
             self.world.tell(f"{query.name} ends: {error}")
 
     def _newest_of(self, query: Query) -> int:
-        """The newest micro-batch of a query that is committed; -1: none is."""
         numbers = (batch for name, batch in self.destination.committed if name == query.name)
         return max((number for number in numbers if number is not None), default=-1)
 
@@ -427,7 +411,7 @@ class Spark:
     # -- who watches -----------------------------------------------------------------------------------
 
     def _look(self, key: str, before: Stored | None, after: Stored | None) -> None:
-        """Whatever a commit covers now was covered by the compare-and-set that has just happened."""
+        """Each newly committed token must be covered by the compare-and-set that just happened."""
         if not key.endswith("/tasks-count"):
             return
         _, plan = newest_plan(self._bystander, NAME)
@@ -442,11 +426,10 @@ class Spark:
             self.world.happened["a run takes over"] += 1
 
     def runs_yet_to_write(self) -> int:
-        """Runs that have never taken the connector over; each may, once, as long as one of its tasks lives."""
+        """Runs that have not taken the connector over; each may, once, while one of its tasks lives."""
         return self._runs - len(self._writers)
 
     def unpublished(self) -> list[str]:
-        """Tokens that are neither published nor discarded in the end."""
         return [
             token
             for token, file in self.destination.files.items()
@@ -454,7 +437,6 @@ class Spark:
         ]
 
     def gaps(self) -> str | None:
-        """What is wrong with the offsets of what is visible, or None."""
         for part in {file.partition for file in self.destination.files.values()}:
             files = [f for f in self.destination.files.values() if f.partition == part and f.is_visible]
             offsets = sorted(offset for file in files for offset, _ in file.rows)

@@ -1,4 +1,5 @@
-"""Several files of a topic partition in a simulated cluster: what makes them, what they hold, which rows are whose."""
+"""Several files per topic partition in the simulated archive: how rows are divided, and what each file
+holds."""
 
 from __future__ import annotations
 
@@ -24,7 +25,7 @@ from sinksdk.connectors.s3_archiver.partitioners.folders import Folders, Split
 FLUSH_SIZE = 6
 _STRINGS: Final = "org.apache.kafka.connect.storage.StringConverter"
 VALUES: Final = {"format.class": "JsonFormat", "value.converter": _STRINGS}
-"""Settings for lines of values, of which those are bad that are no UTF-8."""
+"""Settings for files of values; values that are not UTF-8 are bad records."""
 _WITH_KEYS_AND_HEADERS: Final = {
     **VALUES,
     "store.kafka.keys": "true",
@@ -38,11 +39,7 @@ Runs = Sequence[tuple[int, int]]
 
 
 class Content(NamedTuple):
-    """What files of a topic partition hold: values (or whole records), keys, or headers.
-
-    Args:
-        view: see :class:`~sinksdk.connectors.s3_archiver.formats.views.View`.
-    """
+    """The content of files of a topic partition: values (or whole records), keys, or headers."""
 
     partition: TopicPartition
     view: str
@@ -52,24 +49,16 @@ class Content(NamedTuple):
 
 
 class Groups:
-    """Groups of files, in some schedules.
-
-    Args:
-        world: whose.
-        are_wanted: False: each topic partition has one file open.
-    """
-
     def __init__(self, world: World, *, are_wanted: bool) -> None:
         self.dice = random.Random(f"{world.seed} groups")  # noqa: S311 - chance, not secrets; drawn apart
         self.arguments: dict[str, Any] = {}
-        """Of the archiver's task, that make several files."""
         self.siblings_expire = 0.0
-        """Chance that an upload of a group expires when another one of it becomes visible."""
+        """Chance that an upload of a group expires when another one becomes visible."""
         self.settings: dict[str, str] = {}
-        """Of the connector, for files of keys and headers beside those of values."""
+        """The connector's settings for files of keys and headers."""
         self.views: tuple[str, ...] = ("",)
         self.tombstones = 0
-        """Each so many offsets a record has no value, and lies in a folder for these; 0: none has."""
+        """Every n-th record has no value, and is in the folder for tombstones; 0: none."""
         self.gone: dict[Process, set[str]] = {}
         """Uploads that had expired when a process began to publish."""
         self._runs: dict[str, Runs] = {}
@@ -96,16 +85,14 @@ class Groups:
                 self.tombstones = chance.choice((2, 3, 7))
 
     def runs_of(self, token: Token) -> Runs:
-        """Runs of offsets that a token's file has."""
         data = token.data
         return self._read(data["ranges"]) if "ranges" in data else [(data["start"], data["end"] - 1)]
 
     def runs(self, skip: str, view: str) -> Runs:
-        """Runs of offsets that a commit says are to be passed over."""
+        """Runs of offsets that a commit skips."""
         return self._read(Skip.of_text(skip).of.get(view, RowRanges()).to_text())
 
     def _read(self, text: str) -> Runs:
-        """What a text says; each text is read once."""
         if text not in self._runs:
             ranges = RowRanges.of_text(text)
             self._runs[text] = list(zip(ranges.first.tolist(), ranges.last.tolist(), strict=True))
@@ -113,14 +100,13 @@ class Groups:
 
 
 def offsets_in(name: FileName, data: bytes) -> list[int]:
-    """Offsets of a file's rows, as their values, keys or headers say them."""
     if name.extension == ".avro":
         return [row["offset"] for row in fastavro.reader(io.BytesIO(data))]  # type: ignore[index, call-overload]
     return numbers_in(name, data)
 
 
 def numbers_in(name: FileName, data: bytes) -> list[int]:
-    """What the values, keys or headers of a file's rows say: offsets, or more in a topic that was created again."""
+    """Numbers in the values, keys or headers of a file: offsets, or more in a recreated topic."""
     if name.extension == ".avro":
         return [int(row["value"] or 0) for row in fastavro.reader(io.BytesIO(data))]  # type: ignore[index, call-overload]
     rows = [json.loads(line) for line in data.splitlines()]
@@ -130,12 +116,10 @@ def numbers_in(name: FileName, data: bytes) -> list[int]:
 
 
 def is_in(runs: Runs, offset: int) -> bool:
-    """Whether an offset is in one of some runs."""
     return any(first <= offset <= last for first, last in runs)
 
 
 def _limits(chance: random.Random) -> Limits:
-    """What ends groups of files besides their count; the simulation's parts are small."""
     return Limits(
         records=FLUSH_SIZE,
         bytes=chance.choice((None, None, 500)),
@@ -148,12 +132,7 @@ def _limits(chance: random.Random) -> Limits:
 
 
 class SimulatedFolders(Folders):
-    """Where records' files lie: by their rows, some also by the wall clock, which is another one the next time.
-
-    Args:
-        seed: of the schedule.
-        chance: draws the kind of folders.
-    """
+    """Folders by row, some also by the wall clock, which differs at the next reading."""
 
     def __init__(self, seed: int, chance: random.Random) -> None:
         self._seed = seed
@@ -163,7 +142,6 @@ class SimulatedFolders(Folders):
         self._late = chance.choice((0, 2_000, 5_000))
 
     def split(self, partition: TopicPartition, batch: pa.RecordBatch, now: float) -> Split:
-        """See :class:`~sinksdk.connectors.s3_archiver.partitioners.folders.Folders`."""
         offsets = np.asarray(batch.column("offset"))
         rows = offsets // self._in_a_row * 7919 + numbers_of(offsets) * 31 + self._seed
         codes = (rows % 104_729 % self._folders).astype(np.int32)
@@ -173,11 +151,8 @@ class SimulatedFolders(Folders):
 
 
 class SimulatedFormat(RecordAvro):
-    """Record Avro whose records are of two kinds."""
-
     def __init__(self) -> None:
         super().__init__("null", None, 64)
 
     def kinds(self, partition: TopicPartition, batch: pa.RecordBatch) -> Kinds | None:  # type: ignore[override]
-        """See :class:`~sinksdk.connectors.s3_archiver.formats.base.Format`."""
         return Kinds(["a", "b"], (np.asarray(batch.column("offset")) // 3 % 2).astype(np.int32))

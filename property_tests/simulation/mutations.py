@@ -1,4 +1,4 @@
-"""The protocol with one piece left out, each in turn: what the simulation must notice."""
+"""Mutations of the sink protocol, each without one piece: schedules of the simulation must fail with them."""
 
 from __future__ import annotations
 
@@ -77,35 +77,29 @@ from sinksdk.store.generations import Claim, Generations
 # -- the store forgets, or answers what it should not ----------------------------------------------------
 
 
-def no_fence(patch: Patch) -> None:
-    """The records of the generation before are read, not moved."""
+def task_records_not_fenced(patch: Patch) -> None:
     drops(patch, TASKS, lambda _, value: not value["attempt"])
 
 
-def no_merge(patch: Patch) -> None:
-    """The next plan is made from the plan before, without what its tasks have committed."""
+def plan_ignores_task_commits(patch: Patch) -> None:
     reads_as(patch, TASKS, fields(entries=[], segments=[]), driver)
 
 
-def segments_forgotten(patch: Patch) -> None:
-    """The next plan is made without the commits that tasks have set apart."""
+def plan_ignores_segments(patch: Patch) -> None:
     reads_as(patch, TASKS, fields(segments=[]), driver)
 
 
-def segments_forget_tokens(patch: Patch) -> None:
-    """A second attempt finds the commits that the first one has set apart, and not what they publish."""
+def segments_without_tokens(patch: Patch) -> None:
     reads_as(patch, SEGMENTS, no_tokens, task)
 
 
-def no_attempt(patch: Patch) -> None:
-    """A second attempt takes the record as it is, without moving it."""
+def second_attempt_does_not_fence(patch: Patch) -> None:
     taking = TakingOver()
     drops(patch, TASKS, lambda store, value: taking.is_on(store) and value["attempt"] > 1)
     taking.watch(patch)
 
 
-def take_over_looks_once(patch: Patch) -> None:
-    """An attempt looks whether its generation is the newest before it takes its record over, and never again."""
+def generation_checked_only_before_take_over(patch: Patch) -> None:
     seen = WeakKeyDictionary[SimulatedStore, Versioned | None]()
 
     def old(store: SimulatedStore, key: str, read: Callable[[], Versioned | None]) -> Versioned | None:
@@ -118,44 +112,35 @@ def take_over_looks_once(patch: Patch) -> None:
     on_get(patch, old)
 
 
-def withdrawn_commit_is_read_past(patch: Patch) -> None:
-    """Another attempt at the task reads on where its range begins, above a commit that was withdrawn."""
+def attempt_reads_past_withdrawn_commit(patch: Patch) -> None:
     reads_as(patch, COMMITS, of_commits(withdrawn_from=None), task)
 
 
-def stale_tokens_not_carried(patch: Patch) -> None:
-    """What no commit covers is known to the next generation only by luck."""
+def stale_tokens_not_in_plan(patch: Patch) -> None:
     writes_as(patch, PLANS, fields(stale=[]))
 
 
-def tokens_not_noted(patch: Patch) -> None:
-    """An upload is fed though no successor could know of it."""
+def tokens_not_prepared(patch: Patch) -> None:
     writes_as(patch, TASKS, fields(prepared=[]))
 
 
-def crashed_and_unknown_commits_stay_unpublished(patch: Patch) -> None:
-    """Tokens of a commit are published by the task that made it, by nobody else."""
+def tokens_published_only_by_their_task(patch: Patch) -> None:
     others_read_as(patch, COMMITS, no_tokens)
 
 
-def writes_without_condition(patch: Patch) -> None:
-    """The store takes every write."""
+def store_without_compare_and_set(patch: Patch) -> None:
     ignores_compare(patch, ANY)
 
 
-def driver_reads_its_claim_afresh(patch: Patch) -> None:
-    """A driver claims over what stands in the store, not over what it wrote last."""
+def driver_overwrites_newer_claim(patch: Patch) -> None:
     ignores_compare(patch, COUNT)
 
 
-def older_driver_configures(patch: Patch) -> None:
-    """A driver's configuration becomes the connector's, though a newer one has brought its own."""
+def older_driver_overwrites_config(patch: Patch) -> None:
     reads_as(patch, CONFIG, fields(claimed=0), driver)
 
 
-def deletion_without_publishing(patch: Patch) -> None:
-    """A connector is deleted as soon as its tasks have ended, whatever waits to be published."""
-
+def deletion_ignores_unpublished_tokens(patch: Patch) -> None:
     def nothing_waits(value: Value) -> Value:
         return {**no_tokens(value), **{name: [] for name in ("prepared", "stale") if name in value}}
 
@@ -168,12 +153,10 @@ def deletion_without_publishing(patch: Patch) -> None:
 
 
 def publish_before_commit(patch: Patch) -> None:
-    """What pre_commit returned is made visible, then committed."""
     publishes_in_pre_commit(patch, SimulatedTask, S3ArchiverTask.publish)
 
 
-def discard_when_fenced(patch: Patch) -> None:
-    """A task that lost its partitions cleans up what it had begun."""
+def fenced_task_discards(patch: Patch) -> None:
     create, close = SimulatedS3.create_upload, SimulatedTask.close
     begun: dict[Process, dict[str, Location]] = defaultdict(dict)
 
@@ -194,7 +177,6 @@ def discard_when_fenced(patch: Patch) -> None:
 
 
 def unpublished_tokens_overwritten(patch: Patch) -> None:
-    """A commit follows though the one before could not be published."""
     publish = SimulatedTask.publish
 
     def careless(self: SimulatedTask, partition: TopicPartition, tokens: Sequence[Token]) -> None:
@@ -204,9 +186,7 @@ def unpublished_tokens_overwritten(patch: Patch) -> None:
     patch.setattr(SimulatedTask, "publish", careless)
 
 
-def clean_up_by_listing(patch: Patch) -> None:
-    """Whoever opens or closes a partition aborts the uploads it finds there and does not know."""
-
+def uploads_aborted_by_listing(patch: Patch) -> None:
     def tidy(task: SimulatedTask, partitions: Collection[TopicPartition]) -> None:
         s3 = task.archive.s3
         for partition in partitions:
@@ -232,13 +212,11 @@ def clean_up_by_listing(patch: Patch) -> None:
     patch.setattr(SimulatedTask, "close", tidy_close)
 
 
-def closing_is_not_told(patch: Patch) -> None:
-    """The last pre_commit of a partition looks like any other."""
+def is_closing_always_false(patch: Patch) -> None:
     patch.setattr(WorkerSinkTaskContext, "is_closing", lambda self: False)
 
 
-def group_ahead_of_what_is_visible(patch: Patch) -> None:
-    """The group shows what is committed, published or not."""
+def consumer_group_ahead_of_visible_records(patch: Patch) -> None:
     write = SimulatedGroup.write
 
     def ahead(self: SimulatedGroup, offsets: Mapping[TopicPartition, int]) -> None:
@@ -248,9 +226,7 @@ def group_ahead_of_what_is_visible(patch: Patch) -> None:
     patch.setattr(SimulatedGroup, "write", ahead)
 
 
-def cut_stream_is_taken_for_its_end(patch: Patch) -> None:
-    """Ranges are finished when no more rows come, also where the transform has failed."""
-
+def failed_transform_ends_range(patch: Patch) -> None:
     def anyhow(rows: Any, said: Any, has_ended: object) -> Any:
         return arranged(rows, said, lambda: True)
 
@@ -260,13 +236,11 @@ def cut_stream_is_taken_for_its_end(patch: Patch) -> None:
 # -- groups of files -------------------------------------------------------------------------------------
 
 
-def groups_are_published_without_looking(patch: Patch) -> None:
-    """Files of a group are completed one by one, until one is met that has expired."""
+def group_published_without_checking_uploads(patch: Patch) -> None:
     patch.setattr(SimulatedS3, "part_sizes", lambda self, location, upload_id: [1])
 
 
-def later_group_is_published_first(patch: Patch) -> None:
-    """A group is completed though one before it is not."""
+def later_group_published_first(patch: Patch) -> None:
     publish = Publisher.publish
 
     def backwards(self: Publisher, tokens: Sequence[Token]) -> None:
@@ -275,8 +249,7 @@ def later_group_is_published_first(patch: Patch) -> None:
     patch.setattr(Publisher, "publish", backwards)
 
 
-def siblings_are_not_aborted_first(patch: Patch) -> None:
-    """Whoever withdraws a group only looks which of its files are visible: others may be completing them."""
+def withdrawn_group_not_aborted(patch: Patch) -> None:
     publish, abort, publishing = SimulatedTask.publish, SimulatedS3.abort_upload, set[Process]()
 
     def noted(self: SimulatedTask, partition: TopicPartition, tokens: Sequence[Token]) -> None:
@@ -293,7 +266,6 @@ def siblings_are_not_aborted_first(patch: Patch) -> None:
 
 @contextmanager
 def _among(processes: set[Process]) -> Iterator[None]:
-    """The process is one of these while the block runs."""
     process = Archive.current.world.current
     processes.add(process)
     try:
@@ -302,8 +274,7 @@ def _among(processes: set[Process]) -> Iterator[None]:
         processes.discard(process)
 
 
-def visible_siblings_are_not_counted(patch: Patch) -> None:
-    """What is visible of a group that is withdrawn counts as gone: the chain goes on without it."""
+def visible_files_of_withdrawn_group_ignored(patch: Patch) -> None:
     publish = Publisher.publish
 
     def forgetful(self: Publisher, tokens: Sequence[Token]) -> None:
@@ -315,18 +286,16 @@ def visible_siblings_are_not_counted(patch: Patch) -> None:
     patch.setattr(Publisher, "publish", forgetful)
 
 
-def ranges_of_visible_siblings_are_forgotten(patch: Patch) -> None:
-    """A withdrawn commit does not say which rows above it are visible."""
+def withdrawal_without_skipped_rows(patch: Patch) -> None:
     _withdraws_as(patch, lambda _: Skip())
 
 
-def visible_keys_and_headers_are_forgotten(patch: Patch) -> None:
-    """A withdrawn commit says which values above it are visible, and not which keys and headers."""
+def withdrawal_without_skipped_keys_and_headers(patch: Patch) -> None:
     _withdraws_as(patch, lambda skip: Skip({view: rows for view, rows in skip.of.items() if not view}))
 
 
 def _withdraws_as(patch: Patch, change: Callable[[Skip], Skip]) -> None:
-    """A withdrawal names other rows as visible above it."""
+    """Change the rows that a withdrawal reports as visible."""
     publish = SimulatedTask.publish
 
     def changed(self: SimulatedTask, partition: TopicPartition, tokens: Sequence[Token]) -> None:
@@ -350,17 +319,14 @@ def _commit(withdrawal: UnpublishableException) -> OffsetAndMetadata:
 
 
 def _with_skip(commit: OffsetAndMetadata, skip: Skip = Skip()) -> OffsetAndMetadata:  # noqa: B008 - immutable
-    """A commit that names other rows, or none, as visible above it."""
     return replace(commit, metadata=replace(Archived.of(commit), skip=skip.to_text()).to_text())
 
 
-def skip_is_forgotten_above_a_commit(patch: Patch) -> None:
-    """A commit within a withdrawn group forgets what of it is visible above."""
+def skip_lost_at_next_commit(patch: Patch) -> None:
     commits_as(patch, SimulatedTask, _with_skip)
 
 
-def skip_is_lost_when_a_generation_begins(patch: Patch) -> None:
-    """Whoever goes on from a withdrawn commit writes all rows above it."""
+def skip_lost_at_next_generation(patch: Patch) -> None:
     committed = WorkerSinkTaskContext.committed
 
     def forgetful(self: WorkerSinkTaskContext, partition: TopicPartition) -> OffsetAndMetadata | None:
@@ -370,40 +336,33 @@ def skip_is_lost_when_a_generation_begins(patch: Patch) -> None:
     patch.setattr(WorkerSinkTaskContext, "committed", forgetful)
 
 
-def skip_is_lost_by_a_second_withdrawal(patch: Patch) -> None:
-    """A group that was begun above visible rows does not say so in its tokens."""
+def skip_lost_at_second_withdrawal(patch: Patch) -> None:
     commits_as(patch, SimulatedTask, tokens_as(lambda data: {k: v for k, v in data.items() if k != "skip"}))
 
 
-def rows_of_one_offset_are_one(patch: Patch) -> None:
-    """What is visible is told by offsets, also where a transform has made several records of one."""
+def skip_ignores_rows_of_one_offset(patch: Patch) -> None:
     patch.setattr(writer, "numbers_of", lambda offsets: np.zeros(len(offsets), np.int64))
 
 
 # -- what the topic is, and what of it is bad ------------------------------------------------------------
 
 
-def topics_are_not_vouched_for(patch: Patch) -> None:
-    """Whether a topic is still the planned one is not asked before its records are committed."""
+def topic_ids_not_checked_before_commit(patch: Patch) -> None:
     patch.setattr(ChangingLog, "topic_id_check", lambda self, config, source, ids: always_valid)
 
 
-def offsets_are_not_of_the_planned_topic(patch: Patch) -> None:
-    """Topic ids are asked only after offsets: what a topic of the same name had is read of another one."""
-
+def topic_ids_read_after_offsets(patch: Patch) -> None:
     def as_after(self: ChangingLog, topics: Collection[str]) -> Mapping[str, str]:
         return dict.fromkeys(topics, self.id) if self.id is not None else {}
 
     patch.setattr(ChangingLog, "topic_ids", as_after)
 
 
-def lost_tails_are_not_seen(patch: Patch) -> None:
-    """A log that has lost its newest records is read on at the commit, whatever it has there now."""
+def truncation_not_detected(patch: Patch) -> None:
     patch.setattr(ChangingLog, "truncated", lambda self, positions: {})
 
 
-def letters_are_not_awaited(patch: Patch) -> None:
-    """An offset is committed before the dead letters of the records below it are durable."""
+def dead_letters_not_awaited(patch: Patch) -> None:
     send = DeadLetters.send
 
     def at_once(self: DeadLetters, record: SinkRecord) -> Future[None]:
@@ -415,14 +374,11 @@ def letters_are_not_awaited(patch: Patch) -> None:
     patch.setattr(DeadLetters, "send", at_once)
 
 
-def records_without_value_vanish(patch: Patch) -> None:
-    """Records that are left out for lack of a value are not reported."""
+def tombstones_not_reported(patch: Patch) -> None:
     patch.setattr(S3ArchiverConfig, "reports_nulls", False)
 
 
-def hook_that_does_nothing_is_committed(patch: Patch) -> None:
-    """A put that only makes a generator counts as one that has taken the records."""
-
+def generator_put_counts_as_done(patch: Patch) -> None:
     def lazy(self: SimulatedTask, records: SinkRecords) -> Iterator[SinkRecords]:
         yield records
 
@@ -430,60 +386,49 @@ def hook_that_does_nothing_is_committed(patch: Patch) -> None:
     patch.setattr(SimulatedTask, "put", lazy)
 
 
-def forgotten_upload_is_taken_for_expired(patch: Patch) -> None:
-    """The publisher takes an upload that S3 no longer knows for expired, without a look at its object."""
+def unknown_upload_counts_as_expired(patch: Patch) -> None:
     patch.setattr(publisher, "is_visible", lambda s3, token: False)
 
 
 # -- what operators do -----------------------------------------------------------------------------------
 
 
-def altered_offsets_are_not_compared(patch: Patch) -> None:
-    """Offsets are altered to those from which records would be archived twice."""
+def altered_offsets_not_checked(patch: Patch) -> None:
     patch.setattr(connector, "problems_of", lambda s3, config, offsets: [])
 
 
-def old_store_is_not_compared(patch: Patch) -> None:
-    """A start goes on from commits that are older than the archive: an old copy of the store was restored."""
+def restored_store_not_detected(patch: Patch) -> None:
     patch.setattr(connector, "above", lambda s3, config, topics, committed: [])
 
 
 # -- within the engine and the driver --------------------------------------------------------------------
 
 
-def what_came_before_a_late_offset_is_committed(patch: Patch) -> None:
-    """A source that breaks its order ends a partition as a failing put does."""
+def records_before_late_row_committed(patch: Patch) -> None:
     patch.setattr(TaskScope, "casts_doubt", lambda self, error: False)
 
 
-def deletion_above_visible_rows(patch: Patch) -> None:
-    """A connector is deleted while rows above its commit are visible, which only it passes over."""
+def deletion_ignores_partly_visible_commits(patch: Patch) -> None:
     patch.setattr(Claim, "partly_visible", lambda self: {})
 
 
-def offsets_are_divided(patch: Patch) -> None:
-    """Files, portions and record limits end between any two records, also of the same offset."""
+def offsets_divided(patch: Patch) -> None:
     patch.setattr(SinkRecords, "whole_offsets", lambda self, rows: min(rows, len(self)))
 
 
-def dropped_tail_is_not_committed(patch: Patch) -> None:
-    """A range is committed to its last record, as if there were a next one."""
+def dropped_tail_not_committed(patch: Patch) -> None:
     patch.setattr(PartitionState, "range_end", lambda self, committed: None)
 
 
-def newcomer_never_asks(patch: Patch) -> None:
-    """A second driver fences the first one at once."""
+def new_driver_skips_handover(patch: Patch) -> None:
     patch.setattr(Handover, "await_turn", lambda self: True)
 
 
-def older_driver_never_gives_way(patch: Patch) -> None:
-    """The first driver ends its generation, and begins the next one."""
+def old_driver_never_yields(patch: Patch) -> None:
     patch.setattr(Generations, "yield_to_successor", lambda self: None)
 
 
-def closing_commits_nothing(patch: Patch) -> None:
-    """What is taken away is closed, without a commit before."""
-
+def close_without_commit(patch: Patch) -> None:
     def release(self: WorkerSinkTask, reason: object, partitions: object = None, **rest: object) -> None:
         self.lose()
 
@@ -491,62 +436,62 @@ def closing_commits_nothing(patch: Patch) -> None:
 
 
 ROLLING: Mapping[str, Plant] = plants(
-    newcomer_never_asks,
-    older_driver_never_gives_way,
-    closing_commits_nothing,
-    closing_is_not_told,
+    new_driver_skips_handover,
+    old_driver_never_yields,
+    close_without_commit,
+    is_closing_always_false,
 )
-"""What only costs progress, never a record: a rolling deploy must notice."""
+"""Mutations that cost progress, never a record: a rolling deploy must fail."""
 
 RACES: Mapping[str, Plant] = plants(
-    segments_forget_tokens,
-    siblings_are_not_aborted_first,
-    take_over_looks_once,
-    withdrawn_commit_is_read_past,
+    segments_without_tokens,
+    withdrawn_group_not_aborted,
+    generation_checked_only_before_take_over,
+    attempt_reads_past_withdrawn_commit,
 )
-"""What breaks the promise in races: schedules of these must notice."""
+"""Mutations that break the guarantee only in races: schedules of these must fail."""
 
 TOPIC_CHANGES: Mapping[str, Plant] = plants(
-    topics_are_not_vouched_for, offsets_are_not_of_the_planned_topic, lost_tails_are_not_seen
+    topic_ids_not_checked_before_commit, topic_ids_read_after_offsets, truncation_not_detected
 )
-"""What breaks the promise where a topic changes: schedules of one that does must notice."""
+"""Mutations that break the guarantee only if a topic changes."""
 
 MUTATIONS: Mapping[str, Plant] = plants(
-    no_fence,
-    no_merge,
-    segments_forgotten,
-    no_attempt,
-    stale_tokens_not_carried,
+    task_records_not_fenced,
+    plan_ignores_task_commits,
+    plan_ignores_segments,
+    second_attempt_does_not_fence,
+    stale_tokens_not_in_plan,
     publish_before_commit,
-    discard_when_fenced,
+    fenced_task_discards,
     unpublished_tokens_overwritten,
-    clean_up_by_listing,
-    writes_without_condition,
-    driver_reads_its_claim_afresh,
-    older_driver_configures,
-    tokens_not_noted,
-    crashed_and_unknown_commits_stay_unpublished,
-    deletion_without_publishing,
-    deletion_above_visible_rows,
-    group_ahead_of_what_is_visible,
-    letters_are_not_awaited,
-    records_without_value_vanish,
-    hook_that_does_nothing_is_committed,
-    forgotten_upload_is_taken_for_expired,
-    altered_offsets_are_not_compared,
-    old_store_is_not_compared,
-    what_came_before_a_late_offset_is_committed,
-    offsets_are_divided,
-    cut_stream_is_taken_for_its_end,
-    dropped_tail_is_not_committed,
-    groups_are_published_without_looking,
-    later_group_is_published_first,
-    ranges_of_visible_siblings_are_forgotten,
-    visible_keys_and_headers_are_forgotten,
-    visible_siblings_are_not_counted,
-    skip_is_forgotten_above_a_commit,
-    skip_is_lost_when_a_generation_begins,
-    skip_is_lost_by_a_second_withdrawal,
-    rows_of_one_offset_are_one,
+    uploads_aborted_by_listing,
+    store_without_compare_and_set,
+    driver_overwrites_newer_claim,
+    older_driver_overwrites_config,
+    tokens_not_prepared,
+    tokens_published_only_by_their_task,
+    deletion_ignores_unpublished_tokens,
+    deletion_ignores_partly_visible_commits,
+    consumer_group_ahead_of_visible_records,
+    dead_letters_not_awaited,
+    tombstones_not_reported,
+    generator_put_counts_as_done,
+    unknown_upload_counts_as_expired,
+    altered_offsets_not_checked,
+    restored_store_not_detected,
+    records_before_late_row_committed,
+    offsets_divided,
+    failed_transform_ends_range,
+    dropped_tail_not_committed,
+    group_published_without_checking_uploads,
+    later_group_published_first,
+    withdrawal_without_skipped_rows,
+    withdrawal_without_skipped_keys_and_headers,
+    visible_files_of_withdrawn_group_ignored,
+    skip_lost_at_next_commit,
+    skip_lost_at_next_generation,
+    skip_lost_at_second_withdrawal,
+    skip_ignores_rows_of_one_offset,
 )
-"""What breaks the promise: random schedules must notice."""
+"""Mutations that break the guarantee: random schedules must fail."""

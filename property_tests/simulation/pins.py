@@ -1,7 +1,7 @@
-"""Which seed notices each mutation: kept in ``pins.json``, so that a test need not search for one.
+"""Keeps for each mutation a seed that fails, in ``pins.json``, so that a test need not search for one.
 
-Any change of the protocol may turn a seed's schedule into another story. Then a pin misses, the test searches on,
-and ``python -m property_tests.simulation --pin`` finds new ones.
+A change of the protocol may turn the schedule of a seed into another one. Then a pin misses, the test searches,
+and ``python -m property_tests.simulation --pin`` finds new pins.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ Mutations = Mapping[str, Callable[[pytest.MonkeyPatch], None]]
 
 
 class Suite:
-    """Mutations, and the schedules that must notice them.
+    """Mutations, and the schedules that must fail with them.
 
     Args:
-        name: in the file of pins.
+        name: key in ``pins.json``.
         mutations: by name.
-        run: the schedule of a seed.
-        step: only seeds that are multiples of this one do.
+        run: runs the schedule of a seed.
+        step: only multiples of this number are tried as seeds.
     """
 
     def __init__(self, name: str, mutations: Mutations, run: Run, step: int = 1) -> None:
@@ -54,15 +54,10 @@ class Suite:
         self._step = step
 
     def notice(self, mutation: str, patch: pytest.MonkeyPatch, first: int = 0) -> int:
-        """Run schedules with a mutation, its pinned seed first: which seed noticed it.
-
-        Args:
-            mutation: its name.
-            patch: what it patches with.
-            first: where the search begins when the pin misses.
+        """Run schedules with a mutation, its pinned seed first, and return the seed that failed.
 
         Raises:
-            AssertionError: none did, within three minutes of computing; or one did, and did not say how to replay it.
+            AssertionError: none failed within PATIENCE, or the failure does not say how to replay it.
         """
         self.mutations[mutation](patch)
         began = time.process_time()  # of this process: however much runs beside it
@@ -108,7 +103,6 @@ def _pinned() -> dict[str, dict[str, int]]:
 
 
 def pin_all() -> None:
-    """Find a seed for each mutation, those pinned so far first, and write them down."""
     pins = _pinned()
     for suite in (SINK, TOPIC_CHANGES, DEPLOYS, RACES, FRAMES, WATERMARKS, SOURCE, DIRECTORIES):
         for mutation in suite.mutations:

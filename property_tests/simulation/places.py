@@ -1,4 +1,4 @@
-"""Where simulated sources write: the real writers, each of their steps outside one of the world's."""
+"""Targets of simulated sources: the real writers, with each operation in the scheduler."""
 
 from __future__ import annotations
 
@@ -26,47 +26,38 @@ T = TypeVar("T")
 
 
 class Row(NamedTuple):
-    """A record as a reader sees it."""
-
     at: TopicPartition
     key: str
     value: str
 
 
 class Place(ABC):
-    """Where several processes write, and what a read_committed reader sees there."""
-
     def __init__(self) -> None:
         self.on_commit: Callable[[], None] = lambda: None
-        """Told after whatever may have made something visible, before anybody else goes on."""
+        """Called after each operation that may have made records visible."""
 
     @abstractmethod
-    def writer(self, identity: str, connector: str) -> TransactionalWriter:
-        """Writes as a transactional id."""
+    def writer(self, identity: str, connector: str) -> TransactionalWriter: ...
 
     @abstractmethod
-    def offsets(self, connector: str) -> CommittedOffsets:
-        """Reads a connector's source offsets."""
+    def offsets(self, connector: str) -> CommittedOffsets: ...
 
     @abstractmethod
     def fresh(self) -> list[Row]:
-        """What has become visible since the last call, partition by partition."""
+        """Records that became visible since the last call, by partition."""
 
     @abstractmethod
-    def positions(self, connector: str) -> Mapping[str, SourcePosition]:
-        """A connector's source offsets as a bystander sees them."""
+    def positions(self, connector: str) -> Mapping[str, SourcePosition]: ...
 
     @abstractmethod
-    def rows(self, topic: str) -> list[Row]:
-        """Everything that a reader of a topic sees, partition by partition."""
+    def rows(self, topic: str) -> list[Row]: ...
 
 
 class Memory(Place):
-    """Topics in memory, each look and each change a step.
+    """Topics in memory.
 
     Args:
-        world: the scheduler.
-        refused: what is raised when such a step is refused for good; None: none ever is.
+        refused: the permanent error of an operation; None: operations have none.
     """
 
     def __init__(self, world: World, refused: Callable[[str], Exception] | None = None) -> None:
@@ -111,12 +102,7 @@ class Memory(Place):
 
 
 class Directory(Place):
-    """A topic directory, each operation on its files a step.
-
-    Args:
-        world: the scheduler.
-        root: the directory, which need not be there.
-    """
+    """A topic directory on disk; each file operation goes through the scheduler."""
 
     def __init__(self, world: World, root: Path) -> None:
         super().__init__()
@@ -140,7 +126,6 @@ class Directory(Place):
         return self._log.refresh().positions.get(connector, {})
 
     def rows(self, topic: str) -> list[Row]:
-        """What the real source reads, whose offsets leave no gap."""
         if not (self._root / f"topic={topic}").is_dir():
             return []
         source = TopicDirectorySource(self._root)
@@ -164,7 +149,6 @@ class Directory(Place):
             yield Entry.model_validate_json(path.read_bytes())
 
     def _content(self, name: str) -> Sequence[Row]:
-        """What is in a file, whose offsets go on where those before it end."""
         at = partition_of(name)
         table = pq.read_table(self._root / name, partitioning=None, columns=["offset", "key", "value"])
         offsets, keys, values = (column.to_pylist() for column in table.columns)
@@ -175,12 +159,7 @@ class Directory(Place):
 
 
 class SimulatedDisk(Disk):
-    """The real file system, one step at a time: before and after each, others go on, or the process dies.
-
-    Args:
-        world: the scheduler.
-        on_link: told when an entry has appeared.
-    """
+    """The real file system; the scheduler may switch or kill the process before and after each operation."""
 
     def __init__(self, world: World, on_link: Callable[[], None]) -> None:
         self._world = world

@@ -1,7 +1,7 @@
-"""Faulty stores and tasks: the words in which mistakes are planted, at seams that a redesign leaves in place.
+"""Building blocks of mutations: faulty stores and tasks, injected at seams that a refactoring keeps.
 
-A mistake is planted where the product meets what it is given (the store, S3, the sink's task, a writer), or by
-replacing a public function. ``test_planted.py`` refuses every other name.
+Mutations are injected at the product's interfaces (the store, S3, the sink's task, a writer), or replace a
+public function. ``test_planted.py`` rejects private names.
 """
 
 from __future__ import annotations
@@ -32,29 +32,25 @@ PLANS: Final = re.compile(r"/generations/\d+$")
 SEGMENTS: Final = re.compile(r"/generations/\d+-task-")
 TASKS: Final = re.compile(r"/tasks/\d+$")
 COMMITS: Final = re.compile(f"{PLANS.pattern}|{SEGMENTS.pattern}|{TASKS.pattern}")
-"""Whatever has commits and tokens in it."""
+"""Records with commits and tokens."""
 
 Who = Callable[[SimulatedStore], bool]
-"""Whether a request is meant, by the store that one process makes it to."""
+"""Whether a request is affected, by the store of the process that makes it."""
 
 
 def anybody(store: SimulatedStore) -> bool:
-    """Every process."""
     return True
 
 
 def task(store: SimulatedStore) -> bool:
-    """An attempt at a task."""
     return "task " in store.process.name
 
 
 def driver(store: SimulatedStore) -> bool:
-    """A driver, or a process that deletes a connector."""
     return not task(store)
 
 
 def plants(*mutations: Plant) -> Mapping[str, Plant]:
-    """Mutations by name."""
     return {mutation.__name__: mutation for mutation in mutations}
 
 
@@ -62,8 +58,6 @@ def plants(*mutations: Plant) -> Mapping[str, Plant]:
 
 
 class Write(Protocol):
-    """What a store does with a write, if nobody interferes."""
-
     def __call__(self, value: Value, if_version: str | None) -> str: ...
 
 
@@ -71,13 +65,11 @@ def on_get(
     patch: Patch,
     act: Callable[[SimulatedStore, str, Callable[[], Versioned | None]], Versioned | None],
 ) -> None:
-    """Interfere with each read."""
     get = SimulatedStore.get
     patch.setattr(SimulatedStore, "get", lambda self, key: act(self, key, lambda: get(self, key)))
 
 
 def on_put(patch: Patch, act: Callable[[SimulatedStore, str, Value, str | None, Write], str]) -> None:
-    """Interfere with each write."""
     put = SimulatedStore.put
 
     def through(
@@ -92,7 +84,7 @@ def on_put(patch: Patch, act: Callable[[SimulatedStore, str, Value, str | None, 
 
 
 def reads_as(patch: Patch, kind: re.Pattern[str], change: Change, who: Who = anybody) -> None:
-    """Of keys of a kind, the store answers something else than it holds."""
+    """The store returns other values than it holds."""
 
     def changed(store: SimulatedStore, key: str, read: Callable[[], Versioned | None]) -> Versioned | None:
         is_meant = kind.search(key) is not None and who(store)
@@ -103,7 +95,7 @@ def reads_as(patch: Patch, kind: re.Pattern[str], change: Change, who: Who = any
 
 
 def others_read_as(patch: Patch, kind: re.Pattern[str], change: Change) -> None:
-    """As :func:`reads_as`, of values that another process has written."""
+    """Like :func:`reads_as`, for values written by another process."""
     writers: dict[str, Process] = {}
 
     def noted(store: SimulatedStore, _key: str, value: Value, if_version: str | None, write: Write) -> str:
@@ -125,7 +117,7 @@ def _changed(found: Versioned | None, change: Change) -> Versioned | None:
 
 
 def writes_as(patch: Patch, kind: re.Pattern[str], change: Change, who: Who = anybody) -> None:
-    """Of keys of a kind, the store holds something else than was written."""
+    """The store keeps other values than were written."""
 
     def changed(store: SimulatedStore, key: str, value: Value, if_version: str | None, write: Write) -> str:
         return write(change(value) if kind.search(key) and who(store) else value, if_version)
@@ -134,7 +126,7 @@ def writes_as(patch: Patch, kind: re.Pattern[str], change: Change, who: Who = an
 
 
 def drops(patch: Patch, kind: re.Pattern[str], which: Callable[[SimulatedStore, Value], bool]) -> None:
-    """Some writes of keys of a kind have no effect, and the writer takes them for done."""
+    """Some writes have no effect but succeed."""
 
     def dropped(store: SimulatedStore, key: str, value: Value, if_version: str | None, write: Write) -> str:
         if kind.search(key) and which(store, value):
@@ -145,8 +137,6 @@ def drops(patch: Patch, kind: re.Pattern[str], which: Callable[[SimulatedStore, 
 
 
 def ignores_compare(patch: Patch, kind: re.Pattern[str]) -> None:
-    """Keys of a kind are written whatever version they have."""
-
     def anyhow(store: SimulatedStore, key: str, value: Value, if_version: str | None, write: Write) -> str:
         while True:
             try:
@@ -160,23 +150,19 @@ def ignores_compare(patch: Patch, kind: re.Pattern[str]) -> None:
 
 
 class TakingOver:
-    """Which attempts at tasks still take their record over; the last step is to look whether they may."""
+    """Tracks attempts that still take their record over; the last step checks for a newer generation."""
 
     def __init__(self) -> None:
         self._have_written: WeakSet[SimulatedStore] = WeakSet()
         self._are_done: WeakSet[SimulatedStore] = WeakSet()
 
     def is_on(self, store: SimulatedStore) -> bool:
-        """Whether the process of a store is such an attempt."""
         return task(store) and store not in self._are_done
 
     def is_at_last_look(self, store: SimulatedStore) -> bool:
-        """Whether it is, and has just become the owner."""
         return self.is_on(store) and store in self._have_written
 
     def watch(self, patch: Patch) -> None:
-        """Begin to note what attempts do; after all other interference with the store."""
-
         def look(store: SimulatedStore, key: str, read: Callable[[], Versioned | None]) -> Versioned | None:
             is_last = COUNT.search(key) is not None and self.is_at_last_look(store)
             found = read()
@@ -198,12 +184,11 @@ class TakingOver:
 
 
 def fields(**changed: Any) -> Change:
-    """A value with other fields."""
     return lambda value: {**value, **changed}
 
 
 def of_commits(**changed: Any) -> Change:
-    """A plan, a segment or a task's record whose commits have other fields."""
+    """Change fields of the commits in a plan, a segment or a task's record."""
 
     def change(value: Value) -> Value:
         where = "entries" if "entries" in value else "committed"
@@ -213,7 +198,6 @@ def of_commits(**changed: Any) -> Change:
 
 
 no_tokens: Final = of_commits(publish=[], published_to=None)
-"""A plan, a segment or a task's record without tokens to publish."""
 
 
 # -- faulty tasks ----------------------------------------------------------------------------------------
@@ -222,7 +206,6 @@ no_tokens: Final = of_commits(publish=[], published_to=None)
 def commits_as(
     patch: Patch, sink: type[SinkTask], change: Callable[[OffsetAndMetadata], OffsetAndMetadata]
 ) -> None:
-    """A task returns something else from ``pre_commit`` than it should."""
     pre_commit = sink.pre_commit
 
     def changed(
@@ -234,7 +217,6 @@ def commits_as(
 
 
 def publishes_in_pre_commit(patch: Patch, sink: type[SinkTask], publish: Callable[..., None]) -> None:
-    """A task makes visible what it returns from ``pre_commit``, before it is committed."""
     pre_commit = sink.pre_commit
 
     def eager(
@@ -250,8 +232,6 @@ def publishes_in_pre_commit(patch: Patch, sink: type[SinkTask], publish: Callabl
 
 
 def tokens_as(change: Change) -> Callable[[OffsetAndMetadata], OffsetAndMetadata]:
-    """A commit whose tokens say something else."""
-
     def changed(offset: OffsetAndMetadata) -> OffsetAndMetadata:
         return replace(offset, publish=[replace(t, data=dict(change(t.data))) for t in offset.tokens])
 

@@ -1,7 +1,7 @@
-"""Schedules of races that random ones seldom meet, and that cost records where a step is left out.
+"""Schedules of races that are rare in random schedules and lose records without the protocol's step against them.
 
-An attempt dies between its commit and what it publishes, and the next one commits again; a commit is withdrawn, and
-another attempt goes on; an attempt is about to take its record over when its connector is deleted; one is about to
+An attempt dies between its commit and publish, and the next one commits again; a commit is withdrawn, and another
+attempt continues; an attempt is about to take its record over when its connector is deleted; an attempt is about to
 complete an upload of a group that the next one withdraws.
 """
 
@@ -25,12 +25,6 @@ _SETTINGS = {"tasks.max": "1", "generation.max.records": "1000", "offset.flush.i
 
 
 def run(seed: int) -> Counter[str]:
-    """Run the schedule of a seed.
-
-    Raises:
-        ScheduleFailed: with the story.
-    """
-
     def whole(world: World) -> None:
         archive = Archive(world)
         if archive.deletes:
@@ -45,7 +39,7 @@ def run(seed: int) -> Counter[str]:
 
 
 def _attempts_that_commit_again(archive: Archive) -> None:
-    """Attempts at one task die, each of them between a commit and what it publishes, or after a withdrawal."""
+    """Attempts at one task die between a commit and publish, or after a withdrawal."""
     world, cluster, dice = archive.world, archive.cluster, archive.world.dice
     world.chaos = Chaos(switch=1.0, lost_after=dice.choice((0.0, 0.0, 0.02)))
     for partition in cluster.log.records:
@@ -73,12 +67,11 @@ def _have_driver(archive: Archive) -> None:
 
 
 def _pending(archive: Archive) -> dict[TopicPartition, int]:
-    """What is committed and not published."""
     return {partition: entry.offset for partition, entry in archive.commits().items() if entry.publish}
 
 
 def _deleted_while_taken_over(archive: Archive) -> None:
-    """Attempts are frozen about to take their records over, the driver dies, and an operator deletes the connector."""
+    """Attempts freeze before they take their records over, the driver dies, and the connector is deleted."""
     world, cluster, dice = archive.world, archive.cluster, archive.world.dice
     world.chaos = Chaos(switch=1.0)
     for partition in cluster.log.records:
@@ -99,7 +92,11 @@ def _deleted_while_taken_over(archive: Archive) -> None:
 
 
 def _completed_after_a_withdrawal(archive: Archive) -> None:
-    """An attempt is frozen about to complete an upload, another upload of its group expires, and the next one withdraws."""
+    """An upload of a withdrawn group is completed late.
+
+    An attempt freezes before it completes an upload, another upload of its group expires, and the next attempt withdraws
+    the commit.
+    """
     world, cluster, dice = archive.world, archive.cluster, archive.world.dice
     world.chaos = Chaos(switch=1.0)
     for partition in cluster.log.records:
@@ -135,15 +132,12 @@ def _completed_after_a_withdrawal(archive: Archive) -> None:
 
 
 class _Stalling(SimulatedStore):
-    """The store of a process that may be frozen when it is about to read the record that it takes over."""
-
     def __init__(self, world: World, records: Records, stalls: float) -> None:
         super().__init__(world, records)
         self.stalls = stalls
         self.world = world
 
     def get(self, key: str) -> Versioned | None:
-        """See :meth:`Store.get`."""
         if "/tasks/" in key and " task " in self.process.name and self.world.dice.random() < self.stalls:
             self.stalls = 0.0
             self.world.happened["frozen about to take its record over"] += 1
@@ -153,7 +147,6 @@ class _Stalling(SimulatedStore):
 
 
 def _go_on(archive: Archive, steps: int, until: Callable[[], bool] = lambda: False) -> None:
-    """At most so many steps."""
     for _ in range(steps):
         archive.world.step()
         archive.cluster.reap()

@@ -1,4 +1,4 @@
-"""Who reads what simulated sources write, and judges it: each row once, in order, and nothing of zombies."""
+"""The reader of simulated sources: each row must come once, in order, and none from a zombie."""
 
 from __future__ import annotations
 
@@ -13,23 +13,13 @@ from sinksdk.source import SourceRecord
 
 
 class Attempt(NamedTuple):
-    """An attempt at a task; a later one is greater."""
+    """An attempt at a task; later ones compare greater."""
 
     generation: int
     number: int
 
 
 class Reader:
-    """Looks at the topic whenever something may have become visible.
-
-    Args:
-        world: where it complains.
-        place: where the rows are written.
-        tables: where they come from.
-        connector: whose offsets.
-        is_written: whether a row is to be in the topic at all.
-    """
-
     def __init__(
         self,
         world: World,
@@ -44,23 +34,22 @@ class Reader:
         self._connector = connector
         self._is_written = is_written
         self.rows = 0
-        """How many are visible."""
         self.next: dict[str, int] = defaultdict(int)
-        """Per table the row after the last one that is visible."""
+        """Per table the row after the last visible one."""
         self.offsets: dict[str, int] = defaultdict(int)
-        """Per table the row from which it is read on, as committed."""
+        """Per table the committed position."""
         self.attempts: dict[Process, Attempt] = {}
-        """What runs in each task process."""
+        """The attempt that runs in each task process."""
         self.open: dict[Process, list[SourceRecord]] = {}
         """What each process has sent in its open transaction."""
         self.fences: dict[Process, list[int]] = defaultdict(list)
-        """Which tasks' transactional ids were taken over by each driver process since it claimed."""
+        """Tasks whose transactional ids each driver process has fenced since its claim."""
         self.refused: set[Process] = set()
-        """Who was told that it is fenced."""
+        """Processes that were told that they are fenced."""
         self.fencing_fails_until = 0.0
-        """Until then no driver can take over a transactional id, on the world's clock."""
+        """Until this time no driver can fence."""
         self.claimed = 0
-        """The newest generation that any driver has claimed."""
+        """The newest claimed generation."""
         self._owners: dict[str, Attempt] = {}
         self._holders: dict[int, Process] = {}
         self._overtaken: set[Process] = set()
@@ -68,7 +57,6 @@ class Reader:
         place.on_commit = self.look
 
     def look(self) -> None:
-        """Judge what is new."""
         fresh = self._place.fresh()
         if fresh:
             self._judge(fresh)
@@ -76,7 +64,6 @@ class Reader:
             self._judge_offset(str(position.partition["table"]), int(str(position.offset["row"])))
 
     def has_fenced(self, process: Process, task: int) -> None:
-        """A process has taken a task's transactional id over."""
         self._holders[task] = process
         attempt = self.attempts.get(process)
         if attempt is None:
@@ -85,7 +72,7 @@ class Reader:
             self._overtaken.add(process)
 
     def has_read(self, process: Process, table: str) -> None:
-        """A task has asked how far a table is read: from now on nobody before it writes rows of it."""
+        """A task has read a table's offset: from now on no earlier task may write rows of it."""
         attempt = self.attempts[process]
         if process in self._overtaken:
             self._world.violation(f"{process.name} begins, and was overtaken before it had fenced anybody")
@@ -98,11 +85,10 @@ class Reader:
         self._owners[table] = max(self._owners.get(table, attempt), attempt)
 
     def is_complete(self) -> bool:
-        """Whether every row that there is is visible, or taken back for good."""
+        """Whether each row is visible, or belongs to an aborted transaction."""
         return all(self.offsets[table] == length for table, length in self._tables.lengths.items())
 
     def check_end(self) -> None:
-        """Everything is there, and readers of the whole see what was seen step by step."""
         self.look()
         for table, length in self._tables.lengths.items():
             if self.offsets[table] != length:

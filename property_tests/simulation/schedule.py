@@ -1,4 +1,4 @@
-"""One schedule: a cluster lives through what its seed holds ready, then everything calms down and is counted."""
+"""Random schedules of the archiver: faults, then recovery without faults and a final check."""
 
 from __future__ import annotations
 
@@ -17,32 +17,15 @@ WISHES = ("pause", "stop", "resume", "resume", "restart", "rebalance", "flush", 
 
 
 def run(seed: int) -> Counter[str]:
-    """Run the schedule of a seed.
-
-    Returns:
-        How often what happened in it.
-
-    Raises:
-        ScheduleFailed: with the story, and how to replay it.
-    """
     return _told(seed, Archive, _random, f"python -m property_tests.simulation --seed {seed}")
 
 
 def run_topic_changes(seed: int) -> Counter[str]:
-    """Run the schedule of a seed, with a topic to which something happens.
-
-    Raises:
-        ScheduleFailed: with the story.
-    """
     return _told(seed, partial(Archive, topic_changes=True), _random, f"run_topic_changes({seed})")
 
 
 def run_rolling_deploy(seed: int) -> Counter[str]:
-    """Run a rolling deploy in which nothing goes wrong: nothing may be read a second time.
-
-    Raises:
-        ScheduleFailed: with the story.
-    """
+    """Run a rolling deploy without faults: no record may be read twice."""
     return _told(seed, partial(Archive, whole_files=True), _rolling_deploy, f"run_rolling_deploy({seed})")
 
 
@@ -69,7 +52,7 @@ def _random(archive: Archive) -> None:
 
 
 def _rolling_deploy(archive: Archive) -> None:
-    """One driver works, a second one is started: the first flushes, commits and ends; the second goes on."""
+    """A second driver starts; the first one flushes, commits and stops."""
     world, cluster, dice = archive.world, archive.cluster, archive.world.dice
     world.chaos = Chaos(switch=1.0)
     for partition in cluster.log.records:
@@ -96,12 +79,10 @@ def _rolling_deploy(archive: Archive) -> None:
 
 
 def _variation(dice: random.Random) -> dict[str, str]:
-    """Not every driver has the same configuration."""
     return {"restart.backoff.ms": dice.choice(("1000", "1500"))}
 
 
 def _begin(archive: Archive) -> None:
-    """Produce the first records, and draw the faults."""
     world, cluster, dice = archive.world, archive.cluster, archive.world.dice
     if not archive.groups.settings:
         blanks = random.Random(f"{world.seed} blanks")  # noqa: S311 - chance, not secrets; drawn apart
@@ -120,7 +101,6 @@ def _begin(archive: Archive) -> None:
 
 
 def _live(archive: Archive) -> None:
-    """Drivers come and go, records arrive, and things go wrong."""
     world, cluster, dice = archive.world, archive.cluster, archive.world.dice
     _begin(archive)
     for _ in range(dice.randint(4, 16)):
@@ -166,7 +146,6 @@ def _something_happens(archive: Archive) -> None:
 
 
 def _something_special_happens(archive: Archive) -> None:
-    """Counters of steps that only a share of the schedules has."""
     if archive.deletes:
         _an_operator_deletes(archive)
     if archive.restores:
@@ -180,7 +159,6 @@ def _something_special_happens(archive: Archive) -> None:
 
 
 def _an_operator_restores(archive: Archive) -> None:
-    """He restores an old copy of the store, and recovers the offsets sooner or later."""
     dice = archive.operator
     if archive.is_behind and dice.random() < 0.3:
         archive.recover()
@@ -189,7 +167,6 @@ def _an_operator_restores(archive: Archive) -> None:
 
 
 def _an_operator_alters(archive: Archive) -> None:
-    """He stops the connector, alters offsets, and resumes it, in any order."""
     dice = archive.operator
     if dice.random() < 0.3:
         archive.alter_offsets()
@@ -198,7 +175,6 @@ def _an_operator_alters(archive: Archive) -> None:
 
 
 def _an_operator_deletes(archive: Archive) -> None:
-    """He deletes the connector, whether it can publish just now or not, and creates it again with another driver."""
     world, cluster, dice = archive.world, archive.cluster, archive.operator
     if dice.random() < 0.3:
         seconds = dice.choice((2.0, 20.0, 100.0))
@@ -216,7 +192,6 @@ def _an_operator_deletes(archive: Archive) -> None:
 
 
 def _calm_down(archive: Archive) -> None:
-    """No more faults: everything is archived, zombies wake up, and nothing changes any more."""
     world, cluster = archive.world, archive.cluster
     world.chaos = Chaos(switch=0.3)
     cluster.log.breaks_order = cluster.log.cuts = 0.0
@@ -247,7 +222,7 @@ def _calm_down(archive: Archive) -> None:
 
 
 def _recover(archive: Archive) -> None:
-    """Where the archive holds more than the store knows, a start is refused; then its offsets are recovered."""
+    """A start is refused while the archive holds more than the store knows; then recover the offsets."""
     for _ in range(MOST_DRIVERS):
         if not archive.is_behind:
             return
@@ -263,7 +238,7 @@ def _recover(archive: Archive) -> None:
 
 
 def _catch_up(archive: Archive) -> None:
-    """Drivers that were frozen before their first claim may wake up and be the newest: then once more."""
+    """Repeat: a driver that was frozen before its first claim may resume and be the newest."""
     cluster = archive.cluster
     for _ in range(MOST_DRIVERS + 1):
         while cluster.is_deleting:

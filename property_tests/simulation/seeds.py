@@ -1,4 +1,4 @@
-"""A seed's schedule: run in a world of its own; one that fails is told as a story."""
+"""Runs the schedule of a seed in a world of its own; the message of a failure is its story."""
 
 from __future__ import annotations
 
@@ -14,22 +14,16 @@ ENOUGH = 40_000  # steps for all to end once nothing goes wrong any more
 
 
 class ScheduleFailed(AssertionError):
-    """A schedule broke the promise; the message is its story."""
+    pass
 
 
 def told(seed: int, live: Callable[[World], object], again: str) -> Counter[str]:
     """Run a schedule.
 
     Args:
-        seed: of everything left to chance, also of what is drawn with :mod:`random` itself.
+        seed: of everything random, including :mod:`random` itself.
         live: the schedule.
-        again: how to replay it.
-
-    Returns:
-        How often what happened in it.
-
-    Raises:
-        ScheduleFailed: with the story.
+        again: the command that replays it.
     """
     world, chance = World(seed), random.getstate()
     random.seed(seed)
@@ -50,7 +44,6 @@ def told(seed: int, live: Callable[[World], object], again: str) -> Counter[str]
 
 
 def run_until(cluster: Cluster, condition: Callable[[], bool]) -> None:
-    """Let a cluster go on until it is so. Raises Violation when it never comes to be."""
     world = cluster.world
     last = world.steps + ENOUGH
     while not condition():

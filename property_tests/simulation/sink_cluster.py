@@ -37,11 +37,9 @@ from sinksdk.worker.watches import ClosingWatch
 
 
 class LateRow(NamedTuple):
-    """A row that was held back, and is handed over to a task after later ones.
+    """A row that was held back and reaches a task after later ones.
 
     Args:
-        partition: whose.
-        offset: its offset.
         highest: the highest offset that came before it.
     """
 
@@ -51,12 +49,12 @@ class LateRow(NamedTuple):
 
 
 class Bad(NamedTuple):
-    """Which records cannot be archived.
+    """Records that cannot be archived.
 
     Args:
-        of_eight: at most so many in eight.
-        blocks: chance that all of eight offsets are.
-        are_tombstones: whether those without a value are: they are reported and left out.
+        of_eight: their maximum number in eight offsets.
+        blocks: chance that all of eight offsets are bad.
+        are_tombstones: whether records without a value are: they are reported and skipped.
     """
 
     of_eight: int
@@ -65,19 +63,16 @@ class Bad(NamedTuple):
 
 
 class Log:
-    """The source: partitions that grow. Offsets may have gaps. Now and then it breaks their order.
+    """A source with partitions that grow. Offsets may have gaps, and rows may come out of order.
 
-    A transform may follow it, which drops records and makes several of others, always the same ones.
+    A transform may drop and multiply records, the same ones at each reading.
 
     Args:
-        partitions: how many, of topic ``orders``.
-        seed: of the readings in which a row comes late, and of the transform. Dice of their own leave other
-            schedules as they are.
-        is_transformed: whether a transform follows.
-        has_keys: whether records have keys and headers; they say their offsets, as values do.
-        tombstones: each so many offsets a record has no value; 0: all have one.
-        bad: why some records cannot be archived; None: all can.
-        topic: its name.
+        partitions: the number of partitions of topic ``orders``.
+        seed: of late rows and of the transform; a separate generator, so that other choices stay the same.
+        has_keys: whether records have keys and headers; they contain their offsets, as values do.
+        tombstones: every n-th record has no value; 0: all have one.
+        bad: which records cannot be archived; None: all can.
     """
 
     def __init__(
@@ -101,35 +96,32 @@ class Log:
         """Chance that a transform drops all of eight offsets, so that whole ranges may be empty."""
         self._weights = chance.choice(((1, 0, 0, 0), (1, 4, 1, 1), (4, 2, 1, 1), (1, 1, 4, 4)))
         self.blanks = 0
-        """Of each so many records one has an empty value or none, which is archived as it is; 0: none."""
+        """Every n-th record has an empty value or none, and is archived; 0: none."""
         self.cuts = 0.0
         """Chance that a transform fails while a task's ranges are read."""
         self.dice = random.Random(f"order {seed}")  # noqa: S311 - chance, not secrets
         self.breaks_order = 0.0
-        """Chance that a row comes late when a range is read; the next reading may be in order again."""
+        """Chance that a row comes late when a range is read; the next reading may be in order."""
         self.withheld: dict[TopicPartition, set[int]] = defaultdict(set)
-        """Offsets that some reading has held back: a commit may have passed over them before they came."""
+        """Offsets held back by some reading: a commit may have passed them before they came."""
         self.on_late: Callable[[LateRow], None] = lambda _: None
-        """Told of each late row before it is handed over."""
+        """Called with each late row before a task gets it."""
         self.records: dict[TopicPartition, list[SinkRecord]] = {
             TopicPartition(topic, number): [] for number in range(partitions)
         }
         self.expected: dict[TopicPartition, dict[int, int]] = {partition: {} for partition in self.records}
-        """How many records there are to be of each offset."""
+        """How many records each offset must have in the archive."""
         self.good: dict[TopicPartition, dict[int, int]] = {partition: {} for partition in self.records}
-        """Those of them that can be archived."""
         self.with_value: dict[TopicPartition, dict[int, int]] = {partition: {} for partition in self.records}
-        """Those of them that have a value."""
         self.letters: dict[TopicPartition, list[int]] = {partition: [] for partition in self.records}
-        """Offsets of which there are to be dead letters."""
+        """Offsets that must have dead letters."""
         self.ends = dict.fromkeys(self.records, 0)
 
     def truncated(self, positions: Mapping[TopicPartition, Position]) -> dict[TopicPartition, int | None]:
-        """Never called: its partitions have no leader epochs."""
+        """Never called: these partitions have no leader epochs."""
         raise NotImplementedError
 
     def produce(self, partition: TopicPartition, count: int, gap: int = 0) -> None:
-        """Append records after a gap of offsets that hold none."""
         first = self.ends[partition] + gap
         produced = [self._record(partition, offset) for offset in range(first, first + count)]
         self.records[partition] += produced
@@ -162,7 +154,6 @@ class Log:
         return SinkRecord(*partition, offset=offset, key=said, value=value, headers=(Header("offset", said),))
 
     def is_bad(self, partition: TopicPartition, offset: int) -> bool:
-        """Whether the record of an offset cannot be archived, and goes to the dead letters."""
         if self.bad is None:
             return False
         if self.is_tombstone(offset):
@@ -172,11 +163,9 @@ class Log:
         return chance.random() < self.bad.blocks or place in chance.choices(range(8), k=self.bad.of_eight)
 
     def is_tombstone(self, offset: int) -> bool:
-        """Whether the record of an offset has no value."""
         return bool(self.tombstones) and offset % self.tombstones == 0
 
     def times(self, record: SinkRecord) -> int:
-        """How many records the transform makes of one."""
         return self.expected[record.topic_partition][record.offset]
 
     def _times(self, record: SinkRecord) -> int:
@@ -190,23 +179,20 @@ class Log:
         return one.choices((0, 1, 2, 5), self._weights)[0]
 
     def rows(self, partition: TopicPartition) -> list[int]:
-        """Offsets of the records that are to be archived, each as often as there are records of it."""
+        """Offsets of the records to archive, repeated for several records of one offset."""
         return [offset for offset, times in self.expected[partition].items() for _ in range(times)]
 
     def partitions(self, subscription: Subscription) -> dict[TopicPartition, OffsetRange]:
-        """See :meth:`sinksdk.topics.Source.partitions`."""
         return {partition: OffsetRange(0, end) for partition, end in self.ends.items()}
 
     def topic_ids(self, topics: Collection[str]) -> Mapping[str, str]:
-        """None: this topic is never created again."""
+        """None: this topic is never recreated."""
         return {}
 
     def topic_id_check(self, config: object, source: object, ids: Mapping[str, str]) -> TopicIdCheck:
-        """See :class:`sinksdk.worker.sink_task.Outside`."""
         return always_valid
 
     def first_records(self, ranges: Mapping[TopicPartition, OffsetRange]) -> Mapping[TopicPartition, int]:
-        """See :meth:`sinksdk.topics.Source.first_records`."""
         return {
             partition: next(
                 (r.offset for r in self.records[partition] if r.offset in range(*asked)), asked.end
@@ -215,7 +201,7 @@ class Log:
         }
 
     def reader(self, ranges: Mapping[TopicPartition, OffsetRange]) -> Any:
-        """Never called: tasks of a simulation get their records from :meth:`batches`."""
+        """Never called: simulated tasks read from :meth:`batches`."""
         raise NotImplementedError
 
     @contextmanager
@@ -225,13 +211,12 @@ class Log:
         ranges: Mapping[TopicPartition, OffsetRange],
         overrides: Mapping[str, str],
     ) -> Iterator[Iterator[SinkRecords | Unread | None]]:
-        """A task's input, as a reader gives it, or as a transform does after it."""
         yield self.transformed(world, ranges) if self.is_transformed else self.batches(world, ranges)
 
     def transformed(
         self, world: World, ranges: Mapping[TopicPartition, OffsetRange]
     ) -> Iterator[SinkRecords | Unread]:
-        """What a transform returns of ranges; it may end too early, as a stream that is cut."""
+        """The transform's output for ranges; it may end early, as when a stream fails."""
         late_rows: list[LateRow] = []
         left = self.dice.randrange(3) if self.dice.random() < self.cuts else None
         has_ended = True
@@ -269,7 +254,7 @@ class Log:
                 yield from self._multiplied(world, rest)
 
     def _multiplied(self, world: World, rows: Sequence[SinkRecord]) -> Iterator[pa.RecordBatch]:
-        """In batches of any size, which may end within an offset."""
+        """Yield batches of any size, which may end within an offset."""
         left = [row for row in rows for _ in range(self.times(row))]
         world.happened["transform multiplied"] += sum(self.times(row) > 1 for row in rows)
         while left:
@@ -282,7 +267,6 @@ class Log:
     def batches(
         self, world: World, ranges: Mapping[TopicPartition, OffsetRange]
     ) -> Iterator[SinkRecords | None]:
-        """The records of ranges, in batches of any size."""
         for partition, offsets in ranges.items():
             rows = [row for row in self.records[partition] if offsets.start <= row.offset < offsets.end]
             late, rest = self._hold_back(rows)
@@ -296,7 +280,7 @@ class Log:
                 yield from _in_batches(world, rest)
 
     def _hold_back(self, rows: list[SinkRecord]) -> tuple[SinkRecord | None, list[SinkRecord]]:
-        """Take one row out, maybe, and those that come after it when it comes."""
+        """Maybe take one row out of the batches, and insert it later."""
         if len(rows) < 2 or self.dice.random() >= self.breaks_order:
             return None, []
         place = self.dice.randrange(len(rows) - 1)
@@ -309,7 +293,7 @@ class Log:
 
 
 def _in_batches(world: World, rows: Sequence[SinkRecord]) -> Iterator[SinkRecords | None]:
-    """Rows in batches of any size; now and then nothing comes for a while."""
+    """Yield rows in batches of any size; sometimes nothing comes for a while."""
     while rows:
         if world.dice.random() < 0.1:
             world.sleep(0.1)
@@ -324,7 +308,6 @@ def _begins(records: SinkRecords, row: LateRow) -> bool:
 
 
 def _wide(rows: Sequence[SinkRecord]) -> pa.RecordBatch:
-    """Rows as Spark hands them over."""
     columns = {
         "topic": pa.array([row.topic for row in rows], pa.string()),
         "partition": pa.array([row.partition for row in rows], pa.int32()),
@@ -334,12 +317,10 @@ def _wide(rows: Sequence[SinkRecord]) -> pa.RecordBatch:
 
 
 def batch_of(rows: Sequence[SinkRecord]) -> SinkRecords:
-    """Rows of one partition, as a reader gives them."""
     return SinkRecords(rows[0].topic_partition, pa.RecordBatch.from_pydict(_columns(rows)))
 
 
 def _columns(rows: Sequence[SinkRecord]) -> dict[str, Any]:
-    """Those that the records have."""
     found = {"offset": [row.offset for row in rows], "value": [row.value for row in rows]}
     if rows[0].headers:
         found["key"] = [row.key for row in rows]
@@ -348,20 +329,16 @@ def _columns(rows: Sequence[SinkRecord]) -> dict[str, Any]:
 
 
 class DeadLetters:
-    """Where records go that cannot be archived; a writer that is killed loses what nobody has waited for.
-
-    Args:
-        world: whose.
-    """
+    """Dead letters; a writer that is killed loses those that nobody waited for."""
 
     def __init__(self, world: World) -> None:
         self.world = world
         self.dice = random.Random(f"{world.seed} letters")  # noqa: S311 - chance, not secrets; drawn apart
         self.durable: Counter[tuple[TopicPartition, int]] = Counter()
-        """How often each record is there."""
+        """How often each record was written."""
 
     def send(self, record: SinkRecord) -> Future[None]:
-        """See :class:`sinksdk.engine.commits.DeadLetters`. Some are written at once, as by a thread."""
+        """Some are written at once, as by a background thread."""
         letter = _Letter(self, record)
         if self.dice.random() < 0.3:
             letter.try_to_write()
@@ -369,7 +346,7 @@ class DeadLetters:
 
 
 class _Letter(Future[None]):
-    """Written when it is waited for, if it was not before."""
+    """Written when it is waited for, unless it was written before."""
 
     def __init__(self, letters: DeadLetters, record: SinkRecord) -> None:
         super().__init__()
@@ -377,8 +354,6 @@ class _Letter(Future[None]):
         self._where = record.topic_partition, record.offset
 
     def try_to_write(self) -> None:
-        """Write it. What goes wrong is raised where it is waited for."""
-
         def effect() -> None:
             self._letters.durable[self._where] += 1
             self._letters.world.happened["dead letter"] += 1
@@ -395,30 +370,12 @@ class _Letter(Future[None]):
             self.set_result(None)
 
     def result(self, timeout: float | None = None) -> None:
-        """See :meth:`Future.result`."""
         if not self.done():
             self.try_to_write()
         return super().result(timeout)
 
 
 class SinkCluster(Cluster):
-    """A cluster with a log that grows, and a sink that reads it.
-
-    Args:
-        world: the scheduler.
-        name: the connector's name.
-        connector: makes the connector.
-        raw: its configuration.
-        partitions: of the source.
-        has_keys: see :class:`Log`.
-        tombstones: see :class:`Log`.
-        on_end: told of each task process that has ended by itself, in it.
-        on_result: told what a task process reports, in it.
-        group: what the commits are mirrored to, if anything.
-        bad: see :class:`Log`.
-        log: the source, if it is a special one.
-    """
-
     def __init__(
         self,
         world: World,
@@ -454,23 +411,19 @@ class SinkCluster(Cluster):
         self._group = group
 
     def to_delete(self, record: ConnectorRecord) -> tuple[SinkConnector, Settings]:
-        """See :meth:`Cluster.to_delete`."""
         connector = self._connector()
         return connector, connector.config_class.parse(record.config)
 
     def opened(self, raw: Mapping[str, str]) -> OpenedSink:
-        """See :meth:`Cluster.opened`."""
         connector = self._connector()
         return OpenedSink(connector, connector.config_class.parse(raw))
 
     def group_of(self, record: ConnectorRecord) -> OffsetGroup | None:
-        """See :meth:`Cluster.group_of`."""
         return self._group
 
     def driver(
         self, raw: Mapping[str, str], environment: Environment, launcher: SimulatedLauncher
     ) -> ConnectorDriver:
-        """See :meth:`Cluster.driver`."""
         connector = self._connector()
         return ConnectorDriver(
             environment,
@@ -483,7 +436,6 @@ class SinkCluster(Cluster):
         )
 
     def attempt(self, plan: GenerationPlan, task: int) -> TaskResult:
-        """See :meth:`Cluster.attempt`."""
         result = run_attempt(
             GenerationSpec("simulated:", "simulated", self.name, plan.generation),
             self.store(),
@@ -498,7 +450,7 @@ class SinkCluster(Cluster):
 
     @contextmanager
     def _watch(self, watch: ClosingWatch, interval: float) -> Iterator[Callable[[], ClosingRequest | None]]:
-        """Look between two batches, at the real interval."""
+        """Poll between two batches, at the real interval."""
         watch.check()
         next_look = self.world.now() + interval
 

@@ -1,4 +1,4 @@
-"""A source's cluster: where its records go, and the source's own driver and task code."""
+"""A source's cluster: its target, and the source's own driver and task code."""
 
 from __future__ import annotations
 
@@ -19,17 +19,6 @@ from sinksdk.worker.task_result import SourceTaskResult
 
 
 class SourceCluster(Cluster):
-    """A cluster whose tasks poll a source and write to a target.
-
-    Args:
-        world: the scheduler.
-        name: the connector's name.
-        connector: makes the connector; tasks find it by its ``connector.class``.
-        raw: its configuration.
-        target: where its records go; whatever it does outside of a process's memory is the world's to delay.
-        on_end: told of each task process that has ended by itself, in it.
-    """
-
     def __init__(
         self,
         world: World,
@@ -47,7 +36,6 @@ class SourceCluster(Cluster):
     def driver(
         self, raw: Mapping[str, str], environment: Environment, launcher: SimulatedLauncher
     ) -> SourceDriver:
-        """See :meth:`Cluster.driver`."""
         connector = self._connector()
         return SourceDriver(
             environment,
@@ -59,7 +47,6 @@ class SourceCluster(Cluster):
         )
 
     def attempt(self, plan: GenerationPlan, task: int) -> SourceTaskResult:
-        """See :meth:`Cluster.attempt`."""
         return run_source_attempt(
             GenerationSpec("simulated:", "simulated", self.name, plan.generation, target=self._target),
             self.store(),

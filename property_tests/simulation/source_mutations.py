@@ -1,4 +1,4 @@
-"""The protocol of sources with one piece left out, each in turn: what the simulation must notice."""
+"""Mutations of the source protocol, each without one piece: schedules must fail with them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 from weakref import WeakKeyDictionary
 
-from property_tests.simulation.mutations import driver_reads_its_claim_afresh, writes_without_condition
+from property_tests.simulation.mutations import driver_overwrites_newer_claim, store_without_compare_and_set
 from property_tests.simulation.places import Directory, Memory, SimulatedDisk
 from property_tests.simulation.planted import (
     COUNT,
@@ -43,34 +43,27 @@ _GENERATION: Final = re.compile(r"generation (\d+) task")
 # -- the round of fencing --------------------------------------------------------------------------------
 
 
-def no_round(patch: Patch) -> None:
-    """Nobody is fenced before others start; each task fences its own predecessor."""
+def no_fencing_round(patch: Patch) -> None:
     _decided(patch, lambda recorded, tasks: range(0))
 
 
-def shortcut_for_any_number(patch: Patch) -> None:
-    """Not only a single task that stays one fences itself, but any number that stays the same."""
+def no_round_if_task_count_unchanged(patch: Patch) -> None:
     _decided(patch, lambda recorded, tasks: range(0 if recorded == tasks else recorded))
 
 
-def shortcut_from_one_task_to_any(patch: Patch) -> None:
-    """A single task is taken to be fenced by its successor, however many others start beside that one."""
+def no_round_after_single_task(patch: Patch) -> None:
     _decided(patch, lambda recorded, tasks: range(0 if recorded == 1 else recorded))
 
 
-def shortcut_to_one_task(patch: Patch) -> None:
-    """A single task is taken to fence all before it."""
+def no_round_before_single_task(patch: Patch) -> None:
     _decided(patch, lambda recorded, tasks: range(0 if tasks == 1 else recorded))
 
 
-def as_many_as_will_run(patch: Patch) -> None:
-    """The round concerns the ids of those that start, not of those that may still write."""
+def round_fences_new_task_count(patch: Patch) -> None:
     _decided(patch, lambda recorded, tasks: range(tasks))
 
 
 def _decided(patch: Patch, fence: Callable[[int, int], range]) -> None:
-    """Another table of decisions."""
-
     def fencing_round(*, is_pending: bool, recorded: int | None, tasks: int) -> FencingRound:
         if not is_pending:
             return FencingRound(range(0), None)
@@ -79,9 +72,7 @@ def _decided(patch: Patch, fence: Callable[[int, int], range]) -> None:
     patch.setattr(source_driver, "fencing_round", fencing_round)
 
 
-def nothing_is_ever_pending(patch: Patch) -> None:
-    """The round is for other numbers of tasks only, not for other configurations."""
-
+def round_ignores_config_changes(patch: Patch) -> None:
     def fencing_round(*, is_pending: bool, recorded: int | None, tasks: int) -> FencingRound:
         is_pending = is_pending and recorded != tasks
         return writer.fencing_round(is_pending=is_pending, recorded=recorded, tasks=tasks)
@@ -89,9 +80,7 @@ def nothing_is_ever_pending(patch: Patch) -> None:
     patch.setattr(source_driver, "fencing_round", fencing_round)
 
 
-def fencing_may_fail(patch: Patch) -> None:
-    """Tasks start although those before them could not be fenced."""
-
+def fencing_errors_ignored(patch: Patch) -> None:
     def anyhow(*arguments: Any) -> None:
         with suppress(ConnectException):
             writer.fence(*arguments)
@@ -102,8 +91,8 @@ def fencing_may_fail(patch: Patch) -> None:
 # -- an attempt looks whether it may run -----------------------------------------------------------------
 
 
-def no_check_before_the_writer(patch: Patch) -> None:
-    """An old task becomes its record's owner, and fences whoever writes as it, whatever is newer."""
+def no_generation_check_before_fencing(patch: Patch) -> None:
+    """A task takes its record over and fences writers without checking for a newer generation."""
     taking = TakingOver()
 
     def never_older(
@@ -124,13 +113,13 @@ def no_check_before_the_writer(patch: Patch) -> None:
     _may_run_at(patch, 1)
 
 
-def no_check_after_the_writer(patch: Patch) -> None:
-    """A task that was the newest before it had fenced its predecessors is taken to be it afterwards."""
+def no_generation_check_after_fencing(patch: Patch) -> None:
+    """A task that was the newest before it fenced its predecessors does not check again."""
     _may_run_at(patch, 2)
 
 
 def _may_run_at(patch: Patch, time: int) -> None:
-    """An attempt that looks for this time whether it may run finds that it may."""
+    """Let the n-th check of an attempt whether it may run succeed."""
     may_run, looks = Attempt.may_run, WeakKeyDictionary[Store, int]()
 
     def anyhow(self: Attempt) -> bool:
@@ -140,8 +129,8 @@ def _may_run_at(patch: Patch, time: int) -> None:
     patch.setattr(Attempt, "may_run", anyhow)
 
 
-def claims_do_not_count(patch: Patch) -> None:
-    """Tasks run on until the next generation is planned: also those that start after its round of fencing."""
+def newer_claims_ignored(patch: Patch) -> None:
+    """Tasks stop only for a new plan, so tasks that start after its fencing round go on."""
     reads_as(patch, COUNT, _as_planned, task)
     patch.setattr(Attempt, "owns_task", lambda self: True)
 
@@ -153,13 +142,11 @@ def _as_planned(count: Value) -> Value:
 # -- what is written -------------------------------------------------------------------------------------
 
 
-def offsets_after_the_transaction(patch: Patch) -> None:
-    """Source offsets become durable a step after the records they belong to."""
+def offsets_committed_after_records(patch: Patch) -> None:
     _in_two_transactions(patch, are_offsets_first=False)
 
 
-def offsets_before_the_transaction(patch: Patch) -> None:
-    """Source offsets become durable a step before the records they belong to."""
+def offsets_committed_before_records(patch: Patch) -> None:
     _in_two_transactions(patch, are_offsets_first=True)
 
 
@@ -174,8 +161,6 @@ def _in_two_transactions(patch: Patch, *, are_offsets_first: bool) -> None:
 
 
 class _Wrapped:
-    """A writer that does what another one does."""
-
     def __init__(self, writer: TransactionalWriter) -> None:
         self.writer = writer
 
@@ -199,7 +184,7 @@ class _Wrapped:
 
 
 class _Two(_Wrapped):
-    """Commits records and offsets in a transaction each."""
+    """Commits records and offsets in separate transactions."""
 
     def __init__(
         self, records: TransactionalWriter, offsets: TransactionalWriter, *, are_offsets_first: bool
@@ -225,8 +210,7 @@ class _Two(_Wrapped):
         return written
 
 
-def task_commits_whatever_is_open(patch: Patch) -> None:
-    """A task commits the half of a transaction that it has got when it ends, and even after each poll."""
+def open_transaction_committed(patch: Patch) -> None:
     patch.setattr(Boundaries, "at_the_end", lambda self: Decision.COMMIT)
     patch.setattr(Boundaries, "after_batch", lambda self, now: Decision.COMMIT)
 
@@ -234,8 +218,7 @@ def task_commits_whatever_is_open(patch: Patch) -> None:
 # -- in a topic directory --------------------------------------------------------------------------------
 
 
-def entries_replace_each_other(patch: Patch) -> None:
-    """Who creates an entry of a topic directory's log does not look whether its number is taken."""
+def directory_entry_overwritten(patch: Patch) -> None:
     link = SimulatedDisk.link
 
     def anyhow(self: SimulatedDisk, existing: Path, name: Path) -> bool:
@@ -245,8 +228,7 @@ def entries_replace_each_other(patch: Patch) -> None:
     patch.setattr(SimulatedDisk, "link", anyhow)
 
 
-def ends_are_not_compared(patch: Patch) -> None:
-    """A transaction is appended to a topic directory though partitions have grown since its files were written."""
+def directory_ends_not_compared(patch: Patch) -> None:
     append = TransactionLog.append
 
     def anyhow(self: TransactionLog, entry: Entry) -> bool:
@@ -256,14 +238,13 @@ def ends_are_not_compared(patch: Patch) -> None:
     patch.setattr(TransactionLog, "append", anyhow)
 
 
-def epochs_are_not_compared(patch: Patch) -> None:
-    """A transaction is appended to a topic directory by whoever once had its transactional id."""
+def directory_epochs_not_compared(patch: Patch) -> None:
     made = Directory.writer
     patch.setattr(Directory, "writer", lambda self, *names: _Undeterred(made(self, *names)))
 
 
 class _Undeterred(_Wrapped):
-    """Takes its transactional id back when it is fenced, and writes its transaction all the same."""
+    """Fences its successor when it is fenced, and commits its transaction."""
 
     def __init__(self, writer: TransactionalWriter) -> None:
         super().__init__(writer)
@@ -289,25 +270,25 @@ class _Undeterred(_Wrapped):
 
 
 MUTATIONS: Mapping[str, Plant] = plants(
-    no_round,
-    shortcut_for_any_number,
-    shortcut_from_one_task_to_any,
-    shortcut_to_one_task,
-    as_many_as_will_run,
-    nothing_is_ever_pending,
-    fencing_may_fail,
-    no_check_before_the_writer,
-    no_check_after_the_writer,
-    claims_do_not_count,
-    writes_without_condition,
-    driver_reads_its_claim_afresh,
-    offsets_after_the_transaction,
-    offsets_before_the_transaction,
-    task_commits_whatever_is_open,
+    no_fencing_round,
+    no_round_if_task_count_unchanged,
+    no_round_after_single_task,
+    no_round_before_single_task,
+    round_fences_new_task_count,
+    round_ignores_config_changes,
+    fencing_errors_ignored,
+    no_generation_check_before_fencing,
+    no_generation_check_after_fencing,
+    newer_claims_ignored,
+    store_without_compare_and_set,
+    driver_overwrites_newer_claim,
+    offsets_committed_after_records,
+    offsets_committed_before_records,
+    open_transaction_committed,
 )
-"""What breaks the promise: random schedules must notice."""
+"""Mutations that break the guarantee: random schedules must fail."""
 
 IN_DIRECTORIES: Mapping[str, Plant] = plants(
-    entries_replace_each_other, ends_are_not_compared, epochs_are_not_compared
+    directory_entry_overwritten, directory_ends_not_compared, directory_epochs_not_compared
 )
-"""The same, of topic directories: schedules that write to one must notice."""
+"""Mutations of topic directories: schedules that write to one must fail."""

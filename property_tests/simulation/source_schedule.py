@@ -1,4 +1,4 @@
-"""One schedule of a source: drivers, tasks and zombies write as they like, then every row is there once."""
+"""Random schedules of a source: drivers, tasks and zombies write; at the end each row must be there once."""
 
 from __future__ import annotations
 
@@ -18,27 +18,18 @@ from sinksdk import ClosingReason, ConnectException
 MOST_DRIVERS = 6
 WISHES = ("pause", "stop", "resume", "resume", "restart", "rebalance", "flush", "configure", "configure")
 IN_A_DIRECTORY = 20
-"""Of so many schedules one writes to a topic directory, on the real file system."""
+"""Every n-th schedule writes to a topic directory, on the real file system."""
 
 
 WITHOUT_TABLES = 10
-"""Of so many schedules one begins with nothing to read: no task runs before the connector asks for some."""
+"""Every n-th schedule starts without tables: no task runs before the connector requests some."""
 
 
 def run(seed: int) -> Counter[str]:
-    """Run the schedule of a seed.
-
-    Returns:
-        How often what happened in it.
-
-    Raises:
-        ScheduleFailed: with the story, and how to replay it.
-    """
     return told(seed, live, f"python -m property_tests.simulation --sources --seed {seed}")
 
 
 def live(world: World) -> None:
-    """Everything goes wrong, then nothing any more, and it is looked what is there."""
     with _place(world) as place:
         copies = Copies(world, place)
         _live(copies)
@@ -57,7 +48,6 @@ def _place(world: World) -> Iterator[Place]:
 
 
 def _variation(copies: Copies) -> dict[str, str]:
-    """Not every driver has the same configuration."""
     dice = copies.world.dice
     if dice.random() < 0.3:
         return {}
@@ -83,7 +73,6 @@ def _live(copies: Copies) -> None:
 
 
 def _go_on(copies: Copies, steps: int, until: Callable[[], bool] = lambda: False) -> bool:
-    """At most so many steps; whether it has come to be so."""
     for _ in range(steps):
         if until():
             return True
@@ -129,7 +118,7 @@ def _operator_wishes(copies: Copies) -> None:
 
 
 def _zombies(copies: Copies) -> None:
-    """KIP-618's scene: tasks are frozen where it hurts most, and others take their place."""
+    """KIP-618's case: tasks freeze in a transaction, after a check or in a round, and others replace them."""
     world, dice = copies.world, copies.world.dice
     where, victims = dice.choice(_WHERE_IT_HURTS)
     if _go_on(copies, _A_WHILE, lambda: bool(victims(copies))):
@@ -149,7 +138,7 @@ def _zombies(copies: Copies) -> None:
 
 
 def _successor_is_late(copies: Copies) -> None:
-    """Of the tasks that take the place of others, some fence their predecessors long after their fellows theirs."""
+    """Some successors fence their predecessors long after the others."""
     dice = copies.world.dice
     if _go_on(copies, 2 * _A_WHILE, lambda: bool(copies.about_to_take_over())):
         for process in copies.about_to_take_over():
@@ -169,7 +158,6 @@ _WHERE_IT_HURTS: tuple[tuple[str, Callable[[Copies], list[Process]]], ...] = (
 
 
 def _table_comes(copies: Copies) -> None:
-    """A connector notices that its tasks need other configurations, and asks for them."""
     if len(copies.tables.lengths) < 2 * MOST_TASKS:
         copies.tables.add()
     if copies.cluster.drivers:
@@ -191,7 +179,7 @@ def _driver_comes(copies: Copies) -> None:
 
 
 def _driver_is_replaced(copies: Copies) -> None:
-    """It is killed and its tasks are not; the next one may have another configuration."""
+    """A driver is killed and its tasks are not; the next one may have another configuration."""
     if copies.cluster.drivers:
         driver = copies.world.dice.choice(copies.cluster.drivers)
         copies.world.tell(f"{driver.name} is killed, its tasks are not")
@@ -232,7 +220,6 @@ _EVENTS: tuple[Event, ...] = (
 
 
 def _calm_down(copies: Copies) -> None:
-    """No more faults: everything is copied, zombies wake up, and nothing changes any more."""
     world, cluster = copies.world, copies.cluster
     world.chaos = Chaos(switch=0.3)
     copies.tables.trouble = copies.reader.fencing_fails_until = 0.0
@@ -246,7 +233,7 @@ def _calm_down(copies: Copies) -> None:
 
 
 def _catch_up(copies: Copies) -> None:
-    """Drivers that were frozen before their first claim may wake up and be the newest: then once more."""
+    """Repeat: a driver that was frozen before its first claim may resume and be the newest."""
     for _ in range(MOST_DRIVERS + 1):
         driver = copies.cluster.start_driver()
         run_until(copies.cluster, partial(_is_done, copies, driver))
@@ -257,5 +244,4 @@ def _catch_up(copies: Copies) -> None:
 
 
 def _is_done(copies: Copies, driver: Process) -> bool:
-    """Whether a driver has ended, or its own tasks run and nothing is left to copy."""
     return not driver.is_alive or (copies.planned_by is driver and copies.reader.is_complete())

@@ -1,4 +1,4 @@
-"""The store as one simulated process reaches it: shared records, faults of its own."""
+"""The store as seen by one simulated process: shared records, faults of its own."""
 
 from __future__ import annotations
 
@@ -17,15 +17,12 @@ _FIRST_PAUSE: Final = 0.05  # seconds
 
 
 class Records:
-    """What the store holds, for all processes."""
-
     def __init__(self) -> None:
         self.stored: dict[str, Stored] = {}
         self.on_change: Callable[[str, Stored | None, Stored | None], None] | None = None
-        """Told of every change: key, what stood there, what stands there now."""
+        """Called after each change with the key, the old and the new value."""
 
     def change(self, key: str, after: Stored | None) -> None:
-        """Write or remove."""
         before = self.stored.get(key)
         if after is None:
             del self.stored[key]
@@ -39,13 +36,11 @@ class SimulatedStore(Store):
     """The real compare-and-set logic over shared records, with a virtual clock.
 
     Args:
-        world: the scheduler; faults and time are its.
-        records: shared by all processes.
-        patience: seconds for which a request without an answer is made again.
+        patience: seconds for which a request without a response is retried.
     """
 
     most_entries = 1
-    """As few as can be: few partitions are simulated, and their commits are to be set apart too."""
+    """Small, so that commits of few partitions are already stored in segments."""
 
     def __init__(self, world: World, records: Records, *, patience: float = 30.0) -> None:
         super().__init__(patience=patience, pause=0.0)
@@ -54,18 +49,16 @@ class SimulatedStore(Store):
 
     @property
     def url(self) -> str:
-        """It has no address outside."""
         return "simulated:"
 
     @property
     def process(self) -> Process:
-        """Whose request is made."""
         return self._world.current.threads[0]
 
     def put(
         self, key: str, value: Mapping[str, Any], if_version: str | None, *, version: int = FORMAT
     ) -> str:
-        """See :meth:`Store.put`. A process that lost its task record is remembered as fenced."""
+        """A process that lost its task record is marked as fenced."""
         is_task = "/tasks/" in key
         try:
             written = super().put(key, value, if_version, version=version)
@@ -78,7 +71,7 @@ class SimulatedStore(Store):
         return written
 
     def _ask(self, request: Callable[[], T], what: str) -> T:
-        """As the base class does, in virtual time."""
+        """The base class's retries, in virtual time."""
         give_up = self._world.now() + self._patience
         pause = _FIRST_PAUSE
         while True:
@@ -126,11 +119,7 @@ class SimulatedStore(Store):
 
 
 class Bystander(MemoryStore):
-    """Looks at the records, or writes them, without being part of the world: no faults, no time.
-
-    Args:
-        stored: what the processes share.
-    """
+    """Reads or writes the shared records without faults and without taking time."""
 
     def __init__(self, stored: dict[str, Stored]) -> None:
         super().__init__()
@@ -141,7 +130,6 @@ class Bystander(MemoryStore):
 
 
 def _brief(key: str, stored: Stored) -> str:
-    """What a story needs to know of a value."""
     value = json.loads(stored.body)
     if "/tasks/" in key:
         entries = ", ".join(

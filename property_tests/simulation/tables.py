@@ -1,4 +1,4 @@
-"""A source of tables that grow, its connector and its tasks, which notice when they are called wrongly."""
+"""A source of growing tables, with a connector and tasks that check how they are called."""
 
 from __future__ import annotations
 
@@ -20,20 +20,12 @@ from sinksdk.source import (
 )
 
 GROUP: Final = 3
-"""Rows that belong together: with boundary ``connector`` each group is one transaction."""
+"""Rows of one transaction with boundary ``connector``."""
 TOPIC: Final = "rows"
 PARTITIONS: Final = 2
-"""Of the topic; rows of one table go to one of them."""
 
 
 class Tables:
-    """What is read: rows of any number of tables. Rows come, and never go.
-
-    Args:
-        world: whose.
-        count: how many tables there are at first.
-    """
-
     current: ClassVar[Tables]
 
     def __init__(self, world: World, count: int) -> None:
@@ -41,33 +33,28 @@ class Tables:
         self.world = world
         self.lengths: dict[str, int] = {f"table{number}": 0 for number in range(count)}
         self.trouble = 0.0
-        """Chance that a call of a task fails, each time."""
+        """Chance that a call of a task fails."""
         self.tasks: list[TablesTask] = []
         self.watching: dict[Process, TablesConnector] = {}
-        """The connector of each driver that has started one."""
 
     def grow(self, table: str, groups: int) -> None:
-        """New rows at the end of a table."""
         self.lengths[table] += groups * GROUP
 
     def add(self) -> None:
-        """One more table."""
         self.lengths[f"table{len(self.lengths)}"] = GROUP
 
 
 def is_taken_back(row: int) -> bool:
-    """Whether a task that says where its transactions end has this row's transaction aborted."""
+    """Whether a task that defines transactions aborts this row's transaction."""
     return row // GROUP % 4 == 3  # each fourth group
 
 
 class TablesConfig(SourceConnectorConfig):
-    """A task's share."""
-
     tables: str = Field(default="", description="Which tables, separated by commas.")
 
     @classmethod
     def parse(cls, raw: Mapping[str, Any]) -> TablesConfig:  # type: ignore[override] # of no other class
-        """As every configuration, but each text once: it takes as long as half of a simulated task's life."""
+        """Cached by text: parsing takes half of a simulated task's time."""
         return _parsed(tuple(sorted(raw.items())))
 
 
@@ -77,8 +64,6 @@ def _parsed(items: tuple[tuple[str, Any], ...]) -> TablesConfig:
 
 
 class TablesTask(SourceTask):
-    """Polls a few rows of one table at a time, in order."""
-
     def __init__(self) -> None:
         self._source = Tables.current
         self._world = self._source.world
@@ -146,7 +131,7 @@ class TablesTask(SourceTask):
         self._called("stopped")
 
     def _with_news(self) -> str | None:
-        """A table with rows that were not polled yet; one whose group has been begun comes first."""
+        """A table with new rows; one with an incomplete group first."""
         open_ = [table for table, row in self._next.items() if row % GROUP]
         if open_ and self._asks is not None:
             return open_[0]
@@ -185,7 +170,7 @@ def _record(process: Process, table: str, row: int) -> SourceRecord:
 
 
 class TablesConnector(SourceConnector):
-    """Shares the tables out among its tasks, otherwise for each number of tables."""
+    """Divides the tables among its tasks, differently for each number of tables."""
 
     config_class: ClassVar[type[SourceConnectorConfig]] = TablesConfig
     task_class: ClassVar[type[SourceTask]] = TablesTask

@@ -1,4 +1,4 @@
-"""Threads of one simulated process (see :class:`sinksdk.engine.clock.Threads`)."""
+"""Simulated threads of one process (see :class:`sinksdk.engine.clock.Threads`)."""
 
 from __future__ import annotations
 
@@ -9,27 +9,17 @@ from property_tests.simulation.world import Process, World
 
 
 class SimulatedThreads:
-    """Makes threads of the process that asks for them; others go on where they wait, and nowhere else.
-
-    Args:
-        world: the scheduler.
-        name: what they are called.
-    """
-
     def __init__(self, world: World, name: str) -> None:
         self._world = world
         self._name = name
 
     def lock(self) -> SimulatedLock:
-        """A lock between simulated threads."""
         return SimulatedLock(self._world)
 
     def signal(self) -> SimulatedFlag:
-        """What can be waited for."""
         return SimulatedFlag(self._world)
 
     def every(self, seconds: float, run: Callable[[], None]) -> Callable[[], None]:
-        """See :meth:`Threads.every`."""
         ended = self.signal()
 
         def repeat() -> None:
@@ -45,7 +35,6 @@ class SimulatedThreads:
         return end
 
     def beside(self, run: Callable[[], None]) -> Callable[[], None]:
-        """See :meth:`Threads.beside`."""
         over = self.signal()
 
         def body() -> None:
@@ -58,11 +47,7 @@ class SimulatedThreads:
 
 
 class SimulatedLock:
-    """Not re-entrant; who comes when it is free gets it.
-
-    Args:
-        world: the scheduler.
-    """
+    """Not re-entrant, and not fair."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -83,29 +68,20 @@ class SimulatedLock:
 
 
 class SimulatedFlag:
-    """Set once. See :class:`~sinksdk.engine.clock.Signal`.
-
-    Args:
-        world: the scheduler.
-    """
-
     def __init__(self, world: World) -> None:
         self._world = world
         self._is_set = False
         self._waiting: list[Process] = []
 
     def set(self) -> None:
-        """Wake all who wait."""
         self._is_set = True
         for process in self._waiting:
             self._world.wake(process)
 
     def is_set(self) -> bool:
-        """Whether it is."""
         return self._is_set
 
     def wait(self, seconds: float) -> bool:
-        """See :meth:`Signal.wait`."""
         give_up = self._world.now() + seconds
         while not self._is_set and self._world.now() < give_up:
             process = self._world.current

@@ -1,4 +1,4 @@
-"""Writers and offsets that tell a reader which process does what with them."""
+"""Writers and offset readers that report the operations of each process to the reader."""
 
 from __future__ import annotations
 
@@ -17,37 +17,24 @@ from sinksdk.source.records import RecordMetadata
 
 
 class WatchedTarget:
-    """Where simulated sources write, watched by a reader.
-
-    Args:
-        place: the same, not watched.
-        reader: watches.
-        world: whose process it is that writes.
-    """
-
     def __init__(self, place: Place, reader: Reader, world: World) -> None:
         self._place = place
         self._reader = reader
         self._world = world
         self.writers: list[WatchedWriter] = []
-        """All that were ever made."""
 
     def writer(self, config: SourceConnectorConfig, name: TaskName) -> TransactionalWriter:
-        """See :meth:`Target.writer`."""
         writer = self._place.writer(transactional_id(config.group_id, name), name.connector)
         watched = WatchedWriter(writer, self._reader, self._world, name.task)
         self.writers.append(watched)
         return watched
 
     def offsets(self, config: SourceConnectorConfig) -> CommittedOffsets:
-        """See :meth:`Target.offsets`."""
         offsets = self._place.offsets(config.name)
         return WatchedOffsets(offsets, self._reader, self._world.current.threads[0])
 
 
 class WatchedWriter:
-    """Says what its process has sent, and whom it has fenced."""
-
     def __init__(self, writer: TransactionalWriter, reader: Reader, world: World, task: int) -> None:
         self._writer = writer
         self._reader = reader
@@ -104,8 +91,6 @@ class WatchedWriter:
 
 
 class WatchedOffsets(CommittedOffsets):
-    """Says who has read how far which table is read."""
-
     def __init__(self, offsets: CommittedOffsets, reader: Reader, process: Process) -> None:
         self._offsets = offsets
         self._reader = reader

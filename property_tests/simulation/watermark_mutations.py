@@ -1,4 +1,4 @@
-"""The moves of a sink that keeps its own offsets, each with one piece left out: what the simulation must notice."""
+"""Mutations of moves by a sink that keeps its own offsets: schedules must fail with them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from property_tests.simulation.mutations import withdrawn_commit_is_read_past, writes_without_condition
+from property_tests.simulation.mutations import (
+    attempt_reads_past_withdrawn_commit,
+    store_without_compare_and_set,
+)
 from property_tests.simulation.planted import Patch, Plant, plants
 from property_tests.simulation.watermarks import TableTask
 from sinksdk import OffsetAndMetadata, SinkRecords, Token, TopicPartition
@@ -16,23 +19,20 @@ from sinksdk.engine.partition import PartitionState
 from sinksdk.store.ledger import Ledger
 
 
-def position_is_ignored(patch: Patch) -> None:
-    """What the task asks for in open changes nothing."""
+def requested_offset_ignored(patch: Patch) -> None:
     patch.setattr(WorkerSinkTaskContext, "offset", lambda self, offsets: None)
 
 
-def commit_does_not_go_back(patch: Patch) -> None:
-    """A partition that shall go back ends, and its commit stays where it is."""
+def commit_not_rewound(patch: Patch) -> None:
     patch.setattr(Ledger, "withdraw", lambda self, *_: None)
 
 
-def generation_reads_on_after_going_back(patch: Patch) -> None:
-    """The commit goes back, and this generation goes on where it has begun."""
+def generation_continues_after_rewind(patch: Patch) -> None:
     patch.setattr(sink, "WorkerSinkTaskContext", _GoesOn)
 
 
 class _GoesOn(WorkerSinkTaskContext):
-    """Moves the commit back by itself, so that the engine never hears that the partition is to be read again."""
+    """Rewinds the commit itself, so that the engine does not read the partition again."""
 
     def __init__(self, scope: TaskScope, **named: Any) -> None:
         super().__init__(scope, **named)
@@ -47,8 +47,7 @@ class _GoesOn(WorkerSinkTaskContext):
                 super().offset({partition: asked})
 
 
-def position_skipped_to_is_not_delivered_from(patch: Patch) -> None:
-    """The task is put what it has, too."""
+def skipped_records_delivered(patch: Patch) -> None:
     skip = PartitionState.skip_to
 
     def lenient(self: PartitionState, offset: int) -> None:
@@ -59,8 +58,8 @@ def position_skipped_to_is_not_delivered_from(patch: Patch) -> None:
     patch.setattr(PartitionState, "skip_to", lenient)
 
 
-def skip_is_committed_without_being_asked_for(patch: Patch) -> None:
-    """A skip is committed with what the sink said of the commit before; it is asked only of what was put."""
+def skip_committed_without_pre_commit(patch: Patch) -> None:
+    """A skip is committed with the metadata of the previous commit, without pre_commit."""
     pre_commit, put, filled = TableTask.pre_commit, TableTask.put, set[tuple[int, TopicPartition]]()
 
     def noted(self: TableTask, records: SinkRecords) -> None:
@@ -82,8 +81,8 @@ def skip_is_committed_without_being_asked_for(patch: Patch) -> None:
     patch.setattr(TableTask, "pre_commit", of_what_was_put)
 
 
-def metadata_stays_when_the_commit_goes_back(patch: Patch) -> None:
-    """The commit goes back with what the sink said of a later position."""
+def metadata_kept_after_rewind(patch: Patch) -> None:
+    """A rewound commit keeps the metadata of the later position."""
     withdraw = Ledger.withdraw
 
     def stale(
@@ -96,13 +95,13 @@ def metadata_stays_when_the_commit_goes_back(patch: Patch) -> None:
 
 
 MUTATIONS: Mapping[str, Plant] = plants(
-    position_is_ignored,
-    commit_does_not_go_back,
-    generation_reads_on_after_going_back,
-    withdrawn_commit_is_read_past,
-    position_skipped_to_is_not_delivered_from,
-    skip_is_committed_without_being_asked_for,
-    metadata_stays_when_the_commit_goes_back,
-    writes_without_condition,
+    requested_offset_ignored,
+    commit_not_rewound,
+    generation_continues_after_rewind,
+    attempt_reads_past_withdrawn_commit,
+    skipped_records_delivered,
+    skip_committed_without_pre_commit,
+    metadata_kept_after_rewind,
+    store_without_compare_and_set,
 )
-"""What breaks the promise: random schedules must notice."""
+"""Mutations that break the guarantee: random schedules must fail."""

@@ -1,4 +1,4 @@
-"""One schedule of a sink that keeps its own offsets: crashes, zombies and restored backups; then it is counted."""
+"""Random schedules of a sink that keeps its own offsets: crashes, zombies, restored backups."""
 
 from __future__ import annotations
 
@@ -14,15 +14,6 @@ _MOST_BACKUPS = 3  # restored in a schedule: more than five moves back are a loo
 
 
 def run(seed: int) -> Counter[str]:
-    """Run the schedule of a seed.
-
-    Returns:
-        How often what happened in it.
-
-    Raises:
-        ScheduleFailed: with the story, and how to replay it.
-    """
-
     def whole(world: World) -> None:
         table = TableCluster(world)
         _live(table)
@@ -67,7 +58,7 @@ def _something_happens(table: TableCluster) -> None:
 
 
 def _calm_down(table: TableCluster) -> None:
-    """No more faults: the table gets everything, also what a backup that is restored last has lost."""
+    """The table gets all rows, also those lost by a backup that is restored last."""
     world, cluster = table.world, table.cluster
     world.chaos = Chaos(switch=0.3)
     world.tell("from here on nothing goes wrong any more")

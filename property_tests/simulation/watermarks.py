@@ -1,4 +1,4 @@
-"""A sink that keeps its own offsets, in a table of which backups are restored; what must hold after each step."""
+"""A sink that keeps its offsets in a table whose backups are restored, and its invariants after each step."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ CONNECTOR = "table"
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """What the table has of one partition.
+    """The content of the table for one partition.
 
     Args:
-        rows: offsets, in the order in which they were inserted.
-        watermark: the offset after the last of them.
-        generation: that owns the watermark; older ones insert nothing.
+        rows: offsets in the order of insertion.
+        watermark: the offset after the last one.
+        generation: the owner of the watermark; older generations insert nothing.
     """
 
     rows: tuple[int, ...] = ()
@@ -38,7 +38,7 @@ class Content:
 
 
 class Table:
-    """Rows and watermarks, changed together. Whoever looks finds a prefix of the log: no gap, nothing twice."""
+    """Rows and watermarks, changed together. A reader always finds a prefix of the log."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -48,8 +48,6 @@ class Table:
         self.log: Mapping[TopicPartition, Sequence[int]] = {}
 
     def own(self, partition: TopicPartition, generation: int) -> int:
-        """Take a watermark over, for this generation and newer ones."""
-
         def effect() -> int:
             found = self._owned(partition, generation)
             self.content[partition] = replace(found, generation=generation)
@@ -58,10 +56,10 @@ class Table:
         return self._operate(f"owns {partition.partition}", effect)
 
     def insert(self, partition: TopicPartition, generation: int, offsets: Sequence[int], least: int) -> int:
-        """Insert in one transaction the rows that are not there, and move the watermark.
+        """Insert the rows that are missing and move the watermark, in one transaction.
 
         Args:
-            least: the watermark that the task has seen; a lower one is a restored backup's.
+            least: the watermark that the task has seen; a lower one is that of a restored backup.
         """
 
         def effect() -> int:
@@ -78,11 +76,10 @@ class Table:
         return self._operate(f"inserts {list(offsets)} into {partition.partition}", effect)
 
     def keep(self) -> None:
-        """Make a backup."""
         self.backups.append(dict(self.content))
 
     def restore(self) -> None:
-        """An operator restores some backup; who runs just now is not asked."""
+        """Restore a backup, whatever runs."""
         self.restored += 1
         lost = sum(len(found.rows) for found in self.content.values())
         self.content = dict(self._world.dice.choice(self.backups))
@@ -111,7 +108,7 @@ class Table:
 
 
 class TableTask(SinkTask):
-    """Inserts at once, and goes on from where the table is: as the upsert sink of the examples."""
+    """Inserts at once, and continues from the table's watermark, as the upsert sink of the examples."""
 
     def __init__(self) -> None:
         self.cluster = TableCluster.current
@@ -153,15 +150,11 @@ class TableTask(SinkTask):
 
 
 class TableConnector(SinkConnector):
-    """The sink."""
-
     config_class, task_class = ConnectorConfig, TableTask
 
 
 @dataclass(eq=False)
 class TableCluster:
-    """A cluster whose sink is a table."""
-
     current: ClassVar[TableCluster]
 
     world: World
@@ -188,7 +181,6 @@ class TableCluster:
         self.table.log = _Offsets(self.cluster)
 
     def check_end(self) -> None:
-        """The table has the whole log."""
         for partition, rows in self.table.log.items():
             found = self.table.content.get(partition, Content())
             if found.rows != tuple(rows):
@@ -198,8 +190,6 @@ class TableCluster:
 
 
 class _Offsets(Mapping[TopicPartition, Sequence[int]]):
-    """The log's offsets by partition, as they are at the moment."""
-
     def __init__(self, cluster: SinkCluster) -> None:
         self._log = cluster.log
 

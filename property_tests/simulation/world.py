@@ -1,10 +1,9 @@
-"""Processes that share one thread: who goes on, who waits, who dies is drawn from one seed.
+"""A scheduler of simulated processes in one thread; all choices follow from one seed.
 
-Each simulated process is a greenlet that runs ordinary, synchronous code, or several, which are its
-threads. Whatever it does outside of its own memory goes through :meth:`World.operate`, and there the
-scheduler may let others go on, freeze the process for a while, or kill it, before the operation or after
-its effect. Time is virtual: it moves when operations take some, and jumps when everybody sleeps. The same
-seed gives the same story.
+Each process is a greenlet, or several as its threads, that runs ordinary synchronous code. Each effect outside
+of its memory goes through :meth:`World.operate`, where the scheduler may switch to another process, freeze this
+one, or kill it, before the operation or after its effect. Time is virtual: operations advance it, and it jumps
+when all processes sleep. The same seed gives the same story.
 """
 
 from __future__ import annotations
@@ -24,25 +23,25 @@ _LATENCIES: Final = (0.0, 0.001, 0.01, 0.05, 0.3)  # seconds an operation takes
 
 
 class Killed(BaseException):
-    """The process dies here. Clean-up code that runs on its way out reaches nothing outside any more."""
+    """The process dies here. Operations of its clean-up code have no effect."""
 
 
 class Violation(AssertionError):
-    """Something happened that must never happen."""
+    pass
 
 
 @dataclass(frozen=True, slots=True)
 class Chaos:
-    """How much goes wrong, as chances per operation.
+    """Chances of faults, per operation.
 
     Args:
-        switch: another process goes on.
+        switch: another process runs.
         crash: the process dies, before the operation or after its effect.
         pause: the process is frozen, as by SIGSTOP.
         longest_pause: seconds.
-        lost_before: the request never arrives.
-        lost_after: it takes effect and its answer is lost.
-        refused: the other side asks to slow down.
+        lost_before: the request is lost.
+        lost_after: the request takes effect and its response is lost.
+        refused: the request is throttled.
     """
 
     switch: float = 0.5
@@ -55,7 +54,7 @@ class Chaos:
 
     @classmethod
     def drawn(cls, dice: random.Random) -> Chaos:
-        """A schedule's own mixture: some are all crashes, some all lost answers, some calm."""
+        """Draw the mixture of one schedule: mostly crashes, mostly lost responses, or calm."""
         chance = (0.0, 0.0, 0.003, 0.01, 0.03)
         return cls(
             switch=dice.choice((0.1, 0.3, 0.6, 1.0)),
@@ -69,13 +68,13 @@ class Chaos:
 
 
 class Process:
-    """One simulated process, or one more thread of a process.
+    """A simulated process, or one more thread of a process.
 
     Args:
         name: for the story.
         target: what it runs.
-        scheduler: where control goes when it yields or ends, whoever started it.
-        beside: a thread of the process that this is a thread of; None: it is a process of its own.
+        scheduler: where control goes when it yields or ends.
+        beside: the process that this is a thread of; None: it is a process of its own.
     """
 
     def __init__(
@@ -83,24 +82,18 @@ class Process:
     ) -> None:
         self.name = name
         self.threads: list[Process] = beside.threads if beside is not None else []
-        """All threads of this process, the first one first. They are killed, frozen and cut off together."""
+        """Threads of this process, the main one first. They are killed, frozen and cut off together."""
         self.threads.append(self)
         self.wakes_at = 0.0
         self.is_frozen_until = 0.0
         self.is_cut_off_until = 0.0
         self.is_alive = True
         self.is_fenced = False
-        """Set by the store when this process lost a record it owned."""
+        """Set by the store when this process lost a record that it owned."""
         self.greenlet = greenlet(target, scheduler)
 
 
 class World:
-    """The scheduler.
-
-    Args:
-        seed: everything that is left to chance follows from it.
-    """
-
     def __init__(self, seed: int) -> None:
         self.seed = seed
         self.dice = random.Random(seed)  # noqa: S311 - chance, not secrets
@@ -117,26 +110,21 @@ class World:
     # -- for what runs in a process ------------------------------------------------------------------
 
     def now(self) -> float:
-        """Seconds since the world began."""
         return self._now
 
     def time(self) -> float:
-        """Seconds since the epoch."""
         return 1_700_000_000.0 + self._now
 
     def sleep(self, seconds: float) -> None:
-        """Let others go on for so long, or until :meth:`wake`."""
         process = self._alive()
         process.wakes_at = self._now + seconds
         self._yield(process)
 
     def wake(self, process: Process) -> None:
-        """Who sleeps goes on, as soon as nothing else keeps it."""
         process.wakes_at = min(process.wakes_at, max(self._now, process.is_frozen_until))
 
     @property
     def current(self) -> Process:
-        """Whose code is running."""
         assert self._running is not None, "no process is running"
         return self._running
 
@@ -149,14 +137,14 @@ class World:
         refused: Callable[[str], BaseException] | None = None,
         tell: bool = True,
     ) -> T:
-        """Do something outside of the process's memory.
+        """Run an operation outside of the process's memory.
 
         Args:
             what: for the story.
-            effect: does it, all at once.
-            lost: what is raised when no answer comes.
-            refused: what is raised when the other side asks to slow down.
-            tell: whether the story mentions it.
+            effect: runs atomically.
+            lost: the error of a lost request or response.
+            refused: the error of a throttled request.
+            tell: whether the story mentions the operation.
         """
         if self._running is None:
             return effect()  # a bystander looks, nobody's process
@@ -180,19 +168,16 @@ class World:
         return result
 
     def tell(self, what: str | Callable[[], str]) -> None:
-        """Add a line to the story; a function is asked for it when the story is told, which is seldom."""
+        """Add a line to the story; a function is evaluated only if the story is printed."""
         self.story.append((self._now, self._running.name if self._running else "world", what))
 
     def violation(self, what: str) -> None:
-        """Something happened that must not; the scheduler ends the story with it."""
         self._violation = self._violation or what
         self.tell(f"VIOLATION: {what}")
 
     # -- for who watches over them -------------------------------------------------------------------
 
     def spawn(self, name: str, target: Callable[[], object], beside: Process | None = None) -> Process:
-        """A new process, or thread of one, which begins at its first turn."""
-
         def body() -> None:
             try:
                 target()
@@ -207,7 +192,7 @@ class World:
         return process
 
     def kill(self, process: Process) -> None:
-        """End a process at once, wherever its threads stand. Only from outside of all processes."""
+        """End a process wherever its threads are. Called only from outside of all processes."""
         alive = [thread for thread in process.threads if thread.is_alive]
         for thread in alive:
             thread.is_alive = False
@@ -221,21 +206,19 @@ class World:
             self.processes.remove(thread)
 
     def freeze(self, process: Process, seconds: float) -> None:
-        """SIGSTOP, and SIGCONT after so long."""
         for thread in process.threads:
             thread.wakes_at = max(thread.wakes_at, self._now) + seconds
             thread.is_frozen_until = self._now + seconds
 
     def cut_off(self, process: Process, seconds: float) -> None:
-        """The network loses whatever this process asks for so long; the process itself goes on."""
         for thread in process.threads:
             thread.is_cut_off_until = self._now + seconds
 
     def run(self, until: Callable[[], bool], *, at_most: int) -> None:
-        """Let processes go on, until it is so.
+        """Run processes until the condition holds.
 
         Raises:
-            Violation: what must never happen has, or so many steps were not enough.
+            Violation: an invariant is broken, or the number of steps was not enough.
         """
         last = self.steps + at_most
         while not until():
@@ -245,7 +228,6 @@ class World:
             self.step()
 
     def step(self) -> None:
-        """One process goes on until it yields; if all sleep, time passes."""
         self.steps += 1
         ready = [process for process in self.processes if process.wakes_at <= self._now]
         if not ready:
@@ -270,12 +252,10 @@ class World:
         self.raise_violation()
 
     def raise_violation(self) -> None:
-        """Raise the first violation, if there was one."""
         if self._violation is not None:
             raise Violation(self._violation)
 
     def end(self) -> None:
-        """Kill whatever is left, so that nothing of it runs later."""
         self.chaos = Chaos()
         for process in list(self.processes):
             self.kill(process)
@@ -293,7 +273,7 @@ class World:
             self.processes.remove(process)
 
     def _point(self) -> None:
-        """Here others may go on, and this process may die or be frozen."""
+        """Let another process run, or kill or freeze this one."""
         process = self._alive()
         self._now += self.dice.choice(_LATENCIES)
         if self.dice.random() < self.chaos.switch:
@@ -319,7 +299,6 @@ class World:
 
 
 def in_words(story: Sequence[tuple[float, str, str | Callable[[], str]]], last: int = 80) -> str:
-    """The end of a story, one line a step."""
     left_out = [f"… {len(story) - last} lines before"] if len(story) > last else []
     lines = [
         f"{now:9.2f} s  {name}: {what if isinstance(what, str) else what()}"
