@@ -551,7 +551,7 @@ PARTS: Final[Mapping[str, Callable[[], str]]] = {
         KIT_TESTS,
         *("Database", "UpsertTask", "deleting_record", "row", "ONCE", "UPSERT", "HISTORY"),
         *("test_the_last_record_of_a_key_is_its_row", "test_the_upsert_sink_applies_each_record_once"),
-        "test_a_lost_answer_to_a_commit_applies_nothing_twice",
+        "test_a_lost_response_to_a_commit_applies_nothing_twice",
     ),
     "upsert-offsets": lambda: source(UpsertTask.open, UpsertTask.pre_commit),
     "upsert-connector": lambda: source(UpsertSink.task_configs, UpsertSink.alter_offsets, UpsertSink.stop),
@@ -560,7 +560,7 @@ PARTS: Final[Mapping[str, Callable[[], str]]] = {
     "webhook-kit": lambda: excerpt(
         KIT_TESTS,
         *("Connection", "WebhookTask", "webhook_config", "WEBHOOK"),
-        "test_the_webhook_sink_delivers_each_record_once_to_an_endpoint_that_recognises_ids",
+        "test_the_webhook_sink_is_effectively_once_with_an_endpoint_that_recognises_ids",
     ),
     "webhook-put": lambda: source(webhook_sink.WebhookTask.put, webhook_sink.WebhookTask.deliver),
     "webhook-ids": lambda: source(webhook_sink.WebhookTask.events, webhook_sink.WebhookTask.post),

@@ -1,18 +1,18 @@
-"""What connector authors test with: no Spark, no store, no waiting.
+"""The test kit for authors of connectors: no Spark, no store, no waiting.
 
 ::
 
-    SinkTaskHarness  FakeContext  ManualClock  MemoryCommitLog     one task, step by step
-    MemoryDestination  FaultPlan  Fault  FaultKind  Crash          what it writes to, and what goes wrong
-    check_sink  Capabilities  Guarantee  Report  json_record       the whole contract in one line
-    sink_machine  check_machine  SinkTaskMachine  Trial            the same, with rules of your own
-    replay  SinkContractError  KitError                            when it fails
-    check_source  SourceCapabilities  MemoryOrigin  SourceReport   the whole contract of a source in one line
-    replay_source  SourceContractError                             when it fails
-    ConnectorHarness                                               a connector's class, from start to stop
+    SinkTaskHarness  FakeContext  ManualClock  MemoryCommitLog     run one sink task, step by step
+    MemoryDestination  FaultPlan  Fault  FaultKind  Crash          a destination in memory, and injected
+    faults check_sink  Capabilities  Guarantee  Report  json_record       check a sink under faults in one
+    line sink_machine  check_machine  SinkTaskMachine  Trial            check a sink with steps of your own
+    replay  SinkContractError  KitError                            replay a failed schedule of a sink
+    check_source  SourceCapabilities  MemoryOrigin  SourceReport   check a source under faults in one line
+    replay_source  SourceContractError                             replay a failed schedule of a source
+    ConnectorHarness                                               run a connector's class from start to stop
 
 Only :func:`check_sink`, :func:`sink_machine` and :func:`check_machine` need Hypothesis
-(``pip install sinksdk[testing]``), and load it when they are called.
+(``pip install sinksdk[testing]``); they import it when they are called.
 """
 
 from __future__ import annotations

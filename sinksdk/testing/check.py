@@ -1,4 +1,4 @@
-"""check_sink: the whole contract of a sink in one line of an author's test module."""
+"""check_sink checks a sink under faults in one line of an author's test module."""
 
 from __future__ import annotations
 
@@ -44,17 +44,17 @@ _MEANINGS = {
     Guarantee.EFFECTIVELY_ONCE: "nothing was lost, nothing was seen twice",
     Guarantee.EXACTLY_ONCE: "nothing was lost, nothing was seen twice or before its commit",
 }
-_ENOUGH_CASES = 200  # with so many, every fault must have been met now and then
+_ENOUGH_CASES = 200  # from here on every fault must have happened in at least 1 % of the cases
 _OF_TRANSFORMS = ("transform: dropped", "transform: multiplied", "transform: dropped all of a range")
-_NOT_FAULTS = ("cases", "steps", "destination operations", "duplicates seen", "leftovers looked at")
+_NOT_LISTED = ("cases", "steps", "destination operations", "duplicates seen", "leftovers checked")
 
 
 @dataclass(frozen=True)
 class Report:
-    """A run in which the sink kept its promise. Its text lists the checks.
+    """The result of a run in which the sink kept its promise. Its text lists the checks.
 
     Args:
-        exercised: how often each step was done and each fault was met.
+        exercised: how often each step and each fault happened.
     """
 
     capabilities: Capabilities
@@ -67,82 +67,81 @@ class Report:
 
     @property
     def cases(self) -> int:
-        """How many schedules were tried."""
+        """How many schedules were run."""
         return self.exercised["cases"]
 
     def __str__(self) -> str:
         promise, counts = self.capabilities, self.exercised
-        held = "" if promise.fences_zombies else ", as long as no task goes on that was replaced"
+        held = "" if promise.fences_zombies else ", unless a replaced task continues to write"
         shown = [f"{self.guarantee}{held}: {_MEANINGS[self.guarantee]}"]
         if promise.ordered:
             shown.append("ordered: each partition was read back in the order of its offsets")
-        if counts["key looked at"]:
-            shown.append(
-                "the last write wins: each key had the value of its last record, or was deleted by it"
-            )
+        if counts["keys checked"]:
+            shown.append("last write wins: each key had the value of its last record, or was deleted by it")
         if promise.dead_letters:
-            shown.append("dead letters: what could not be delivered was reported before it was committed")
+            shown.append(
+                "dead letters: records that could not be delivered were reported before they were committed"
+            )
         if promise.commits_on_close:
-            shown.append("commit on close: no closing commit kept anything back")
-        if counts["leftovers looked at"]:
-            shown.append("leftovers: nothing with data in it was left behind")
-        lines = [f"shown in {self.cases:,} cases of {counts['steps']:,} steps in all:"]
+            shown.append("commit on close: no closing commit kept records back")
+        if counts["leftovers checked"]:
+            shown.append("leftovers: no unreachable data was left behind")
+        lines = [f"checked in {self.cases:,} cases with {counts['steps']:,} steps:"]
         lines += [f"  {what}" for what in shown]
         if promise.guarantee is Guarantee.AT_LEAST_ONCE:
             lines.append(f"  duplicates seen: {counts['duplicates seen']:,}")
-        if not counts["leftovers looked at"]:
-            lines.append(
-                "  not looked at: leftovers; `leftovers` says how to find what nobody will ever discard"
-            )
+        if not counts["leftovers checked"]:
+            lines.append("  not checked: leftovers; set `leftovers` to find data that is never discarded")
         if not promise.fences_zombies:
             lines.append(
-                "  not tried: zombies, since fences_zombies=False is declared; one may write what its "
-                "successor has written, or undo it"
+                "  not checked: zombies, because fences_zombies=False is declared; a zombie may repeat or "
+                "undo writes of its successor"
             )
-        lines.append("met on the way:")
-        lines += [f"{count:>9,}  {what}" for what, count in sorted(counts.items()) if what not in _NOT_FAULTS]
+        lines.append("steps, faults and events:")
+        lines += [f"{count:>9,}  {what}" for what, count in sorted(counts.items()) if what not in _NOT_LISTED]
         if not counts["destination operations"]:
-            lines.append("  the destination asks no fault plan: nothing ever went wrong inside of it")
+            lines.append("  the destination does not use its fault plan: none of its operations failed")
         return "\n".join(lines)
 
 
 class SinkOptions(TypedDict, total=False):
-    """What :func:`check_sink`, :func:`sink_machine` and :func:`replay` need to know of a sink.
+    """Options of :func:`check_sink`, :func:`sink_machine` and :func:`replay`.
 
     Args:
-        destination: makes an empty destination for each case, given the fault plan that it (or the client
-            in front of it) should ask before each operation. Use it to try the sink with what it writes to,
-            or with a double of that.
-        config: what ``start`` is given, or a function that makes it of the destination. Use it for a task
-            that reads its configuration; converters in it are applied, and with ``dead_letters`` bad
-            records are tolerated as with ``errors.tolerance=all``.
+        destination: creates an empty destination for each case. It is given the fault plan, which the
+            destination (or the client in front of it) runs each operation with. Use it to check the sink with
+            the system that it writes to, or with a double of that.
+        config: the argument of ``start``, or a function of the destination that creates it. Use it for a task
+            that reads its configuration; its converters are applied, and with ``dead_letters`` bad records
+            are tolerated as with ``errors.tolerance=all``.
         capabilities: what the sink promises; by default only that nothing is lost. Use it as soon as the sink
-            promises more, or less: the kit judges what is declared.
+            promises more, or less: the kit checks what is declared.
         partitions: at least two topic partitions. Use it for a sink whose behaviour depends on their names.
-        record: makes the record of a partition at an offset, the same each time; by default its value is a
+        record: creates the record of a partition at an offset, the same each time; by default its value is a
             JSON object, some records have no value (tombstones), some no key, some neither, and some keys are
             in several partitions. Use it for a sink that can read only certain records, or a configuration
-            with a schema for values; and :func:`bytes_record` for one that takes any bytes, also none.
-        poison: value of records that cannot be delivered, put when ``dead_letters`` is declared, or several
-            such values, put in turn. Everything else of such a record is what ``record`` makes. Use it where
-            the sink refuses other values than such as are no JSON, or refuses values for several reasons.
-        leftovers: names what a destination holds with data in it that readers will never see. By default its
-            own method of this name is called, if it has one. Use it for a sink with ``discard``.
-        clean_up: called with the destination when a case is over; by default nothing is done. Use it for
+            with a schema for values; use :func:`bytes_record` for a sink that accepts any bytes and null.
+        poison: the value of records that cannot be delivered, put when ``dead_letters`` is declared; or
+            several such values, put in turn. The rest of such a record comes from ``record``. Use it if the
+            sink refuses other values than invalid JSON, or refuses values for several reasons.
+        leftovers: returns the names of data at a destination that readers will never see. By default the
+            destination's own method of this name is called, if it has one. Use it for a sink with
+            ``discard``.
+        clean_up: called with the destination when a case is finished; does nothing by default. Use it for
             files, schemas and connections.
         steps: an author's own steps by name: functions of the trial and of the step's arguments. Use it with
             ``sink_machine``, for events that the kit does not know.
-        transforms: half of the cases have a transform before the sink, which drops records and makes up to
-            five, with the same offset, of others. Use it, as False, for a sink that never runs with one that
-            multiplies records, such as one whose table has the offset as its key.
-        row: key and value that a record leaves in the mapping that ``read_back`` gives; None as the value: it
-            is deleted. It is given the record as it is in the topic, before converters. By default they are
-            the record's own key and value, which are bytes. Use it where a row is more, or less, than these
-            bytes: with converters, always. None instead of both: the sink refuses the record (one without a
-            key, say), and must report it.
-        alter: what the connector's ``alter_offsets`` does at a destination: it is given the destination, a
-            partition, and the offset that an operator sets, or None where he removes it. Use it for a sink
-            that keeps offsets of its own; it is called again when it raises.
+        transforms: whether half of the cases have a transform before the sink, which drops records and turns
+            others into up to five with the same offset. Set it to False for a sink that never runs with a
+            transform that multiplies records, such as one whose table has the offset as its key.
+        row: returns the key and value that a record leaves in the mapping that ``read_back`` returns; None as
+            the value: the key is deleted; None instead of both: the sink refuses the record (one without a
+            key, say), and must report it. It is given the record as it is in the topic, before converters. By
+            default it returns the record's own key and value, which are bytes. Use it if a row is more, or
+            less, than these bytes: with converters, always.
+        alter: what the connector's ``alter_offsets`` does at a destination. It is given the destination, a
+            partition, and the offset that an operator sets, or None if the operator removes it. Use it for a
+            sink that keeps offsets of its own; it is called again when it raises.
     """
 
     destination: Callable[[FaultPlan], Any]
@@ -167,7 +166,7 @@ def check_sink(
     settings: hypothesis.settings | None = None,
     **options: Unpack[SinkOptions],
 ) -> Report:
-    """Try a sink under deliveries, commits, rebalances, crashes, zombies and faults in random order.
+    """Run a sink under deliveries, commits, rebalances, crashes, zombies and faults in random order.
 
     ::
 
@@ -175,22 +174,22 @@ def check_sink(
             check_sink(MyTask, read_back=lambda destination: destination.read_back())
 
     Args:
-        make_task: makes a fresh task, as in a fresh process, that writes to the given destination.
-        read_back: topic, partition and offset (and value, if you like) of every record that a reader of
-            the destination sees now; or a mapping of value by key, where the last record of a key wins. It
-            must not fail, and not depend on any task.
-        settings: Hypothesis's, of how many cases and how many steps; by default the same 200 cases of up to
-            30 steps each time. Use it for fewer cases where the destination is slow, and for more at night.
+        make_task: creates a task, as in a new process, that writes to the given destination.
+        read_back: returns topic, partition and offset (and, optionally, the value) of every record that a
+            reader of the destination sees now; or a mapping of value by key, where the last record of a key
+            wins. It must not fail, and not depend on any task.
+        settings: Hypothesis's settings: the number of cases and of steps; by default the same 200 cases of up
+            to 30 steps each time. Use it for fewer cases if the destination is slow, and for more at night.
         options: those of :class:`SinkOptions`.
 
     Returns:
         The checks, and the number of faults of each kind. It is also printed.
 
     Raises:
-        SinkContractError: the sink does not keep its promise; with a short story, and how to replay it.
-        KitError: nothing can be shown: ``read_back`` sees nothing, no record with a value is delivered, the
-            sink does not start, faults were hardly met, or ``destination`` never asks its fault plan and more
-            than at-least-once is declared.
+        SinkContractError: the sink does not keep its promise; with a short story and the steps to replay it.
+        KitError: the run shows nothing: ``read_back`` sees nothing, no record with a value is delivered, the
+            sink does not start, some faults hardly ever happened, or more than at-least-once is declared and
+            ``destination`` never uses its fault plan.
     """
     __tracebackhide__ = True  # of pytest, which shows the author's test then
     return check_machine(sink_machine(make_task, read_back=read_back, **options), settings=settings)
@@ -203,7 +202,7 @@ def sink_machine(
     read_back: ReadBack[Any],
     **options: Unpack[SinkOptions],
 ) -> type[SinkTaskMachine]:
-    """The state machine behind :func:`check_sink`, to subclass for rules of your own.
+    """Return the state machine behind :func:`check_sink`, to subclass for rules of your own.
 
     ::
 
@@ -221,7 +220,7 @@ def sink_machine(
 
 
 def check_machine(machine: type[SinkTaskMachine], *, settings: hypothesis.settings | None = None) -> Report:
-    """Run a machine as :func:`check_sink` does. Raises what that raises."""
+    """Run a machine as :func:`check_sink` does, and raise what that raises."""
     __tracebackhide__ = True
     machine.exercised.clear()
     with quiet():
@@ -230,7 +229,7 @@ def check_machine(machine: type[SinkTaskMachine], *, settings: hypothesis.settin
             raise shorten(failure, partial(_play, machine.subject))
     report = Report(machine.subject.capabilities, machine.exercised)
     if report.cases >= _ENOUGH_CASES:
-        _insist_on_faults(report, has_transforms=machine.subject.transforms)
+        _require_faults(report, has_transforms=machine.subject.transforms)
     sys.stdout.write(f"{report}\n")
     return report
 
@@ -238,23 +237,22 @@ def check_machine(machine: type[SinkTaskMachine], *, settings: hypothesis.settin
 def _first_failure(
     machine: type[SinkTaskMachine], chosen: hypothesis.settings | None
 ) -> SinkContractError | None:
-    """Without any fault, then one fault at a time (which needs no luck), then steps in random order."""
     from sinksdk.testing.machine import explore, generating  # noqa: PLC0415 - as above
 
     subject, settings = machine.subject, generating(chosen)
     try:
-        _see_something(subject)
-        sweep, letters = _sweep(subject), _letters(subject)
+        _check_without_faults(subject)
+        sweep, letters = _sweep(subject), _dead_letter_schedules(subject)
     except SinkContractError as found:
         return found
-    # A lost letter shows at one operation only: with the default number of cases none is left out.
+    # Only a fault at one certain operation loses a letter: the default number of cases leaves none out.
     most = len(letters) if settings.max_examples >= _ENOUGH_CASES else settings.max_examples
-    # Of few cases, those with a transform would be left out: they are the last, and few themselves.
+    # The schedules with a transform are few: choosing evenly among all of them would leave these out.
     for schedule in [
         *evenly(letters, min(most, len(letters))),
         *fairly(sweep, settings.max_examples),
-        *_transformed(subject),
-        *_OPERATED,
+        *_transform_schedules(subject),
+        *_OPERATOR_SCHEDULES,
     ]:
         failure = _play(subject, schedule, machine.exercised)
         if failure is not None:
@@ -270,10 +268,10 @@ def replay(
     read_back: ReadBack[Any],
     **options: Unpack[SinkOptions],
 ) -> None:
-    """Do the steps of a failure again, without Hypothesis: for debugging, and as a regression test.
+    """Run the steps of a failure again, without Hypothesis: for debugging, and as a regression test.
 
     Args:
-        schedule: steps, as printed with the failure.
+        schedule: the steps, as printed with the failure.
         make_task, read_back, options: as for :func:`check_sink`.
 
     Raises:
@@ -295,23 +293,16 @@ _MISHAPS: Final[Sequence[Step]] = (
     *(("alter", 0, 1), ("alter", 1, 4), ("reset", 0)),
 )
 _RANGES: Final[Sequence[Step]] = (*[("read_range", 2, 1)] * 6, ("read_range", 2, 2))
-"""Of several of these a transform drops all records, so one schedule meets it often enough. How often the
-random ones do depends on what other modules are loaded."""
 _LATE: Final[Sequence[Step]] = (("zombie_deliver", 0, 3), ("zombie_deliver", 1, 3))
-"""What a zombie does when its successor has written what it writes now, and more."""
 
 
 def _sweep(subject: Subject[Any]) -> list[list[Sequence[Step]]]:
-    """The small run with one mishap between its steps, a late or frozen zombie, or a fault: by what it is.
-
-    A sink may ask its destination a thousand times as often as the commit log is written.
-    """
     trial = Trial(subject)
     try:
-        before = Counter(trial.faults.asked)
+        before = Counter(trial.faults.operations)
         for step in _SMALL_RUN:
             trial.step(*step)
-        operations = trial.faults.asked - before
+        operations = trial.faults.operations - before
     finally:
         trial.end()
     fences = subject.capabilities.fences_zombies
@@ -341,14 +332,9 @@ _POISONED: Final[Sequence[Sequence[Step]]] = tuple(
     (("deliver", 0, 1), ("poison", 0, before, after), ("commit",), ("deliver", 0, 1))
     for before, after in ((0, 0), (1, 0), (2, 0), (1, 1), (0, 2))
 )
-"""A bad record alone, as the last one of a put, and amid and before others."""
 
 
-def _letters(subject: Subject[Any]) -> list[Sequence[Step]]:
-    """Each fault at each operation around a bad record: what may be lost is its dead letter.
-
-    A sink that moves its own mark past the record before the letter is durable loses it in one crash.
-    """
+def _dead_letter_schedules(subject: Subject[Any]) -> list[Sequence[Step]]:
     if not subject.capabilities.dead_letters:
         return []
     found: list[Sequence[Step]] = []
@@ -356,10 +342,10 @@ def _letters(subject: Subject[Any]) -> list[Sequence[Step]]:
         trial = Trial(subject)
         try:
             trial.step(*steps[0])
-            before = Counter(trial.faults.asked)
+            before = Counter(trial.faults.operations)
             for step in steps[1:]:
                 trial.step(*step)
-            operations = trial.faults.asked - before
+            operations = trial.faults.operations - before
         finally:
             trial.end()
         found += [
@@ -371,17 +357,15 @@ def _letters(subject: Subject[Any]) -> list[Sequence[Step]]:
     return found
 
 
-_OPERATED: Final[Sequence[Sequence[Step]]] = (
+_OPERATOR_SCHEDULES: Final[Sequence[Sequence[Step]]] = (
     (
         *(("deliver", 0, 2), ("alter", 0, 5), ("deliver", 0, 1), ("alter", 0, 3), ("deliver", 0, 3)),
         *(("commit",), ("reset", 0), ("deliver", 0, 2), ("crash",), ("deliver", 0, 1)),
     ),
 )
-"""An operator passes over some records, has these and some more read after all, and then everything."""
 
 
-def _transformed(subject: Subject[Any]) -> list[Sequence[Step]]:
-    """Ranges, and the small run, behind each transform."""
+def _transform_schedules(subject: Subject[Any]) -> list[Sequence[Step]]:
     numbers = range(1, len(TRANSFORMS)) if subject.transforms else ()
     return [(("transform", number), *_RANGES, *_SMALL_RUN) for number in numbers]
 
@@ -389,7 +373,6 @@ def _transformed(subject: Subject[Any]) -> list[Sequence[Step]]:
 def _play(
     subject: Subject[Any], steps: Sequence[Step], exercised: Counter[str] | None = None
 ) -> SinkContractError | None:
-    """Do the steps; return the sink's failure."""
     trial = Trial(subject, exercised)
     try:
         for step in steps:
@@ -402,26 +385,25 @@ def _play(
     return None
 
 
-def _see_something(subject: Subject[Any]) -> None:
-    """Without faults: readers see the written records, and nothing else."""
+def _check_without_faults(subject: Subject[Any]) -> None:
     trial = Trial(subject)
     before = list(subject.read_back(trial.destination))  # of a mapping, its keys
     if before:
         raise KitError(
             f"read_back sees {before[:3]} in a destination that nothing was written to: let `destination` "
-            f"make a new, empty one at every call, and let read_back look at nothing else"
+            f"create a new, empty one at each call, and let read_back read nothing else"
         )
     try:
         for step in (("deliver", 0, 3), ("commit",), ("deliver", 1, 2), ("rebalance",)):
             trial.step(*step)
-        _insist_on_values(trial)
+        _require_values(trial)
         if trial.has_seen_rows:
-            _expect_questions(trial)
+            _require_fault_plan(trial)
         elif not (_keeps_all_back(trial) and subject.capabilities.commits_on_close):
             raise KitError(_nothing_seen(trial))
         trial.finish()
     except SinkContractError:
-        _insist_on_values(trial)
+        _require_values(trial)
         # The destination may be cleaned up by now: only earlier reads count.
         if trial.live.log.offsets and not trial.has_seen_rows:
             raise KitError(_nothing_seen(trial)) from None
@@ -430,29 +412,26 @@ def _see_something(subject: Subject[Any]) -> None:
         trial.end()
 
 
-def _expect_questions(trial: Trial[Any]) -> None:
-    """A destination of the author's own must be able to fail where readers may not see a record twice."""
+def _require_fault_plan(trial: Trial[Any]) -> None:
     promise = trial.subject.capabilities.guarantee
-    if promise is not Guarantee.AT_LEAST_ONCE and not trial.faults.asked[DESTINATION]:
+    if promise is not Guarantee.AT_LEAST_ONCE and not trial.faults.operations[DESTINATION]:
         raise KitError(
-            f"records were written and committed, and the destination never asked its fault plan: nothing "
-            f"can go wrong inside of it, and then {promise} is not shown. Let what `destination` makes, or "
-            f"the client in front of it, do each operation with faults.run({DESTINATION!r}, operation)"
+            f"records were written and committed, and the destination never used its fault plan, so none of "
+            f"its operations can fail and {promise} cannot be checked. Let the destination, or the client "
+            f"in front of it, run each operation with faults.run({DESTINATION!r}, operation)"
         )
 
 
-def _insist_on_values(trial: Trial[Any]) -> None:
-    """A run in which only tombstones come through shows nothing."""
+def _require_values(trial: Trial[Any]) -> None:
     refused = trial.judge.values_refused()
     if refused is not None:
         raise KitError(
-            f"no record with a value was ever delivered: {refused}; a run of tombstones alone shows little: "
-            f"let `record` make records that `config` and the sink accept"
+            f"no record with a value was ever delivered: {refused}; tombstones alone do not check a sink: "
+            f"let `record` create records that `config` and the sink accept"
         ) from None
 
 
 def _keeps_all_back(trial: Trial[Any]) -> bool:
-    """Whether nothing is committed, since closing commits return nothing either."""
     closed = trial.judge.closed.values()
     return bool(closed) and not trial.live.log.offsets and all(offset is None for offset in closed)
 
@@ -463,39 +442,37 @@ def _nothing_seen(trial: Trial[Any]) -> str:
         return (
             f"read_back sees nothing after records were put and committed without any fault: the sink has "
             f"reported {letters} of {trial.judge.records_put} records as bad, the first one with {cause}. "
-            f"Let `record` make records that the sink can write, or set the converters that it needs in "
+            f"Let `record` create records that the sink can write, or set the converters that it needs in "
             f"`config`"
         )
     told = f"What happened: {'. '.join(trial.story)}"
     if _keeps_all_back(trial):
         return (
-            f"nothing was committed of what was put, also not on close, so there is nothing to judge: let "
-            f"`config` have the sink write smaller files or batches. {told}"
+            f"no record that was put was ever committed, not even on close, so nothing can be checked: let "
+            f"`config` make the sink write smaller files or batches. {told}"
         )
     hint = (
-        " What it has prepared is in no commit: return its tokens with the offset, as "
+        " Its prepared tokens are in no commit: return them with the offset, as "
         "OffsetAndMetadata(offset, publish=tokens), also while closing."
         if trial.judge.has_discarded or any(trial.live.log.noted.values())
         else ""
     )
     return (
         f"read_back sees nothing after records were put and committed without any fault: either the sink "
-        f"does not show what it commits{_on_close(trial)}, or read_back does not look where the sink writes "
+        f"does not publish what it commits{_on_close(trial)}, or read_back does not read what it writes "
         f"(committed: { {str(p): commit.offset for p, commit in trial.live.log.offsets.items()} })."
         f"{hint} {told}"
     )
 
 
 def _on_close(trial: Trial[Any]) -> str:
-    """What closing commits were answered, where that is all there was."""
     returned = [
         f"{p} up to {offset}" for p, offset in sorted(trial.judge.closed.items()) if offset is not None
     ]
     return f" (on close, pre_commit returned {' and '.join(returned)})" if returned else ""
 
 
-def _insist_on_faults(report: Report, *, has_transforms: bool) -> None:
-    """A green run must not be an empty run."""
+def _require_faults(report: Report, *, has_transforms: bool) -> None:
     reachable = [
         where for where in POSSIBLE if where != DESTINATION or report.exercised["destination operations"]
     ]
@@ -508,11 +485,11 @@ def _insist_on_faults(report: Report, *, has_transforms: bool) -> None:
     rare += [
         what for what in _OF_TRANSFORMS if has_transforms and report.exercised[what] < report.cases // 100
     ]
-    if report.exercised["key looked at"] and not report.exercised["key written again"]:
-        problem = "no key was ever written twice, so no last write won: let `record` make keys that come back"
+    if report.exercised["keys checked"] and not report.exercised["key written again"]:
+        problem = "no key was ever written twice, so last write wins is not checked: let `record` repeat keys"
         raise KitError(problem)
     if rare:
         raise KitError(
-            f"{report.cases} cases hardly ever met these faults, so they show little: {', '.join(rare)}; "
-            f"try more cases with settings=settings(max_examples=…)"
+            f"these faults hardly ever happened in {report.cases} cases: {', '.join(rare)}; run more cases "
+            f"with settings=settings(max_examples=…)"
         )

@@ -1,4 +1,4 @@
-"""ConnectorHarness: a connector's class from start to stop, without tasks, a store or Spark."""
+"""ConnectorHarness runs a connector's class from start to stop, without tasks, a store or Spark."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from sinksdk.connector import Connector, ConnectorContext, ConnectorIdentity
 from sinksdk.errors import ConfigException
 from sinksdk.plugins.checks import connector_problems, task_configs_of
 
-_ENDING: Final = 1.0  # seconds that a thread may need to end after stop
+_JOIN_TIMEOUT: Final = 1.0  # seconds
 
 
 class ConnectorHarness(ConnectorContext):
-    """Calls a connector as its driver would, and hears its requests.
+    """Calls a connector as its driver would, and receives the connector's requests.
 
     ::
 
@@ -26,14 +26,15 @@ class ConnectorHarness(ConnectorContext):
             harness.await_reconfiguration()
             assert [config.tables for config in harness.task_configs()] == [["a", "c"], ["b"]]
 
-    The block starts the connector, and stops it; then every thread of its own must have ended.
+    Entering the block starts the connector; leaving it stops the connector, and fails if a thread of the
+    connector still runs one second later.
 
     Args:
-        connector: makes it; its class will do.
-        config: its configuration, with dotted names.
+        connector: the connector's class, or a function that creates the connector.
+        config: the connector's configuration, with dotted names.
 
     Raises:
-        ConfigException: the configuration cannot work, also as the connector's ``validate`` says.
+        ConfigException: the configuration is invalid, or the connector's ``validate`` rejects it.
     """
 
     def __init__(self, connector: Callable[[], Connector], config: Mapping[str, Any]) -> None:
@@ -42,7 +43,7 @@ class ConnectorHarness(ConnectorContext):
         self._raw = dict(config)
         parsed: Any = self.connector.config_class.parse(self._raw)
         self.config: Any = parsed
-        """What ``start`` is given."""
+        """The parsed configuration, which ``start`` is given."""
         if problems := connector_problems(self.connector, self.config):
             raise ConfigException(problems)
         self.connector.identity = ConnectorIdentity("harness", parsed.name, "1")
@@ -53,19 +54,19 @@ class ConnectorHarness(ConnectorContext):
         self._before: set[threading.Thread] = set()
 
     def start(self) -> None:
-        """Call ``start``. Raises what that raises."""
+        """Call the connector's ``start``. Raises what it raises."""
         self._before = set(threading.enumerate())
         self.connector.start(self.config)
 
     def task_configs(self) -> list[Any]:
-        """Call ``task_configs`` with ``tasks.max``, which answers a request for it.
+        """Call the connector's ``task_configs`` with ``tasks.max``, which completes a reconfiguration.
 
         Returns:
-            What ``start`` of each task would be given: of the connector's ``config_class``.
+            The configuration of each task, as an instance of the connector's ``config_class``.
 
         Raises:
-            ConnectException: the driver would refuse what it returns.
-            ConfigException: a task's configuration cannot work.
+            ConnectException: the driver would refuse what ``task_configs`` returns.
+            ConfigException: the configuration of a task is invalid.
         """
         with self._changed:
             self._wants_tasks = False
@@ -73,46 +74,46 @@ class ConnectorHarness(ConnectorContext):
         return [self.connector.config_class.parse({**self._raw, **entries}) for entries in own]
 
     def await_reconfiguration(self, timeout: float = 5.0) -> None:
-        """Wait until the connector asks for new configurations of its tasks.
+        """Wait until the connector requests a reconfiguration of its tasks.
 
         Args:
-            timeout: seconds.
+            timeout: seconds to wait.
 
         Raises:
-            AssertionError: it has not asked since ``task_configs`` was last called.
-            Exception: what the connector has raised with ``raise_error``.
+            AssertionError: the connector has requested none since the last call of ``task_configs``.
+            Exception: the error that the connector has raised with ``raise_error``.
         """
         with self._changed:
             self._changed.wait_for(lambda: self._wants_tasks or self._error is not None, timeout)
             if self._error is not None:
                 raise self._error
-            asked = self._wants_tasks
-        if not asked:
+            is_requested = self._wants_tasks
+        if not is_requested:
             who = type(self.connector).__name__
-            message = f"{who} has not asked for new configurations of its tasks in {timeout:g} s"
+            message = f"{who} has not requested a reconfiguration of its tasks within {timeout:g} s"
             raise AssertionError(message)
 
     @property
     def wants_reconfiguration(self) -> bool:
-        """Whether it has asked for new configurations since ``task_configs`` was last called."""
+        """Whether the connector has requested a reconfiguration since the last call of ``task_configs``."""
         return self._wants_tasks
 
     @property
     def error(self) -> Exception | None:
-        """The first error that it has raised with ``raise_error``, if there is one."""
+        """The first error that the connector raised with ``raise_error``, or None."""
         return self._error
 
     def stop(self, *, is_deleted: bool = False) -> None:
-        """Call ``stop``. Raises what that raises, and AssertionError if a thread goes on afterwards."""
+        """Call the connector's ``stop``. Raises what it raises, and AssertionError if a thread still runs."""
         stop: Callable[..., None] = self.connector.stop
         stop(*([is_deleted] if inspect.signature(stop).parameters else []))
-        until = time.monotonic() + _ENDING
+        until = time.monotonic() + _JOIN_TIMEOUT
         for thread in set(threading.enumerate()) - self._before:
             thread.join(max(until - time.monotonic(), 0.0))
             if thread.is_alive():
                 message = (
-                    f"the thread {thread.name!r} goes on after stop() of {type(self.connector).__name__}: "
-                    f"let stop() end it, and wait for its end"
+                    f"the thread {thread.name!r} still runs after stop() of {type(self.connector).__name__}: "
+                    f"let stop() end and join it"
                 )
                 raise AssertionError(message)
 
@@ -124,13 +125,13 @@ class ConnectorHarness(ConnectorContext):
         self.stop()
 
     def request_task_reconfiguration(self) -> None:
-        """The connector's request; see :class:`~sinksdk.connector.ConnectorContext`."""
+        """Called by the connector; see :class:`~sinksdk.connector.ConnectorContext`."""
         with self._changed:
             self._wants_tasks = True
             self._changed.notify_all()
 
     def raise_error(self, error: Exception) -> None:
-        """The connector's error; see :class:`~sinksdk.connector.ConnectorContext`."""
+        """Called by the connector; see :class:`~sinksdk.connector.ConnectorContext`."""
         with self._changed:
             self._error = self._error or error
             self._changed.notify_all()

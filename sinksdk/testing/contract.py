@@ -1,4 +1,4 @@
-"""What an author declares of a sink, and what both kits say when a connector does not keep its promise."""
+"""What an author declares of a sink, and the errors of both kits."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from sinksdk.testing.faults import FaultPlan
 D = TypeVar("D")
 
 Row = tuple[Any, ...]
-"""One record as ``read_back`` gives it: topic, partition, offset and, optionally, the value."""
+"""A record as ``read_back`` returns it: topic, partition, offset and, optionally, the value."""
 
 ReadBack = Callable[[D], Iterable[Row] | Mapping[Any, Any]]
 """What readers of a destination see: records; or value by key, where the last record of a key wins."""
@@ -40,7 +40,6 @@ Step = tuple[Any, ...]
 
 
 def ordinal(at: int) -> str:
-    """Which operation a story means: the next one after ``at`` others."""
     if at <= 2:  # noqa: PLR2004 - these have names
         return ("next", "second next", "third next")[at]
     number = at + 1
@@ -49,14 +48,14 @@ def ordinal(at: int) -> str:
 
 
 class Guarantee(StrEnum):
-    """How often readers see a record, whatever happens."""
+    """How often readers see a record, whatever fails."""
 
     AT_LEAST_ONCE = "at least once"
-    """At least once when it is committed; at most as often as it was put."""
+    """At least once when the record is committed; at most as often as it was put."""
     EFFECTIVELY_ONCE = "effectively once"
-    """Once, but maybe before it is committed: idempotent writes."""
+    """Once, but maybe before the record is committed: idempotent writes."""
     EXACTLY_ONCE = "exactly once"
-    """Once, and never before it is committed: two phases."""
+    """Once, and never before the record is committed: two phases."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,12 +64,13 @@ class Capabilities:
 
     Args:
         guarantee: how often readers see a record.
-        ordered: a partition's records are read back in the order of their offsets.
+        ordered: records of a partition are read back in the order of their offsets.
         buffers: a periodic commit may keep records back; False: it commits everything that was put.
-        dead_letters: reports records it cannot deliver, and continues. Required to receive such records.
+        dead_letters: the sink reports records that it cannot deliver, and continues. The kit puts such
+            records only if this is declared.
         commits_on_close: a closing commit keeps nothing back. False: the tail is read again.
-        fences_zombies: a task that was replaced, and goes on, changes nothing. False: the destination cannot
-            tell it from its successor (no transactions, no conditions), so the kit runs no zombies, and the
+        fences_zombies: a zombie of a replaced task changes nothing. False: the destination cannot tell it
+            from its successor (no transactions, no conditional writes), so the kit runs no zombies, and the
             guarantee holds only while none runs; the report says so.
     """
 
@@ -83,18 +83,18 @@ class Capabilities:
 
 
 class KitError(Exception):
-    """The kit is used in a way that would make every connector pass. Says what to do."""
+    """The kit is used in a way that would let every connector pass. The message says what to change."""
 
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 
 def spelling_out(options: type, subject: type) -> Callable[[F], F]:
-    """A decorator that names the options of a function of the kit in its signature, and in its errors.
+    """Decorate a function of the kit so that its signature and its errors name its options.
 
     Args:
         options: the typed dictionary that the function takes as ``**options``.
-        subject: what is made of them; it has their defaults.
+        subject: the dataclass built from the options; it has their defaults.
     """
     defaults = {
         one.name: one.default if one.default_factory is MISSING else one.default_factory()
@@ -111,7 +111,7 @@ def spelling_out(options: type, subject: type) -> Callable[[F], F]:
             for name in named.keys() - {*known, *get_annotations(options)}:
                 every = [*known, *get_annotations(options)]
                 nearest = difflib.get_close_matches(name, every, n=1)
-                hint = f"did you mean '{nearest[0]}'?" if nearest else f"there are {', '.join(every)}"
+                hint = f"did you mean '{nearest[0]}'?" if nearest else f"the options are {', '.join(every)}"
                 raise TypeError(f"{function.__name__}() has no option '{name}'; {hint}")
             return function(*arguments, **named)
 
@@ -130,8 +130,8 @@ class ContractError(AssertionError):
     """A connector broke its promise.
 
     Args:
-        story: what happened until then, sentence by sentence.
-        steps: the same, for the function that :attr:`replayed_by` names.
+        story: what happened until then, in sentences.
+        steps: the same steps, as arguments of the function that :attr:`replayed_by` names.
     """
 
     replayed_by: ClassVar[str] = "replay"
@@ -147,36 +147,34 @@ class ContractError(AssertionError):
 
     @classmethod
     def told(cls, story: Sequence[str], steps: Sequence[Step]) -> str:
-        """What happened, and how to have it again."""
+        """Return the story as text, with the call that replays it."""
         lines = [f"{number:>3}. {sentence}" for number, sentence in enumerate(story, 1)]
         again = f"{cls.replayed_by}([{', '.join(map(repr, steps))}], …)"
-        return "\n".join(["", "What happened:", *lines, "", "The same again:", f"    {again}"])
+        return "\n".join(["", "What happened:", *lines, "", "To replay it:", f"    {again}"])
 
 
 class SinkContractError(ContractError):
-    """The sink broke its promise. Its steps are for :func:`~sinksdk.testing.replay`."""
+    """The sink broke its promise. Replay its steps with :func:`~sinksdk.testing.replay`."""
 
 
 class SourceContractError(ContractError):
-    """The source broke its promise. Its steps are for :func:`~sinksdk.testing.replay_source`."""
+    """The source broke its promise. Replay its steps with :func:`~sinksdk.testing.replay_source`."""
 
     replayed_by = "replay_source"
 
 
 HIDDEN: Callable[[Any], bool] = methodcaller("errisinstance", (KitError, ContractError))
-"""As a module's ``__tracebackhide__``: pytest shows an author none of the kit's frames with these errors."""
+"""As a module's ``__tracebackhide__`` it lets pytest hide the kit's frames from these errors."""
 
 PARTITIONS = (TopicPartition("records", 0), TopicPartition("records", 1), TopicPartition("others", 0))
-"""Of two topics, so that a number alone does not name a partition."""
 
 POISON = b"\xff is no JSON"
-"""Value of a record that cannot be delivered."""
 
 
 def json_record(partition: TopicPartition, offset: int) -> SinkRecord:
-    """A record whose value is a JSON object of its coordinates; now and then without value, key, or both.
+    """Return a record whose value is a JSON object of its coordinates; some records lack value, key, or both.
 
-    Keys come back within a partition, and some of them in others, as in any topic.
+    Keys repeat within a partition, and some of them in others, as in any topic.
     """
     topic, number = partition
     key = f"key {offset % 2}{f' of {partition}' if offset % 3 else ''}"
@@ -195,9 +193,9 @@ _BYTES: Final = (b"", b"%d", None, b"\n", b"\x00\xff")
 
 
 def bytes_record(partition: TopicPartition, offset: int) -> SinkRecord:
-    """A record of any bytes: in turns an empty value, a number, none, the end of a line, no text at all.
+    """Return a record of bytes: in turn an empty value, a number, null, a newline, and no valid text.
 
-    For sinks that write bytes as they are. Some keys are empty, and some records have none.
+    For sinks that write bytes unchanged. Some keys are empty, and some records have none.
     """
     value = _BYTES[offset % len(_BYTES)]
     key = (b"", None, b"key %d" % offset)[offset % 3]
@@ -206,17 +204,15 @@ def bytes_record(partition: TopicPartition, offset: int) -> SinkRecord:
 
 
 def key_and_value(record: SinkRecord) -> tuple[Any, Any]:
-    """The default of ``row``."""
     return record.key, record.value
 
 
-def keep(_: Any) -> None:
-    """The default of ``clean_up``."""
+def keep(_: Any) -> None: ...
 
 
 @dataclass(frozen=True)
 class Subject(Generic[D]):
-    """A sink under test, and how to read back its records. See :func:`~sinksdk.testing.check_sink`."""
+    """A sink under test, and how to read its records back. See :func:`~sinksdk.testing.check_sink`."""
 
     make_task: Callable[[D], SinkTask]
     read_back: ReadBack[D]
@@ -235,33 +231,30 @@ class Subject(Generic[D]):
 
     @property
     def poisons(self) -> Sequence[bytes]:
-        """Values of records that cannot be delivered."""
         return (self.poison,) if isinstance(self.poison, bytes) else tuple(self.poison)
 
     def leftovers_of(self, destination: D) -> list[str] | None:
-        """Data at a destination that no reader will ever see; None if unknown."""
+        """Return data at a destination that no reader will ever see; None if unknown."""
         if self.leftovers is not None:
             return list(self.leftovers(destination))
         ask: Callable[[], Iterable[str]] | None = getattr(destination, "leftovers", None)
         return list(ask()) if callable(ask) else None
 
     def config_for(self, destination: D) -> Any:
-        """``config``, or what it makes of the destination."""
         return self.config(destination) if callable(self.config) else self.config
 
     def options(self, config: Any, *, is_transformed: bool = False) -> EngineOptions:
-        """The engine's options: the configured ones, else with two seconds for retries.
+        """Return the configured options of the engine; without a configuration, with two seconds of retries.
 
         Args:
-            is_transformed: a transform that the kit has put there precedes the sink.
+            is_transformed: the kit runs a transform before the sink.
         """
         configured = isinstance(config, ConnectorConfig)
         options = EngineOptions.of(config) if configured else EngineOptions(retry=RetryPolicy(2.0, 1.0))
         if configured and self.capabilities.dead_letters and _refuses_bad_records(config):
             problem = (
-                "the configuration says errors.tolerance=none, and dead_letters=True is declared, which is "
-                "tried with records that cannot be delivered: leave the key out of the kit's configuration, "
-                "or set it to all"
+                "errors.tolerance=none contradicts dead_letters=True, which the kit checks with records that "
+                "cannot be delivered: remove the key from the kit's configuration, or set it to all"
             )
             raise KitError(problem)
         return replace(
@@ -273,18 +266,16 @@ class Subject(Generic[D]):
 
 
 def _refuses_bad_records(config: ConnectorConfig) -> bool:
-    """Whether it says so: the default is the same."""
     return config.errors_tolerance == "none" and "errors_tolerance" in config.model_fields_set
 
 
 def evenly(schedules: Sequence[Sequence[Step]], most: int) -> list[Sequence[Step]]:
-    """At most so many of the schedules, from all over."""
     count = min(most, len(schedules))
     return [schedules[number * len(schedules) // count] for number in range(count)]
 
 
 def fairly(kinds: Sequence[Sequence[Sequence[Step]]], most: int) -> list[Sequence[Step]]:
-    """At most so many of the schedules, as many of each kind: what some have fewer, the others have more."""
+    """Choose at most ``most`` schedules, as many of each kind; kinds with fewer leave room for the others."""
     chosen: list[Sequence[Step]] = []
     for number, schedules in enumerate(sorted(kinds, key=len)):
         chosen += evenly(schedules, (most - len(chosen)) // (len(kinds) - number))
@@ -297,10 +288,10 @@ _MOST_REPLAYS = 2_000
 
 
 def shorten(failure: E, run: Callable[[Sequence[Step]], E | None]) -> E:
-    """The failure of a shorter schedule: none of its steps can be left out or made smaller.
+    """Return the failure of a minimal schedule: no step can be left out or made smaller.
 
     Args:
-        run: replays a schedule; returns its failure. Called at most 2,000 times.
+        run: replays a schedule and returns its failure. Called at most 2,000 times.
     """
     replays_left = _MOST_REPLAYS
     simpler: E | None = failure
@@ -315,7 +306,7 @@ def shorten(failure: E, run: Callable[[Sequence[Step]], E | None]) -> E:
 
 
 def _simpler(steps: Sequence[Step]) -> Iterator[Sequence[Step]]:
-    """Schedules with less in them, the boldest first."""
+    """Yield schedules with fewer or smaller steps; the largest cuts first."""
     size = len(steps) // 2
     while size:
         for start in range(len(steps) - size, -1, -size):
@@ -335,7 +326,7 @@ def _smaller(number: int) -> list[int]:
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Silence: the engine logs every injected fault, and a process that dies closes nothing."""
+    """Silence logging and ResourceWarning: injected faults are logged, and a crash closes nothing."""
     before = logging.root.manager.disable
     logging.disable(logging.CRITICAL)
     try:

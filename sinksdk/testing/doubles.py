@@ -1,4 +1,4 @@
-"""Doubles in memory: a commit log, a context, something to write to and something to read from."""
+"""Test doubles in memory: a commit log, a task's context, a destination and an origin."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from sinksdk.testing.faults import DESTINATION, ORIGIN, FaultPlan
 
 
 class MemoryCommitLog(Ledger):
-    """What one attempt at a task has committed, kept in memory."""
+    """The commit log of one attempt at a task, in memory."""
 
     def __init__(self, committed: Mapping[TopicPartition, OffsetAndMetadata] | None = None) -> None:
         entries = tuple(PartitionCommit.of(p, offset, 0) for p, offset in (committed or {}).items())
@@ -32,7 +32,7 @@ class MemoryCommitLog(Ledger):
         self.is_fenced = False
 
     def succeed(self) -> Self:
-        """Fence this log; the successor's log starts from the saved state, as after a crash."""
+        """Fence this log and return the successor's, which starts from the saved state, as after a crash."""
         self.is_fenced = True
         successor = copy.copy(self)
         after = self.saved.model_copy(update={"attempt": self.saved.attempt + 1})
@@ -40,7 +40,7 @@ class MemoryCommitLog(Ledger):
         return successor
 
     def altered(self, partition: TopicPartition, offset: int | None) -> Self:
-        """As :meth:`succeed`, after an operator has altered a partition's offset; None removes the commit."""
+        """Like :meth:`succeed`, with an offset altered by an operator. None removes the commit."""
         successor = self.succeed()
         entries = {entry.topic_partition: entry for entry in self.saved.entries}
         entries.pop(partition, None)
@@ -59,7 +59,7 @@ class MemoryCommitLog(Ledger):
 
     @property
     def noted(self) -> dict[TopicPartition, list[str]]:
-        """Ids of the tokens that are noted and not committed, as they are durable."""
+        """Ids of durable tokens that are prepared and in no commit, by partition."""
         return {p: list(tokens) for p, tokens in by_partition(self.saved.prepared).items()}
 
     def _save(self, record: TaskRecord) -> None:
@@ -71,7 +71,7 @@ class MemoryCommitLog(Ledger):
 
 
 class FakeContext(SinkTaskContext, ErrantRecordReporter):
-    """Answers what a test has set, and keeps what the task asked for.
+    """A task's context that returns what a test has set, and records what the task requests.
 
     ::
 
@@ -80,6 +80,10 @@ class FakeContext(SinkTaskContext, ErrantRecordReporter):
         task.pre_commit({tp: OffsetAndMetadata(3)})
 
     Args:
+        assignment: the partitions that are open.
+        committed: the commits that :meth:`committed` returns.
+        configs: the configuration that :meth:`configs` returns.
+        generation: the value of :meth:`generation`.
         tolerates_errors: whether errant records are tolerated (``errors.tolerance``).
     """
 
@@ -95,27 +99,27 @@ class FakeContext(SinkTaskContext, ErrantRecordReporter):
         tolerates_errors: bool = True,
     ) -> None:
         self.open = set(assignment)
-        """What :meth:`assignment` says."""
+        """The partitions that :meth:`assignment` returns."""
         self.commits = dict(committed or {})
-        """What :meth:`committed` says."""
+        """The commits that :meth:`committed` returns."""
         self.closing: ClosingReason | None = None
-        """Set it, and ``is_closing()`` is true."""
+        """Set it to let ``is_closing()`` return True."""
         self.seconds_left: float | None = None
-        """What :meth:`deadline` says while closing."""
+        """The value of :meth:`deadline` while closing."""
         self.tokens: dict[TopicPartition, list[Token]] = defaultdict(list)
-        """Tokens the task noted."""
+        """Tokens that the task prepared."""
         self.moves: dict[TopicPartition, int] = {}
-        """Positions the task asked for."""
+        """Offsets that the task requested."""
         self.timeouts: list[float] = []
-        """Waits the task asked for."""
+        """Timeouts that the task requested, in seconds."""
         self.requested_commits = 0
-        """How often the task asked for a commit."""
+        """How many commits the task requested."""
         self.failures: dict[TopicPartition, BaseException] = {}
-        """Partitions the task gave up."""
+        """Partitions that the task failed, with their errors."""
         self.counts: dict[TopicPartition, Counter[str]] = defaultdict(Counter)
-        """What the task counted."""
+        """Counters that the task incremented."""
         self.reported: list[tuple[SinkRecord, BaseException]] = []
-        """Errant records the task reported."""
+        """Errant records that the task reported, with their errors."""
         self._configs = dict(configs or {})
         self._generation = generation
         self._tolerates_errors = tolerates_errors
@@ -177,39 +181,37 @@ class FakeContext(SinkTaskContext, ErrantRecordReporter):
 
 
 def reported() -> Future[None]:
-    """The future of a dead letter that is durable."""
     done: Future[None] = Future()
     done.set_result(None)
     return done
 
 
 class MemoryDestination:
-    """What readers see (:attr:`visible`) and what they do not see yet (:attr:`staged`).
+    """A destination in memory: what readers see (:attr:`visible`) and do not see yet (:attr:`staged`).
 
-    Every operation is atomic and asks the fault plan. A real system has some of these; use those that
-    yours has: objects that are overwritten (:meth:`write`), logs that are appended to (:meth:`append`),
-    rows with keys (:meth:`upsert`), uploads or transactions (:meth:`begin`, :meth:`fill`,
-    :meth:`publish`, :meth:`discard`).
+    Every operation is atomic and is run by the fault plan. Use the operations that your system has: objects
+    that are overwritten (:meth:`write`), logs that are appended to (:meth:`append`), rows with keys
+    (:meth:`upsert`), uploads or transactions (:meth:`begin`, :meth:`fill`, :meth:`publish`, :meth:`discard`).
     """
 
     def __init__(self, faults: FaultPlan | None = None) -> None:
         self.faults = faults or FaultPlan()
-        """Asked before each operation, as ``"destination"``."""
+        """Runs each operation, as ``"destination"``."""
         self.visible: dict[str, list[SinkRecord]] = {}
-        """Artefacts that readers see, by name, in the order they appeared."""
+        """Artefacts that readers see, by name, in the order in which they appeared."""
         self.staged: dict[str, list[SinkRecord]] = {}
-        """Artefacts that were begun and neither published nor discarded."""
+        """Artefacts that were begun and are neither published nor discarded."""
         self.marks: dict[str, int] = {}
-        """How far artefacts go, as sinks that keep their own offsets have said."""
+        """Offsets that sinks keep at the destination, by artefact."""
         self._numbers = itertools.count()
 
     def write(self, name: str, records: Iterable[SinkRecord]) -> None:
-        """Make an artefact visible, replacing one of the same name."""
+        """Make an artefact visible; it replaces one of the same name."""
         rows = list(records)
         self.faults.run(DESTINATION, lambda: self.visible.__setitem__(name, rows))
 
     def append(self, name: str, records: Iterable[SinkRecord], mark: int | None = None) -> None:
-        """Add to a visible artefact, which is made where it is not there; and set its mark with that."""
+        """Append to a visible artefact, created if it is missing, and set its mark in the same operation."""
         rows = list(records)
 
         def effect() -> None:
@@ -220,7 +222,7 @@ class MemoryDestination:
         self.faults.run(DESTINATION, effect)
 
     def move(self, name: str, mark: int | None) -> None:
-        """Set the mark of an artefact, or remove it, as ``alter_offsets`` of its connector does."""
+        """Set the mark of an artefact, or remove it, as a connector's ``alter_offsets`` does."""
 
         def effect() -> None:
             self.marks.pop(name, None)
@@ -230,9 +232,9 @@ class MemoryDestination:
         self.faults.run(DESTINATION, effect)
 
     def upsert(self, name: str, records: Iterable[SinkRecord]) -> None:
-        """Add to a visible artefact; records with the coordinates of those that are there replace these.
+        """Add to a visible artefact; records replace those with the same coordinates.
 
-        Several records with the same coordinates, which a transform may make of one, must be given together.
+        Several records with the same coordinates, which a transform may create, must be passed in one call.
         """
         rows = list(records)
 
@@ -244,7 +246,7 @@ class MemoryDestination:
         self.faults.run(DESTINATION, effect)
 
     def begin(self) -> str:
-        """Begin an artefact that readers do not see: its id, which is used once."""
+        """Begin an artefact that readers do not see, and return its unique id."""
 
         def effect() -> str:
             name = f"staged-{next(self._numbers)}"
@@ -254,7 +256,7 @@ class MemoryDestination:
         return self.faults.run(DESTINATION, effect)
 
     def fill(self, name: str, records: Iterable[SinkRecord]) -> None:
-        """Set the content of an artefact that was begun. Raises ConnectException for one that is gone."""
+        """Set the content of a begun artefact. Raises ConnectException if it is missing."""
         rows = list(records)
 
         def effect() -> None:
@@ -265,7 +267,7 @@ class MemoryDestination:
         self.faults.run(DESTINATION, effect)
 
     def publish(self, name: str) -> None:
-        """Make an artefact visible, if it is not yet. Raises ConnectException for one that is gone."""
+        """Make an artefact visible, unless it is already. Raises ConnectException if it is missing."""
 
         def effect() -> None:
             if name in self.staged:
@@ -276,11 +278,11 @@ class MemoryDestination:
         self.faults.run(DESTINATION, effect)
 
     def discard(self, name: str) -> None:
-        """Remove an artefact that was begun; nothing happens when it is not there."""
+        """Remove a begun artefact; do nothing if it is missing."""
         self.faults.run(DESTINATION, lambda: self.staged.pop(name, None))
 
     def read_back(self) -> list[tuple[str, int, int, Any]]:
-        """Topic, partition, offset and value of every record that readers see. Never fails."""
+        """Return topic, partition, offset and value of every visible record. Never fails."""
         return [
             (record.topic, record.partition, record.offset, record.value)
             for rows in self.visible.values()
@@ -288,7 +290,7 @@ class MemoryDestination:
         ]
 
     def leftovers(self) -> Sequence[str]:
-        """Artefacts with data that readers do not see unless they are published."""
+        """Return the names of artefacts with data that readers do not see unless they are published."""
         return [name for name, rows in self.staged.items() if rows]
 
 
@@ -303,30 +305,30 @@ _PARTS: Final[Mapping[str, int]] = {"a": 6, "b": 4, "c": 3}
 
 
 class MemoryOrigin:
-    """Parts with lines, which can be read from any place, or be taken and acknowledged as from a queue."""
+    """Lines in parts, in memory: read from an offset, or taken and acknowledged as from a queue."""
 
     def __init__(self, faults: FaultPlan | None = None) -> None:
         self.faults = faults or FaultPlan()
-        """Asked before each operation, as ``"origin"``."""
+        """Runs each operation, as ``"origin"``."""
         self.parts = {part: [f"{part}-{n}".encode() for n in range(size)] for part, size in _PARTS.items()}
-        """Lines by part; more may be added at any time."""
+        """Lines by part; a test may add more at any time."""
         self.forgotten: Counter[str] = Counter()
-        """Of each part, how many lines cannot be read any more."""
+        """How many lines at the beginning of each part cannot be read any more."""
 
     def everything(self) -> list[bytes]:
-        """All lines there ever were: what a source of all parts is expected to give."""
+        """Return all lines there ever were: what a source of all parts is expected to deliver."""
         return [line for lines in self.parts.values() for line in lines]
 
     def read(self, part: str, start: int, most: int = 3) -> Sequence[bytes]:
-        """Lines of a part from a place on; nothing from where it is forgotten."""
+        """Return at most ``most`` lines of a part from an offset on; none if they are forgotten."""
 
-        def look() -> Sequence[bytes]:
+        def check() -> Sequence[bytes]:
             return self.parts[part][start : start + most] if start >= self.forgotten[part] else ()
 
-        return self.faults.run(ORIGIN, look)
+        return self.faults.run(ORIGIN, check)
 
     def forget(self, part: str, end: int) -> None:
-        """Lines before this place are not needed any more."""
+        """Forget the lines before an offset."""
 
         def effect() -> None:
             self.forgotten[part] = max(self.forgotten[part], end)

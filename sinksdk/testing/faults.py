@@ -1,4 +1,4 @@
-"""What goes wrong, as data: which operation fails, and how; and the time in which it does."""
+"""Injected faults: which operation fails, and how; and the manual clock."""
 
 from __future__ import annotations
 
@@ -12,38 +12,38 @@ from sinksdk.errors import ConnectException, RetriableException
 
 
 class ManualClock:
-    """A clock, in seconds, that stands still until it is moved; sleeping moves it."""
+    """A clock, in seconds, that moves only when a test moves it. Sleeping moves it."""
 
     def __init__(self, start: float = 1_000.0) -> None:
         self._now = start
 
     def now(self) -> float:
-        """Seconds of no epoch, as a monotonic clock has them."""
+        """Return monotonic seconds."""
         return self._now
 
     def time(self) -> float:
-        """Seconds since the epoch."""
+        """Return seconds since the epoch."""
         return 1_700_000_000.0 + self._now
 
     def sleep(self, seconds: float) -> None:
-        """Move on instead of waiting."""
+        """Advance the clock instead of waiting."""
         self.advance(seconds)
 
     def advance(self, seconds: float) -> None:
-        """Let time pass."""
+        """Advance the clock. Raises ValueError for negative seconds."""
         if seconds < 0:
-            raise ValueError(f"time does not run backwards: {seconds}")
+            raise ValueError(f"cannot advance the clock by {seconds} seconds")
         self._now += seconds
 
 
 T = TypeVar("T")
 
 DESTINATION: Final = "destination"
-"""Operations of what the sink writes to."""
+"""Operations of the destination that a sink writes to."""
 COMMIT_LOG: Final = "commit log"
-"""Writes of commits and of noted tokens."""
+"""Writes of commits and of prepared tokens."""
 ORIGIN: Final = "origin"
-"""Operations of what a source reads from."""
+"""Operations of the origin that a source reads from."""
 TOPICS: Final = "topics"
 """Operations of a source task's writer, and reads of its offsets."""
 TASK: Final = "task"
@@ -54,17 +54,17 @@ class FaultKind(StrEnum):
     """How an operation fails."""
 
     RETRIABLE = "retriable error"
-    """It has no effect and raises RetriableException."""
+    """The operation has no effect and raises RetriableException."""
     PERMANENT = "permanent error"
-    """It has no effect and raises ConnectException."""
-    LOST_ANSWER = "lost answer"
-    """It takes effect and raises RetriableException, as a time-out does."""
+    """The operation has no effect and raises ConnectException."""
+    LOST_RESPONSE = "lost response"
+    """The operation takes effect and raises RetriableException, as when it times out."""
     CRASH_BEFORE = "crash before"
-    """The process dies; it has no effect."""
+    """The process dies before the operation takes effect."""
     CRASH_AFTER = "crash after"
-    """It takes effect; then the process dies."""
+    """The operation takes effect; then the process dies."""
     SLOW = "slow"
-    """It takes :data:`SLOW_SECONDS`: longer than the runtime waits for a closing task."""
+    """The operation takes :data:`SLOW_SECONDS`, longer than the runtime waits for a closing task."""
 
 
 POSSIBLE: Final[Mapping[str, Sequence[FaultKind]]] = {
@@ -72,22 +72,21 @@ POSSIBLE: Final[Mapping[str, Sequence[FaultKind]]] = {
     COMMIT_LOG: tuple(kind for kind in FaultKind if kind is not FaultKind.RETRIABLE),
     TASK: (FaultKind.CRASH_BEFORE, FaultKind.CRASH_AFTER),
 }
-"""Which faults are possible where: a store retries its passing failures itself; a call is made or not."""
 
 SLOW_SECONDS: Final = 120.0
 
 
 class Crash(BaseException):
-    """The process dies here. No Exception, so that no sink survives it by catching everything."""
+    """The process dies here. A BaseException, so that a sink that catches Exception does not survive it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """One operation that fails.
+    """A fault of one operation.
 
     Args:
-        where: which operations are counted; :data:`DESTINATION` by default.
-        at: how many of them succeed before it.
+        where: the kind of operations that are counted; :data:`DESTINATION` by default.
+        at: how many of them succeed first.
     """
 
     where: str = DESTINATION
@@ -96,12 +95,12 @@ class Fault:
 
 
 class FaultPlan:
-    """Decides for each operation whether it fails. Operations are counted separately for each place.
+    """Decides for each operation whether it fails. Operations of each place are counted separately.
 
     ::
 
-        plan = FaultPlan(Fault(at=1, kind=FaultKind.LOST_ANSWER))
-        plan.run("destination", write_first)   # goes well
+        plan = FaultPlan(Fault(at=1, kind=FaultKind.LOST_RESPONSE))
+        plan.run("destination", write_first)   # succeeds
         plan.run("destination", write_second)  # takes effect and raises RetriableException
 
     Args:
@@ -110,55 +109,55 @@ class FaultPlan:
 
     def __init__(self, *faults: Fault, clock: ManualClock | None = None) -> None:
         self.clock = clock or ManualClock()
-        """Only slow operations and the test advance it."""
+        """Advanced only by slow operations and by the test."""
         self.deadline: float | None = None
-        """Time on the clock at which the runtime kills the process; None: never."""
+        """Time on the clock at which the runtime kills the process. None: never."""
         self.happened: Counter[tuple[str, FaultKind]] = Counter()
-        """Faults that were met, by place and kind."""
-        self.asked: Counter[str] = Counter()
-        """Operations so far, by place."""
+        """Number of injected faults so far, by place and kind."""
+        self.operations: Counter[str] = Counter()
+        """Number of operations so far, by place."""
         self._armed: dict[tuple[str, int], FaultKind] = {}
-        self.is_dying = False
-        """Whether the process is dying: whatever it still tries has no effect."""
+        self.has_crashed = False
+        """Whether the process has crashed: every operation raises :class:`Crash` and has no effect."""
         for fault in faults:
             self.arm(fault)
 
     def arm(self, fault: Fault) -> None:
-        """Let an operation go wrong, counted from now."""
-        self._armed[fault.where, self.asked[fault.where] + fault.at] = fault.kind
+        """Inject a fault; operations are counted from now."""
+        self._armed[fault.where, self.operations[fault.where] + fault.at] = fault.kind
 
     def disarm(self) -> None:
-        """From now on everything goes well."""
+        """Drop all faults that have not happened yet."""
         self._armed.clear()
 
     def take(self, where: str) -> FaultKind | None:
-        """How the operation that is about to be done goes wrong, None when it goes well.
+        """Count an operation that is about to run, and return its fault, or None.
 
-        For destinations that make errors of their own of it; all others call :meth:`run`.
+        For destinations that raise errors of their own; others call :meth:`run`. Raises Crash after a crash.
         """
-        if self.is_dying:
+        if self.has_crashed:
             raise Crash
-        kind = self._armed.pop((where, self.asked[where]), None)
-        self.asked[where] += 1
+        kind = self._armed.pop((where, self.operations[where]), None)
+        self.operations[where] += 1
         if kind is not None:
             self.happened[where, kind] += 1
         return kind
 
     def crash(self) -> Crash:
-        """From now on the process is dying. Raise what this returns."""
-        self.is_dying = True
+        """Crash the process: return the :class:`Crash` to raise; every later operation raises it, too."""
+        self.has_crashed = True
         return Crash()
 
-    def bury(self) -> None:
-        """The process that was dying is gone; operations are those of others again."""
-        self.is_dying = False
+    def restart(self) -> None:
+        """Let operations take effect again: they are those of the next process."""
+        self.has_crashed = False
 
     def run(self, where: str, effect: Callable[[], T]) -> T:
-        """Do an operation, and whatever goes wrong with it.
+        """Run an operation with its fault, if it has one.
 
         Raises:
-            RetriableException: it failed, or its answer was lost.
-            ConnectException: it failed for good.
+            RetriableException: the operation failed, or its response was lost.
+            ConnectException: the operation failed permanently.
             Crash: the process dies.
         """
         kind = self.take(where)
@@ -171,14 +170,14 @@ class FaultPlan:
         result = effect()
         if kind is FaultKind.CRASH_AFTER:
             raise self.crash()
-        if kind is FaultKind.LOST_ANSWER:
-            raise RetriableException(f"{where}: no answer, and it took effect (injected)")
+        if kind is FaultKind.LOST_RESPONSE:
+            raise RetriableException(f"{where}: response lost after it took effect (injected)")
         if kind is FaultKind.SLOW:
-            self.be_slow()
+            self.delay()
         return result
 
-    def be_slow(self) -> None:
-        """Time passes; a process that is still closing when its deadline has passed is killed."""
+    def delay(self) -> None:
+        """Advance the clock by :data:`SLOW_SECONDS`; raise Crash if this passes :attr:`deadline`."""
         self.clock.advance(SLOW_SECONDS)
         if self.deadline is not None and self.clock.now() > self.deadline:
             raise self.crash()

@@ -1,4 +1,4 @@
-"""SinkTaskHarness: the real engine around one task, in memory, synchronous, in milliseconds."""
+"""SinkTaskHarness runs one task in the real engine: in memory, single-threaded, in milliseconds."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ _OBSERVED = (
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One call the task has seen.
+    """One recorded call of a task's method.
 
     Args:
-        is_closing: ``context.is_closing()`` on entry.
+        is_closing: the value of ``context.is_closing()`` when the method was called.
     """
 
     name: str
@@ -55,20 +55,18 @@ class SinkTaskHarness:
         assert harness.committed == {tp: OffsetAndMetadata(2)}
 
     Args:
-        task: makes a task (its class will do), so that :meth:`crash` can start another; or one
-            instance, which cannot be crashed.
-        config: what ``start`` is given: a validated model, or anything the task likes.
+        task: the task's class or a function that creates a task; or one instance, which cannot be replaced
+            by :meth:`crash`, :meth:`successor` or :meth:`alter`.
+        config: the argument of ``start``: a validated model, or any object the task expects.
         committed: commits to start with: offsets, or offsets with metadata and tokens.
-        options: intervals, retries, converters of the engine; by default those of ``config``.
-        dead_letters: where bad records go; without, they go nowhere.
-        generation: what ``context.generation()`` says.
-        task_config: what the connector's ``task_configs`` says of this task: entries that are set in
+        options: intervals, retries and converters of the engine; by default those of ``config``.
+        dead_letters: receives bad records; by default they are dropped.
+        generation: the value of ``context.generation()``.
+        task_config: the entry of the connector's ``task_configs`` for this task; its keys are set in
             ``config``, as in a running connector.
-        log: a commit log to take over instead of ``committed``.
-        clock: a clock to share with what else lives in the test.
+        log: a commit log to continue, instead of ``committed``.
+        clock: a clock to share with other objects of the test.
     """
-
-    # Eleven attributes: those that tests read, and those that a successor needs.
 
     def __init__(
         self,
@@ -94,9 +92,9 @@ class SinkTaskHarness:
         self._generation = generation
         self._next: dict[TopicPartition, int] = {}
         self.clock = clock or ManualClock()
-        """A manual clock; :meth:`advance` also runs what is due."""
+        """A manual clock. :meth:`advance` moves it and also does what is due."""
         self.calls: list[Call] = []
-        """Every call the task has seen, in order."""
+        """Every call of the task's methods, in order."""
         self.log = log or MemoryCommitLog(
             {
                 p: offset if isinstance(offset, OffsetAndMetadata) else OffsetAndMetadata(offset)
@@ -122,10 +120,10 @@ class SinkTaskHarness:
             options=self._options,
             dead_letters=self._dead_letters,
         )
-        """The engine around it."""
+        """The engine that runs the task."""
 
     def _observed(self, name: str, method: Callable[..., Any]) -> Callable[..., Any]:
-        # By the attribute's name: a decorator without functools.wraps, or a lambda, has another one.
+        # A lambda, or a decorator without functools.wraps, has another name than the attribute.
         @functools.wraps(method)
         def observed(*arguments: Any) -> Any:
             context = getattr(self.task, "context", None)
@@ -143,7 +141,7 @@ class SinkTaskHarness:
         return observed
 
     def start(self) -> None:
-        """``initialize`` and ``start``. Raises what they raise."""
+        """Call the task's ``initialize`` and ``start``. Raises what they raise."""
         self.worker.start()
 
     def assign(
@@ -152,17 +150,19 @@ class SinkTaskHarness:
         limits: OffsetRange | None = None,
         held: OffsetRange | None = None,
     ) -> None:
-        """Open partitions at their commits; those already open stay (incremental).
+        """Open partitions at their commits; partitions that are already open stay open.
 
         Args:
-            limits: the range each is read in; None leaves the end open, from offset 0 or the commit.
-            held: offsets that the source has of each; ``context.offset`` cannot move beyond them. None: any.
+            limits: the range to read of each partition. None: no end offset; the start offset is the commit,
+                or 0.
+            held: the offsets that the source has of each partition; ``context.offset`` cannot move beyond
+                them. None: no limit.
         """
         plans = [
             RangePlan.of(p, *limits, log=held) if limits else RangePlan.open_ended(p, log=held)
             for p in partitions
         ]
-        self._fencing(lambda: self.worker.open(plans))
+        self._run_fenced(lambda: self.worker.open(plans))
         for partition in partitions:
             committed = self.log.committed(partition)
             start = max(committed.offset if committed else 0, limits.start if limits else 0)
@@ -171,15 +171,16 @@ class SinkTaskHarness:
     def deliver(
         self, partition: TopicPartition, records: Iterable[bytes | str | SinkRecord | None] | SinkRecords
     ) -> None:
-        """Offer records to the task, as one batch; a commit the task requests meanwhile follows at once.
+        """Put records as one batch; a commit that the task requests meanwhile follows at once.
 
-        The task gets them in portions of at most ``max.poll.records``, until it asks to be left alone.
+        The task receives portions of at most ``max.poll.records`` until it raises RetriableException or calls
+        ``context.timeout``.
 
         Args:
-            records: whole records; or values, which get the next offsets.
+            records: whole records, or values, which get the next offsets.
         """
         batch = records if isinstance(records, SinkRecords) else self._batch(partition, list(records))
-        self._fencing(lambda: self.worker.deliver(batch), self.worker.tick, self._rest)
+        self._run_fenced(lambda: self.worker.deliver(batch), self.worker.tick, self._put_rest)
         if len(batch):
             self._next[partition] = batch.next_offset
 
@@ -198,26 +199,25 @@ class SinkTaskHarness:
         return SinkRecords.of(partition, rows)
 
     def advance(self, seconds: float) -> None:
-        """Advance the clock, then run what is due: redelivery, a periodic commit."""
+        """Advance the clock, then do what is due: a redelivery, a periodic commit."""
         self.clock.advance(seconds)
         self.tick()
 
     def tick(self) -> None:
-        """Run what is due now."""
-        self._fencing(self.worker.tick, self._rest)
+        """Do what is due now, without moving the clock."""
+        self._run_fenced(self.worker.tick, self._put_rest)
 
-    def _rest(self) -> None:
-        """Portions of the pending batch that need not wait."""
+    def _put_rest(self) -> None:
         while self.worker.pending and not self.worker.is_put_off:
             self.worker.tick()
 
     def commit(self) -> None:
-        """A periodic commit, now."""
-        self._fencing(self.worker.commit)
+        """Make a periodic commit now."""
+        self._run_fenced(self.worker.commit)
 
     def finish(self, partition: TopicPartition, closing: ClosingReason | None = None) -> None:
-        """The partition's range has been read to its end."""
-        self._fencing(lambda: self.worker.finish(partition, closing), self.worker.flush)
+        """End the range of a partition, as when all of it has been read."""
+        self._run_fenced(lambda: self.worker.finish(partition, closing), self.worker.flush)
 
     def revoke(
         self,
@@ -225,37 +225,37 @@ class SinkTaskHarness:
         reason: ClosingReason = ClosingReason.REBALANCE,
         timeout: float | None = None,
     ) -> None:
-        """Take partitions away (all, if none is named): closing commit, then ``close``."""
+        """Close partitions (by default all) with a closing commit, then call ``close``."""
         chosen = partitions or None
-        self._fencing(lambda: self.worker.close(reason, chosen, timeout=timeout), self.worker.flush)
+        self._run_fenced(lambda: self.worker.close(reason, chosen, timeout=timeout), self.worker.flush)
 
     def lose(self, *partitions: TopicPartition) -> None:
-        """Partitions now belong to another owner (all, if none is named): ``close`` only."""
+        """Close partitions (by default all) without a commit: another owner has them already."""
         self.worker.lose(partitions or None)
 
     def fence(self) -> None:
-        """A successor takes the task over: from then on every write of this one fails."""
+        """Fence the task, as a successor does: every later write of its commit log fails."""
         self.log = self.log.succeed()
 
     def stop(self) -> None:
-        """A shutdown: everything open is revoked, then ``stop``, also when the task is fenced meanwhile."""
+        """Shut down: revoke all partitions, then call ``stop``, also when the task is fenced meanwhile."""
         try:
             self.revoke(reason=ClosingReason.SHUTDOWN)
         finally:
             self.worker.stop()
 
     def crash(self) -> None:
-        """The process dies: a new task, not started yet, takes over the durable state."""
+        """Kill the process: a new task, not started yet, takes over the durable state."""
         self._check_can_make_another()
         self.log = self.log.succeed()
         self._next.clear()
         self._build()
 
     def successor(self, log: MemoryCommitLog | None = None) -> Self:
-        """A second harness whose new task, not started yet, takes over; this one continues as a zombie.
+        """Return a second harness whose task, not started yet, takes over; this one continues as a zombie.
 
         Args:
-            log: what it takes over, instead of this one's log.
+            log: the commit log of the successor; by default that of this harness.
         """
         self._check_can_make_another()
         heir = copy.copy(self)
@@ -266,10 +266,10 @@ class SinkTaskHarness:
         return heir
 
     def alter(self, partition: TopicPartition, offset: int | None) -> None:
-        """An operator stops the connector and alters an offset; a new task, not started yet, takes over.
+        """Alter an offset as an operator does: stop the task; a new one, not started yet, takes over.
 
         Args:
-            offset: None removes the commit.
+            offset: the new offset. None removes the commit.
         """
         self._check_can_make_another()
         self.stop()
@@ -279,32 +279,33 @@ class SinkTaskHarness:
 
     def _check_can_make_another(self) -> None:
         if isinstance(self._make, SinkTask):
-            message = "give the harness the task's class or a function that makes it, not an instance"
+            message = (
+                "pass the task's class or a function that creates a task to the harness, not an instance"
+            )
             raise TypeError(message)
 
     @property
     def committed(self) -> dict[TopicPartition, OffsetAndMetadata]:
-        """Durable commits; ``publish`` holds tokens not published yet."""
+        """Durable commits. ``publish`` of a commit holds its tokens that are not published yet."""
         return self.log.offsets
 
     def position(self, partition: TopicPartition) -> int:
-        """The offset :meth:`deliver` gives to the next plain value."""
+        """The offset that :meth:`deliver` gives to the next value."""
         return self._next[partition]
 
     def outcome(self, partition: TopicPartition) -> PartitionOutcome:
-        """What became of a partition so far. Raises KeyError for one that was never assigned."""
+        """The outcome of a partition so far. Raises KeyError for a partition that was never assigned."""
         return {outcome.partition: outcome for outcome in self.worker.outcomes()}[partition]
 
     def called(self, name: str) -> list[Call]:
-        """The calls of one method."""
+        """Return the calls of one method."""
         return [call for call in self.calls if call.name == name]
 
     def names(self) -> list[str]:
-        """Names of the methods called, in order."""
+        """Return the names of the methods called, in order."""
         return [call.name for call in self.calls]
 
-    def _fencing(self, *steps: Callable[[], None]) -> None:
-        """As the runtime does: a fenced task loses everything it has open, and the fence is passed on."""
+    def _run_fenced(self, *steps: Callable[[], None]) -> None:
         try:
             for step in steps:
                 step()

@@ -1,4 +1,4 @@
-"""The invariants after each step, judged from outside: records put, committed and read back."""
+"""Checks the contract after each step from outside: records put, committed and read back."""
 
 from __future__ import annotations
 
@@ -22,12 +22,11 @@ TRANSFORMS: Final[Sequence[Sequence[int]]] = (
     *((1,), (2,), (1, 3, 0, 2), (0, 0, 1, 0, 0, 5)),
     *((0, 1, 1, 4, 0, 0, 2), (1, 0, 0, 0, 0, 0, 0, 0, 1)),
 )
-"""How many records a transform returns for each record that it is given: of offsets 0, 1, …, again and again.
-The first one returns what it is given."""
+"""How many records a transform returns for offsets 0, 1, … of its input, repeated. The first one returns its
+input unchanged."""
 
 
 _CAUSE: Final = ("__connect.errors.exception.class.name", "__connect.errors.exception.message")
-"""Headers of a dead letter that say why."""
 
 
 WITHDRAWN: Final = "commit withdrawn: publish raised UnpublishableException"
@@ -35,9 +34,9 @@ MOVED_BACK: Final = "commit moved back: open asked for an earlier offset with co
 
 
 class EndlessSource:
-    """Topic partitions that grow as they are read; reading again gives the same records again.
+    """Topic partitions that grow as they are read; reading again returns the same records.
 
-    A transform may follow: then they are what it returns, also when they are read again.
+    With a transform these are the records that it returns.
     """
 
     def __init__(
@@ -50,28 +49,24 @@ class EndlessSource:
         self._times: dict[TopicPartition, dict[int, int]] = {p: {} for p in partitions}
         self._poison: set[tuple[TopicPartition, int]] = set()
         self.transform = TRANSFORMS[0]
-        """What becomes of records that are not there yet."""
+        """Applied to records that do not exist yet."""
         self.met: Counter[str] = Counter()
-        """What transforms have done."""
 
     @property
     def is_transformed(self) -> bool:
-        """Whether a transform drops or multiplies records."""
         return self.transform != TRANSFORMS[0]
 
     def skip(self, partition: TopicPartition, count: int) -> None:
-        """Leave a gap of so many offsets, as compaction does."""
         self._ends[partition] += count
 
     def produce_up_to(self, partition: TopicPartition, end: int) -> None:
-        """Let the topic end at an offset at least."""
         self.read_range(partition, OffsetRange(end, end))
 
     def produce(self, partition: TopicPartition, value: bytes | None = None) -> int:
-        """Add a record that is not dropped; its offset.
+        """Add a record that the transform does not drop, and return its offset.
 
         Args:
-            value: a value that cannot be delivered, instead of its own.
+            value: a value that cannot be delivered, instead of the record's own.
         """
         while not self._left_of(self._ends[partition]):
             self._drop(partition)
@@ -94,7 +89,7 @@ class EndlessSource:
         return self.transform[offset % len(self.transform)]
 
     def read_range(self, partition: TopicPartition, offsets: OffsetRange) -> SinkRecords:
-        """The records of a range; those that are not there are made, or dropped."""
+        """Return the records of a range; produce, or drop, those that do not exist yet."""
         while (end := self._ends[partition]) < offsets.end:
             if self._left_of(end):
                 self.produce(partition)
@@ -103,7 +98,7 @@ class EndlessSource:
         return self._batch(partition, [o for o in self._records[partition] if o in range(*offsets)])
 
     def read(self, partition: TopicPartition, start: int, count: int) -> SinkRecords:
-        """The records of the next ``count`` offsets from one on; those that are not there are made."""
+        """Return the records of the next ``count`` offsets; produce those that do not exist yet."""
         for _ in range(self.waiting(partition, start), count):
             self.produce(partition)
         records = self._records[partition]
@@ -120,23 +115,21 @@ class EndlessSource:
         )
 
     def offsets(self, partition: TopicPartition) -> Sequence[int]:
-        """Offsets of the records there are, ascending; each once."""
+        """Return the offsets that have records, ascending, each once."""
         return list(self._records[partition])
 
     def times(self, partition: TopicPartition, offset: int) -> int:
-        """How many records there are of an offset."""
+        """Return how many records have this offset."""
         return self._times[partition].get(offset, 0)
 
     def waiting(self, partition: TopicPartition, start: int) -> int:
-        """Of how many offsets there are records, from one on."""
+        """Return how many offsets from ``start`` on have records."""
         return sum(offset >= start for offset in self._records[partition])
 
     def record(self, partition: TopicPartition, offset: int) -> SinkRecord:
-        """A record. Raises KeyError when there is none at this offset."""
         return self._records[partition][offset]
 
     def is_poison(self, partition: TopicPartition, offset: int) -> bool:
-        """Whether a record cannot be delivered."""
         return (partition, offset) in self._poison
 
 
@@ -145,7 +138,7 @@ Seen = Mapping[Any, Any]
 
 
 class Letter(Future[None]):
-    """A dead letter that becomes durable as late as can be: when somebody waits for it."""
+    """A dead letter that becomes durable as late as possible: when the engine waits for it."""
 
     def __init__(self, write: Callable[[], None]) -> None:
         super().__init__()
@@ -157,41 +150,40 @@ class Letter(Future[None]):
             self.set_result(None)
 
     def result(self, timeout: float | None = None) -> None:
-        """Wait until it is durable."""
         self._wait()
         super().result(timeout)
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
-        """Wait until it is durable; None."""
         self._wait()
         return super().exception(timeout)
 
 
 class Judge:
-    """Remembers what happened, and finds what must not be. Only the first problem counts."""
+    """Records what happened and finds violations of the contract. Only the first one is reported."""
 
-    # More than ten attributes: each check needs two or three of them, and no two checks the same.
+    # More than ten attributes: each check needs two or three of them, no two checks the same.
 
     def __init__(self, capabilities: Capabilities, source: EndlessSource) -> None:
         self._promise = capabilities
         self._source = source
         self._put: Counter[tuple[TopicPartition, int]] = Counter()
         self._letters: Counter[tuple[TopicPartition, int]] = Counter()
-        """Dead letters that are durable, by the record's place."""
+        """Durable dead letters, by partition and offset."""
         self._reported: set[tuple[TopicPartition, int]] = set()
         self._cause = ""
         self.closed: dict[TopicPartition, int | None] = {}
-        """What the last closing ``pre_commit`` of each partition returned; None: it left it out."""
+        """The offset that the last closing ``pre_commit`` returned for each partition; None: it returned
+        none."""
         self._committed: dict[TopicPartition, int] = {}
         self._withdrawn: dict[TopicPartition, int] = {}
-        """Where commits ended that ``publish`` has withdrawn since the last look."""
+        """End offsets of commits that ``publish`` has withdrawn since the last check."""
         self._left: dict[TopicPartition, Counter[int]] = defaultdict(Counter)
-        """Offsets of withdrawn commits that were visible already: ``publish`` had done a part of its work."""
+        """Offsets of withdrawn commits that were visible already: ``publish`` had completed a part."""
         self._unpublished: dict[TopicPartition, tuple[range, tuple[str, ...]]] = {}
         self._again: Counter[tuple[TopicPartition, int]] = Counter()
-        """How often an operator has had a record read again that readers saw."""
+        """How often an operator made a record be read again that readers saw."""
         self._passed: dict[TopicPartition, set[int]] = defaultdict(set)
-        """Offsets that an operator has passed over."""
+        """Offsets that an operator has skipped."""
         self._altered: dict[TopicPartition, int | None] = {}
         """Offsets that an operator has set and no task has opened yet."""
         self._discarded: set[str] = set()
@@ -199,29 +191,24 @@ class Judge:
         self._before: Seen = {}
         self._may_change: set[TopicPartition] = set()
         self.problem: str | None = None
-        """The first thing that was wrong."""
-        self.lost_answers = 0
-        """How often the destination took effect and reported a failure: it may be done once more."""
+        self.lost_responses = 0
+        """How often the destination took effect and reported a failure: the write may be repeated."""
         self.zombies_acted = False
         self.met: Counter[str] = Counter()
-        """What the report counts besides steps and faults."""
+        """Counts for the report, besides steps and faults."""
 
     def blame(self, problem: str) -> None:
-        """Note a problem."""
         self.problem = self.problem or problem
 
     # -- what happens --------------------------------------------------------------------------------
 
     def acting(self, partitions: Collection[TopicPartition]) -> None:
-        """A task with these partitions is called: what readers see of them may change."""
         self._may_change.update(partitions)
 
     def put(self, records: SinkRecords) -> None:
-        """Records were given to a task."""
         self._put.update((records.partition, offset) for offset in records.arrow.column("offset").to_pylist())
 
     def send(self, record: SinkRecord) -> Future[None]:
-        """Take a dead letter, which is lost if the process dies before somebody waits for it."""
         place = record.topic_partition, record.offset
         self._reported.add(place)
         said = {header.key: header.value for header in record.headers if header.key in _CAUSE}
@@ -230,21 +217,18 @@ class Judge:
 
     @property
     def letters(self) -> tuple[int, str]:
-        """How many records were reported as bad, and with what the first one."""
         return len(self._reported), self._cause
 
     @property
     def has_discarded(self) -> bool:
-        """Whether a task was told to discard something that it had prepared."""
         return bool(self._discarded)
 
     @property
     def records_put(self) -> int:
-        """How many records tasks were given; each counts once."""
         return len(self._put)
 
     def values_refused(self) -> str | None:
-        """What became of the records with a value, if there were some and none was delivered."""
+        """Return why no record with a value was delivered; None if one was, or if there was none."""
         values = [
             (partition, offset)
             for partition in self._source.partitions
@@ -259,7 +243,6 @@ class Judge:
         return _SKIPPED if any(self._was_skipped(*place) for place in values) else None
 
     def _was_skipped(self, partition: TopicPartition, offset: int) -> bool:
-        """Whether a record is committed, and no task was ever given it."""
         place = partition, offset
         is_committed = offset < self._committed.get(partition, 0)
         return is_committed and not self._put[place] and place not in self._reported
@@ -273,7 +256,7 @@ class Judge:
         *,
         is_closing: bool,
     ) -> None:
-        """``pre_commit`` returned. The engine ignores invalid offsets; here they are errors."""
+        """Check the result of ``pre_commit``: the engine ignores invalid offsets, the kit reports them."""
         if not isinstance(answer, Mapping):
             self.blame(f"pre_commit returned {answer!r}, not a mapping of offsets")
             return
@@ -295,7 +278,7 @@ class Judge:
             )
 
     def saved(self, before: TaskRecord, after: TaskRecord) -> None:
-        """The commit log was written."""
+        """Process a write of the commit log."""
         entries = {entry.topic_partition: entry for entry in before.entries}
         for entry in after.entries:
             partition, former = entry.topic_partition, entries.get(entry.topic_partition)
@@ -314,53 +297,48 @@ class Judge:
                 self._unpublished[partition] = range(start, entry.offset), ids
 
     def altered(self, partition: TopicPartition, to: int | None, seen: Seen) -> None:
-        """An operator has altered a partition's offset, whose tokens are all published."""
         before, start = self._committed.get(partition, 0), to or 0
         passed = {offset for offset in self._passed[partition] if offset < start}
         self._passed[partition] = passed.union(range(before, start))
         self._committed[partition] = start
         self._altered[partition] = to
         self.met["offsets altered"] += 1
-        # What is read again is there already, and may come once more.
+        # Records that are read again are visible already, and may come once more.
         visible = Counter(offset for offset in seen.get(partition, ()) if offset >= start)
         self._left[partition] |= visible
         self._again.update((partition, offset) for offset in visible)
 
     def opened(self, partition: TopicPartition, asked: object) -> None:
-        """A task has opened a partition; ``asked`` is what it gave ``context.offset``, if anything."""
+        """Check the offset, if any, that a task has passed to ``context.offset`` in ``open``."""
         if partition not in self._altered:
             return
         to = self._altered.pop(partition)
         if asked is not None and asked != (to or 0):
             where = "has removed its offset" if to is None else f"has set its offset to {to}"
             self.blame(
-                f"open asks for {partition} at offset {asked}, and an operator {where}: that is undone. Move "
-                f"the mark at the destination in the connector's alter_offsets, and give the kit the same as "
-                f"`alter`"
+                f"open asks for {partition} at offset {asked}, and an operator {where}: this undoes that. "
+                f"Move the mark at the destination in the connector's alter_offsets, and give the kit the "
+                f"same as `alter`"
             )
 
     def published(self, partition: TopicPartition, tokens: Sequence[Token]) -> None:
-        """``publish`` returned: what these tokens cover must be seen from now on."""
         waiting = self._unpublished.get(partition)
         if waiting and waiting[1] == tuple(token.id for token in tokens):
             del self._unpublished[partition]
 
     def discarded(self, partition: TopicPartition, tokens: Sequence[Token]) -> None:
-        """``discard`` returned: what these tokens stand for must be gone."""
         for token in tokens:
             self._discarded.add(token.id)
             self._undiscarded.pop((partition, token.id), None)
 
     def not_discarded(self, partition: TopicPartition, tokens: Sequence[Token], error: Exception) -> None:
-        """``discard`` raised: the tokens stay noted, and the next owner tries again."""
         self._undiscarded.update({(partition, token.id): error for token in tokens})
 
     # -- what is seen --------------------------------------------------------------------------------
 
     def read(self, rows: Iterable[Row] | Mapping[Any, Any]) -> Seen:
-        """Sort the records read back, and check each one."""
         if isinstance(rows, Mapping):
-            problem = "read_back gave records at first, and a mapping later; give always the same"
+            problem = "read_back returned records at first, and a mapping later; always return the same"
             raise KitError(problem)
         seen: dict[TopicPartition, list[int]] = defaultdict(list)
         for row in rows:
@@ -368,12 +346,12 @@ class Judge:
                 topic, number, offset, *value = row
             except (TypeError, ValueError):
                 raise KitError(
-                    f"read_back gave {row!r}; give (topic, partition, offset) or (…, offset, value)"
+                    f"read_back returned {row!r}; return (topic, partition, offset) or (…, offset, value)"
                 ) from None
             partition = TopicPartition(topic, number)
             seen[partition].append(offset)
             if (partition, offset) not in self._put:
-                self.blame(f"offset {offset} of {partition} can be read back, and was never put")
+                self.blame(f"offset {offset} of {partition} can be read back, but was never put")
             elif value and value[0] != self._source.record(partition, offset).value:
                 self.blame(
                     f"offset {offset} of {partition} was read back with the value {value[0]!r}, not its own"
@@ -381,34 +359,32 @@ class Judge:
         return seen
 
     def changed_by_closing(self, method: str, before: Seen, after: Seen) -> None:
-        """``close`` or ``stop`` returned: what they wrote cannot be committed any more."""
         for partition, offsets in after.items():
             fresh: list[int] = list((Counter(offsets) - Counter(before.get(partition, ()))).elements())
             if fresh:
                 self.blame(
-                    f"{method} wrote {_listed(fresh)} of {partition}: nothing that is written after the "
-                    f"closing pre_commit can be committed, so it is read again"
+                    f"{method} wrote {_listed(fresh)} of {partition}: records written after the "
+                    f"closing pre_commit are in no commit, so they are read again"
                 )
 
-    def look(self, seen: Seen, committed: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
-        """Compare visible records with commits."""
+    def check(self, seen: Seen, committed: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
         self.met["duplicates seen"] = 0
         for partition in {**self._committed, **committed}:
             commit = committed[partition].offset if partition in committed else 0
             if commit < (before := self._committed.get(partition, 0)):
                 self.blame(f"the commit of {partition} went back from {before} to {commit}")
             self._committed[partition] = commit
-        self._look_at_rows(seen, committed)
+        self._check_rows(seen, committed)
         self._before = seen
         self._may_change.clear()
 
-    def _look_at_rows(self, seen: Seen, committed: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
+    def _check_rows(self, seen: Seen, committed: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
         for partition in {**self._before, **seen, **committed}:
             commit = self._committed.get(partition, 0)
             offsets = seen.get(partition, ())
-            self._look_for_losses(partition, commit, Counter(offsets))
-            self._look_for_repetitions(partition, Counter(offsets))
-            self._look_at_order(partition, offsets)
+            self._check_losses(partition, commit, Counter(offsets))
+            self._check_duplicates(partition, Counter(offsets))
+            self._check_order(partition, offsets)
             early = Counter(offset for offset in offsets if offset >= commit)
             if partition in self._withdrawn:
                 end = self._withdrawn.pop(partition)
@@ -416,22 +392,22 @@ class Judge:
             early -= self._left[partition]
             if self._promise.guarantee is Guarantee.EXACTLY_ONCE and early:
                 rows = _listed(sorted(early))
-                self.blame(f"{rows} of {partition} can be read back, and only {commit} is committed")
+                self.blame(f"{rows} of {partition} can be read back, but the commit is {commit}")
             if partition not in self._may_change and offsets != self._before.get(partition, ()):
-                self.blame(f"what can be read back of {partition} changed after it was closed")
+                self.blame(f"readers see other records of {partition} than when it was closed")
 
-    def look_at_range(
+    def check_range(
         self, partition: TopicPartition, offsets: OffsetRange, records: SinkRecords, committed: int
     ) -> None:
-        """A range was read to its end: where all of its records are committed, so is its end."""
+        """Check that the commit reaches the end of a range all of whose records are committed."""
         last = records.next_offset if len(records) else offsets.start
         if last <= committed < offsets.end:
             self.blame(
-                f"all of the range {offsets} of {partition} is read and committed, and the commit stays at "
-                f"{committed}: that is a bug of sinksdk; please report it"
+                f"all of the range {offsets} of {partition} is read and committed, but the commit stays at "
+                f"{committed}: this is a bug of sinksdk; please report it"
             )
 
-    def _look_for_losses(self, partition: TopicPartition, commit: int, seen: Counter[int]) -> None:
+    def _check_losses(self, partition: TopicPartition, commit: int, seen: Counter[int]) -> None:
         waiting, _ = self._unpublished.get(partition, (range(0), ()))
         lost = {
             offset: there
@@ -461,7 +437,7 @@ class Judge:
     def _why(self, partition: TopicPartition, lost: Collection[int]) -> str:
         return f": {_SKIPPED}" if all(self._was_skipped(partition, offset) for offset in lost) else ""
 
-    def _look_for_repetitions(self, partition: TopicPartition, seen: Counter[int]) -> None:
+    def _check_duplicates(self, partition: TopicPartition, seen: Counter[int]) -> None:
         for offset, times in seen.items():
             once = self._source.times(partition, offset)
             if times <= once * (1 + self._again[partition, offset]):
@@ -471,71 +447,71 @@ class Judge:
                 self.blame(
                     f"seen twice: offset {offset} of {partition} can be read back {times} times{_of(once)}"
                 )
-            elif times > self._put[partition, offset] + self.lost_answers * once:
+            elif times > self._put[partition, offset] + self.lost_responses * once:
                 self.blame(
                     f"offset {offset} of {partition} was put {self._put[partition, offset]} times and can be "
                     f"read back {times} times"
                 )
 
-    def _look_at_order(self, partition: TopicPartition, offsets: Sequence[int]) -> None:
+    def _check_order(self, partition: TopicPartition, offsets: Sequence[int]) -> None:
         once = self._promise.guarantee is not Guarantee.AT_LEAST_ONCE
         is_read_again = any(place[0] == partition for place in self._again)
         if not self._promise.ordered or is_read_again or (self.zombies_acted and not once):
-            return  # what a zombie repeats may come before what its successor has not written yet
+            return  # a zombie may repeat records before its successor writes later ones
         in_turn = list(offsets if once else dict.fromkeys(offsets))
         if in_turn != sorted(in_turn):
             self.blame(f"{partition} is read back as {_listed(in_turn)}, and ordered=True was declared")
 
-    def look_at_the_end(
+    def check_end(
         self,
         committed: Mapping[TopicPartition, OffsetAndMetadata],
         noted: Mapping[TopicPartition, Collection[str]],
         leftovers: Collection[str],
     ) -> None:
-        """After recovery without faults everything is committed and published, and nothing is left over."""
+        """Check that after recovery all is committed and published, and nothing is left over."""
         for partition in self._unpublished:
-            self.blame(f"what is committed of {partition} was never published")
+            self.blame(f"committed records of {partition} were never published")
         for partition in self._source.partitions if self._promise.commits_on_close else ():
             commit = committed[partition].offset if partition in committed else 0
             kept_back = self._source.offsets(partition)[-1:]
             if kept_back and kept_back[0] >= commit:
                 self.blame(
                     f"closing left the commit of {partition} at {commit}, and its last record has offset "
-                    f"{kept_back[0]}: what pre_commit does not return while is_closing() is read again; "
-                    f"return all of it then, or declare commits_on_close=False"
+                    f"{kept_back[0]}: records that pre_commit does not return while is_closing() are read "
+                    f"again; return all of them, or declare commits_on_close=False"
                 )
-        self._look_at_noted(noted)
-        self._look_at_leftovers(list(map(str, leftovers)))
+        self._check_noted(noted)
+        self._check_leftovers(list(map(str, leftovers)))
 
-    def _look_at_noted(self, noted: Mapping[TopicPartition, Collection[str]]) -> None:
+    def _check_noted(self, noted: Mapping[TopicPartition, Collection[str]]) -> None:
         for partition, ids in noted.items():
             stuck = [token for token in ids if (partition, token) in self._undiscarded]
             if stuck:
                 error = self._undiscarded[partition, stuck[0]]
                 self.blame(
-                    f"discard of {partition} failed although nothing went wrong any more, and "
-                    f"{', '.join(stuck)} stays noted for ever: {type(error).__name__}: {error}; discard must "
-                    f"return when there is nothing left to remove"
+                    f"discard of {partition} failed although no fault was injected, and "
+                    f"{', '.join(stuck)} stays prepared for ever: {type(error).__name__}: {error}; discard "
+                    f"must return when there is nothing left to remove"
                 )
 
-    def _look_at_leftovers(self, leftovers: Sequence[str]) -> None:
+    def _check_leftovers(self, leftovers: Sequence[str]) -> None:
         kept = [name for name in leftovers if name in self._discarded]
         if kept:
             self.blame(
-                f"left over with data in it, though discard was given it and returned: {', '.join(kept)}; "
-                f"discard must remove what its tokens stand for, or raise"
+                f"left over with data in it, although discard received its token and returned: "
+                f"{', '.join(kept)}; discard must remove the data of its tokens, or raise"
             )
         elif leftovers:
-            or_discard = "; or discard was given it and did not remove it" if self._discarded else ""
+            or_discard = "; or discard received its token and did not remove it" if self._discarded else ""
             self.blame(
-                f"left over with data in it, and nobody knows of it: {', '.join(leftovers)}; "
-                f"note it with context.prepared before data is put into it{or_discard}"
+                f"left over with data in it, and in no commit or token: {', '.join(leftovers)}; "
+                f"pass its token to context.prepared before data is put into it{or_discard}"
             )
 
 
 _SKIPPED: Final = (
-    "no task was given it, since a converter or a transform of `config` refuses it and errors.tolerance=all "
-    "passes over it"
+    "no task received it, because a converter or a transform of `config` rejects it and errors.tolerance=all "
+    "skips it"
 )
 
 

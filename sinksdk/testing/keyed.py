@@ -1,4 +1,4 @@
-"""The judge of a destination where each key has one value: that of its last record."""
+"""Checks a destination in which each key has the value of its last record."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ _Place = tuple[TopicPartition, int]
 
 
 class KeyedJudge(Judge):
-    """Knows what each put record makes of its key, and finds values that are not of the last one.
+    """Knows the value that each record leaves for its key, and finds values that are not of the last record.
 
-    There is an order within a partition only: a key that several partitions have may have the value of the
+    Records are ordered within a partition only: a key that several partitions have may have the value of the
     last record of any of them.
 
     Args:
-        row: key and value that a record leaves behind; None as the value: the key is gone; None instead of
-            both: the sink refuses the record.
+        row: returns the key and value that a record leaves; None as the value: the key is deleted; None
+            instead of both: the sink refuses the record.
     """
 
     def __init__(
@@ -37,7 +37,7 @@ class KeyedJudge(Judge):
     ) -> None:
         super().__init__(capabilities, source)
         if capabilities.ordered:
-            problem = "read_back gives a mapping, which has no order: do not declare ordered=True"
+            problem = "read_back returns a mapping, which has no order: do not declare ordered=True"
             raise KitError(problem)
         self._row = row
         self._written: dict[Any, dict[TopicPartition, dict[int, Any]]] = defaultdict(
@@ -45,13 +45,12 @@ class KeyedJudge(Judge):
         )
         self._places: dict[Any, set[_Place]] = {}
         self._read_again: set[TopicPartition] = set()
-        """Partitions of which an operator has had records read again."""
+        """Partitions of which an operator made records be read again."""
         self._refused: set[_Place] = set()
-        """Records that the sink refuses, by ``row``."""
+        """Records for which ``row`` returns None."""
         self._misuse: tuple[TopicPartition, int, Exception] | None = None
 
     def put(self, records: SinkRecords) -> None:
-        """Records were given to a task."""
         super().put(records)
         partition = records.partition
         for offset in dict.fromkeys(records.offsets.tolist()):
@@ -71,53 +70,49 @@ class KeyedJudge(Judge):
             written[offset] = value
 
     def saved(self, before: TaskRecord, after: TaskRecord) -> None:
-        """The commit log was written."""
         gone_back = self.met[WITHDRAWN] + self.met[MOVED_BACK]
         super().saved(before, after)
         if self.met[WITHDRAWN] + self.met[MOVED_BACK] != gone_back:
             self._places.clear()  # what is read again may be older
 
     def altered(self, partition: TopicPartition, to: int | None, seen: Seen) -> None:
-        """An operator has altered a partition's offset: its keys may have their older values again."""
         written = {offset for of in self._written.values() for offset in of[partition]}
         super().altered(partition, to, {**seen, partition: sorted(written)})
         self._places.clear()
         self._read_again.add(partition)
 
     def read(self, rows: Iterable[Row] | Mapping[Any, Any]) -> Seen:
-        """Value by key; a key whose value is None is not there."""
         if self._misuse is not None:  # not raised in put, where it would be the sink's error
             partition, offset, error = self._misuse
             raise KitError(
-                f"row failed for offset {offset} of {partition}: {error!r}; it must give (key, value) of "
-                f"each record that can be delivered, with a key that can be one of a dict, and None as the "
-                f"value of a record that deletes; or None instead of both for a record that the sink refuses"
+                f"row failed for offset {offset} of {partition}: {error!r}; it must return (key, value) for "
+                f"each record that can be delivered, with a hashable key, and None as the value of a record "
+                f"that deletes; or None instead of both for a record that the sink refuses"
             ) from error
         if not isinstance(rows, Mapping):
-            problem = "read_back gave a mapping at first, and records later; give always the same"
+            problem = "read_back returned a mapping at first, and records later; always return the same"
             raise KitError(problem)
         return {key: value for key, value in rows.items() if value is not None}
 
     def changed_by_closing(self, method: str, before: Seen, after: Seen) -> None:
-        """``close`` or ``stop`` returned: what they wrote cannot be committed any more."""
         for key in {**before, **after}:
             if before.get(key) != after.get(key):
                 self.blame(
-                    f"{method} changed key {key!r}: nothing that is written after the closing pre_commit can "
-                    f"be committed, so it is read again"
+                    f"{method} changed key {key!r}: records written after the closing pre_commit are in no "
+                    f"commit, so they are read again"
                 )
 
-    def _look_at_rows(self, seen: Seen, committed: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
+    def _check_rows(self, seen: Seen, committed: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
         for partition in committed:
-            self._look_for_poison(partition, committed[partition].offset)
+            self._check_poison(partition, committed[partition].offset)
         for key in {**self._before, **seen, **self._written}:
-            self._look_at_key(key, seen.get(key))
-            self.met["key looked at"] += key in seen
+            self._check_key(key, seen.get(key))
+            self.met["keys checked"] += key in seen
             changed = seen.get(key) != self._before.get(key)
             if changed and not self._may_change.intersection(self._written.get(key, ())):
                 self.blame(f"key {key!r} changed after all partitions that have it were closed")
 
-    def _look_for_poison(self, partition: TopicPartition, commit: int) -> None:
+    def _check_poison(self, partition: TopicPartition, commit: int) -> None:
         for offset in self._source.offsets(partition):
             place = partition, offset
             is_refused = self._source.is_poison(partition, offset) or place in self._refused
@@ -128,10 +123,10 @@ class KeyedJudge(Judge):
                     f"delivered, is not in the dead letters"
                 )
 
-    def _look_at_key(self, key: Any, value: Any) -> None:
+    def _check_key(self, key: Any, value: Any) -> None:
         if key not in self._written:
             self._expect_keys_like(key)
-            self.blame(f"key {key!r} can be read back, and no record with it was ever put")
+            self.blame(f"key {key!r} can be read back, but no record with it was ever put")
             return
         partitions = self._written[key]
         last = {p: self._last_of(p, offsets) for p, offsets in partitions.items()}
@@ -139,22 +134,22 @@ class KeyedJudge(Judge):
         places = {(p, o) for p, o in same if o >= last[p] and self._may_be_seen(p, o)}
         if not places and (value is not None or any(at >= 0 for at in last.values())):
             self.blame(self._reason(key, value, last, same))
-        self.met["deletion looked at"] += value is None and bool(places)
-        self._look_for_return(key, value, places)
+        self.met["deletions checked"] += value is None and bool(places)
+        self._check_no_older_value(key, value, places)
 
     def _expect_keys_like(self, key: Any) -> None:
-        """Raise KitError where no record that was put leaves a key of this type."""
+        """Raise KitError if no record that was put leaves a key of this type."""
         kinds = {type(each).__name__: each for each in self._written if each is not None}
         if kinds and type(key).__name__ not in kinds:
             kind, example = next(iter(kinds.items()))
             raise KitError(
-                f"read_back gives the key {key!r}, of type {type(key).__name__}, and a record's key is of "
-                f"type {kind}, such as {example!r}: say with `row` which key and value a record leaves in "
-                f"the mapping; by default they are the record's own, the bytes before any converter"
+                f"read_back returns the key {key!r}, of type {type(key).__name__}, and a record's key is of "
+                f"type {kind}, such as {example!r}: return from `row` the key and value that a record leaves "
+                f"in the mapping; by default they are the record's own, the bytes before any converter"
             )
 
     def _last_of(self, partition: TopicPartition, offsets: Iterable[int]) -> int:
-        """Of these offsets of one key the last one that readers must see; -1: none."""
+        """Return the last of these offsets of one key that readers must see; -1 if there is none."""
         commit = self._committed.get(partition, 0)
         waiting, _ = self._unpublished.get(partition, (range(0), ()))
         passed = self._passed[partition]
@@ -185,15 +180,15 @@ class KeyedJudge(Judge):
                     f"{self._committed.get(partition, 0)} is committed"
                 )
         if value is not None:
-            return f"key {key!r} was read back with the value {value!r}, which no record gave it"
+            return f"key {key!r} was read back with the value {value!r}, which no record has"
         partition, offset = next((p, at) for p, at in sorted(last.items()) if at >= 0)
         return (
             f"lost: {partition} is committed up to {self._committed[partition]}, and key {key!r}, which "
             f"offset {offset} has written, is not at the destination"
         )
 
-    def _look_for_return(self, key: Any, value: Any, places: set[_Place]) -> None:
-        """Where writes take effect once, no key has an older value again."""
+    def _check_no_older_value(self, key: Any, value: Any, places: set[_Place]) -> None:
+        """Report a key that has an older value again."""
         before = self._places.get(key)
         self._places[key] = places
         if before is None or not before or not places or value == self._before.get(key):

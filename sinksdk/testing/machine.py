@@ -1,10 +1,10 @@
-"""SinkTaskMachine: Hypothesis chooses the steps of trials. The one module that needs Hypothesis."""
+"""SinkTaskMachine: Hypothesis chooses the steps of trials. The only module that needs Hypothesis."""
 
 from __future__ import annotations
 
 from collections import Counter
+from random import Random
 from typing import Any, ClassVar, Final
-from zlib import crc32
 
 from hypothesis import HealthCheck, Phase, Verbosity, core, seed, settings
 from hypothesis import strategies as st
@@ -33,14 +33,14 @@ DEFAULTS = settings(
     suppress_health_check=list(HealthCheck),
     phases=(Phase.generate,),
 )
-"""The same 200 schedules at every run, so that a build that was green stays green."""
+"""The same 200 schedules at every run, so that a passing build keeps passing."""
 
 _ROUND: Final = 50
 """Cases of one seed. Within a run Hypothesis varies cases that it has drawn before, so a long run stays near
-its first ones, and some faults are met too rarely."""
+its first ones, and some faults happen too rarely."""
 
-# Numbers are sampled: integers() also draws constants of the modules that happen to be loaded, and "the same
-# cases" would be others in another program.
+# Numbers are sampled: integers() also draws constants of the modules that happen to be loaded, so another
+# program would run other cases.
 _which = st.sampled_from(range(6))  # a multiple of two and three: no partition comes more often
 _counts = st.sampled_from([1, 2, 3, 4, 8])  # the larger ones are put in several portions
 _around = st.sampled_from([0, 0, 1])
@@ -52,8 +52,6 @@ _transforms = st.sampled_from([0] * (len(TRANSFORMS) - 1) + list(range(1, len(TR
 
 
 def _rule(name: str, **arguments: st.SearchStrategy[int]) -> Any:
-    """A rule that does the step of this name."""
-
     def do(self: SinkTaskMachine, **drawn: int) -> None:
         self.step(name, *(drawn[argument] for argument in arguments))
 
@@ -66,10 +64,10 @@ _if_there_is_a_zombie = precondition(lambda self: self.trial.zombies)
 
 
 class SinkTaskMachine(RuleBasedStateMachine):
-    """Deliveries, commits, rebalances, losses, zombies, crashes and faults, in any order.
+    """Runs deliveries, commits, rebalances, losses, zombies, crashes and faults in any order.
 
-    Make one with :func:`sink_machine`, and subclass that for rules of your own. A rule calls
-    :meth:`step`, so that it is part of the story and of the replay.
+    Create one with :func:`sink_machine`, and subclass it for rules of your own. A rule calls :meth:`step`, so
+    that the step is part of the story and of the replay.
     """
 
     subject: ClassVar[Subject[Any]]
@@ -102,18 +100,18 @@ class SinkTaskMachine(RuleBasedStateMachine):
         """The schedule so far."""
 
     def step(self, name: str, *arguments: Any) -> None:
-        """Do one step of a trial, one of the kit's or one of ``steps``."""
+        """Run a step of a trial: one of the kit's, or one of ``steps``."""
         self.trial.step(name, *arguments)
 
     @initialize(number=_transforms)
     def transform(self, number: int) -> None:
-        """In half of the cases a transform drops records and makes several of others."""
+        """Run a transform before the sink in half of the cases."""
         if number and self.subject.transforms:
             self.step("transform", number)
 
     @rule(batches=_batches, then=_then)
     def work(self, batches: list[tuple[int, int]], then: str) -> None:
-        """A stretch of what tasks mostly do."""
+        """Deliver batches, then commit, rebalance or let time pass."""
         for which, count in batches:
             self.step("deliver", which, count)
         if then:
@@ -121,7 +119,7 @@ class SinkTaskMachine(RuleBasedStateMachine):
 
     @rule(batches=_batches)
     def read_on(self, batches: list[tuple[int, int]]) -> None:
-        """Another stretch of it; most of the time nothing special happens."""
+        """Deliver batches only, which is most of what a task does."""
         self.work(batches, "")
 
     @rule(
@@ -131,21 +129,20 @@ class SinkTaskMachine(RuleBasedStateMachine):
         then=_then,
     )
     def fault(self, at: int, fault: int, batches: list[tuple[int, int]], then: str) -> None:
-        """Something goes wrong in the stretch that follows."""
+        """Inject a fault into the work that follows."""
         # Hypothesis varies cases that it has drawn before, and prefers numbers that loaded modules have as
-        # constants: without this, some faults are hardly ever met.
-        so_far = crc32(repr(self.trial.steps).encode())
-        where, kind = _FAULTS[(fault + so_far) % len(_FAULTS)]
+        # constants: a choice by the drawn number alone would hardly ever inject some faults.
+        where, kind = Random(f"{fault} {self.trial.steps}").choice(_FAULTS)  # noqa: S311 - no secrets
         self.step("fault", where, at, kind.value)
         self.work(batches, then)
 
     def teardown(self) -> None:
-        """Recover without faults: everything is there, nothing is left over."""
+        """Recover without faults, and check that everything arrived and nothing is left over."""
         self.trial.finish()
 
 
 def generating(chosen: settings | None) -> settings:
-    """Settings without Hypothesis' own shrinking: the kit's is quicker and goes further."""
+    """Return settings without Hypothesis's own shrinking: the kit's is faster and finds shorter schedules."""
     return settings(
         chosen or DEFAULTS,
         verbosity=Verbosity.quiet,
@@ -159,7 +156,7 @@ def explore(machine: type[SinkTaskMachine], chosen: settings) -> SinkContractErr
     """Search for a schedule that the sink does not survive.
 
     Raises:
-        KitError: the same steps did not lead to the same end.
+        KitError: the same steps led to different results.
     """
     # pytest's --hypothesis-seed would begin each round alike: all but the first would try nothing new.
     first = 0 if chosen.derandomize else core.global_force_seed
@@ -173,8 +170,8 @@ def explore(machine: type[SinkTaskMachine], chosen: settings) -> SinkContractErr
         return failure
     except Flaky as error:
         message = (
-            "the same steps did not lead to the same end: take clocks, random numbers and threads out of the "
-            "sink under test, or hand them in"
+            "the same steps led to different results: remove clocks, random numbers and threads from the "
+            "sink under test, or pass them in"
         )
         raise KitError(message) from error
     return None

@@ -1,4 +1,4 @@
-"""One attempt at the task under test: the real engine, with a trial looking at every call and every write."""
+"""One attempt at the task under test in the real engine; reports each call and each write to its trial."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from sinksdk.testing.harness import SinkTaskHarness
 from sinksdk.testing.judge import EndlessSource, Judge, Seen
 
 PORTION: Final = 3
-"""Records that one ``put`` gets at most: of a batch that is larger, the rest comes with the next one."""
+"""Records that one ``put`` gets at most; the rest of a larger batch comes with the next one."""
 
 
 class FaultyCommitLog(MemoryCommitLog):
-    """A commit log whose writes fail as planned: the attempt is over, whether they took effect or not."""
+    """A commit log whose writes fail as planned, with or without effect; each failure ends the attempt."""
 
     def __init__(self, faults: FaultPlan, judge: Judge) -> None:
         super().__init__()
@@ -48,7 +48,7 @@ class FaultyCommitLog(MemoryCommitLog):
 
 
 class RunningTrial(Protocol):
-    """The trial that an attempt belongs to: what is under test, and who is notified of the task's calls."""
+    """What an attempt uses of its trial."""
 
     @property
     def subject(self) -> Subject[Any]: ...
@@ -64,11 +64,11 @@ class RunningTrial(Protocol):
     def judge(self) -> Judge: ...
     def note(self, what: str, /) -> None: ...
     def see(self) -> Seen: ...
-    def frozen(self, process: Process, partition: TopicPartition, /) -> None: ...
+    def before_discard(self, process: Process, partition: TopicPartition, /) -> None: ...
 
 
 class Process(SinkTaskHarness):
-    """A harness that shows its trial's judge the task's calls and results."""
+    """A harness that reports the task's calls and results to its trial's judge."""
 
     def __init__(self, trial: RunningTrial) -> None:
         self._trial = trial
@@ -84,7 +84,7 @@ class Process(SinkTaskHarness):
         )
 
     def _make_task(self) -> SinkTask:
-        """A task that gets small portions of the kit's small batches, unless it takes whole ones."""
+        """Create a task that gets small portions, unless it takes whole batches."""
         task = self._trial.subject.make_task(self._trial.destination)
         if task.max_poll_records is not None:
             task.max_poll_records = PORTION  # type: ignore[misc]  # of this very task, for its trials
@@ -92,7 +92,7 @@ class Process(SinkTaskHarness):
 
     def _build(self) -> None:
         self.opened: set[TopicPartition] = set()
-        """What the task has open, as it knows it."""
+        """Partitions that are open from the task's point of view."""
         self.dies_in_publish = False
         """Whether the process dies before its next ``publish``."""
         self._context: SinkTaskContext | None = None
@@ -154,7 +154,7 @@ class Process(SinkTaskHarness):
     ) -> Any:
         is_closing = self._is_closing()
         asked = dict(offered)
-        # A position that the task goes back to is below its commit, and pre_commit is asked for it, too.
+        # A task may rewind below its commit; then pre_commit is offered the lower offset.
         floor = {partition: min(self.floor(partition), place.offset) for partition, place in asked.items()}
         answer = method(offered)
         prepared = {p: {token.id for token in self.log.prepared(p)} for p in asked}
@@ -165,17 +165,16 @@ class Process(SinkTaskHarness):
         return self._context is not None and self._context.is_closing()
 
     def _check_engine(self, name: str, *arguments: Any) -> None:
-        """What sinks rely on; the engine's own tests should have found it."""
+        """Check what sinks rely on; a violation is a bug of the engine."""
         concerned = set(arguments[0]) if name in ("pre_commit", "close") else set()
         if name == "put":
             concerned = {arguments[0].partition}
         if not concerned <= self.opened:
-            self._judge.blame(f"{name} of what is not open: that is a bug of sinksdk; please report it")
+            self._judge.blame(f"{name} of what is not open: this is a bug of sinksdk; please report it")
         if name != "pre_commit" and self._is_closing():
-            self._judge.blame(f"is_closing() in {name}: that is a bug of sinksdk; please report it")
+            self._judge.blame(f"is_closing() in {name}: this is a bug of sinksdk; please report it")
 
     def floor(self, partition: TopicPartition) -> int:
-        """The offset that is committed, 0 before the first commit."""
         committed = self.log.committed(partition)
         return committed.offset if committed else 0
 
@@ -191,7 +190,7 @@ class Process(SinkTaskHarness):
         self._judge.acting([partition])
         if self._is_a_predecessors(partition):
             self._judge.met["discarded by the next owner"] += 1
-            self._trial.frozen(self, partition)
+            self._trial.before_discard(self, partition)
             self._judge.acting([partition])
         try:
             method(partition, tokens)
@@ -201,7 +200,7 @@ class Process(SinkTaskHarness):
         self._judge.discarded(partition, tokens)
 
     def _is_a_predecessors(self, partition: TopicPartition) -> bool:
-        """Whether the engine hands over a predecessor's tokens; a task may pass itself its own, in close."""
+        """Whether the engine passes a predecessor's tokens; a task may call itself with its own, in close."""
         return self._depth == 1 and partition not in self.opened
 
     def _watched_close(self, method: Callable[..., Any], partitions: Sequence[TopicPartition]) -> Any:

@@ -1,4 +1,4 @@
-"""One schedule of a sink under test, step by step. Needs no Hypothesis: what fails here fails in a replay."""
+"""One schedule of a sink under test, step by step. Needs no Hypothesis, so that a replay does not either."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from sinksdk.testing.process import Process
 
 __tracebackhide__ = HIDDEN
 
-END: Final = "in the end: no more faults, zombies close late, a new owner reads everything and closes"
+END: Final = "recovery: no more faults, zombies close late, a new owner reads everything and closes"
 _OPERATIONS: Final = {
     DESTINATION: "operation of the destination",
     COMMIT_LOG: "write of the commit log",
@@ -38,7 +38,7 @@ _SENTENCES: Final[Mapping[str, Callable[..., str]]] = {
         f"a range of {count} offsets of {partition} is read to its end, committed and closed"
     ),
     "transform": lambda number: (
-        f"the sink's task begins anew, after a transform: {_transforms(TRANSFORMS[number])}"
+        f"the sink's task restarts after a transform: {_transforms(TRANSFORMS[number])}"
     ),
     "skip": lambda partition, count: f"{partition} has a gap of {count} offsets",
     "poison": lambda partition, before=0, after=0: (
@@ -49,30 +49,30 @@ _SENTENCES: Final[Mapping[str, Callable[..., str]]] = {
     "rebalance": lambda: "a rebalance: all partitions are closed with a commit, a new task opens them",
     "revoke": lambda partition: f"{partition} is revoked with a commit, the others stay",
     "lose": lambda partition: f"{partition} is lost: it is closed without a commit",
-    "fence": lambda: "another attempt takes over, this one goes on as a zombie",
+    "fence": lambda: "another attempt takes over, this one continues as a zombie",
     "freeze": lambda dies: (
-        "the next task that discards a predecessor's tokens is frozen right before it does, and wakes up "
-        f"when its successor has {'committed, and died before it published' if dies else 'put records'}"
+        "the next task that discards its predecessor's tokens freezes right before, and resumes when its "
+        f"successor has {'committed, and died before it published' if dies else 'put records'}"
     ),
     "alter": lambda partition, to: (
         f"an operator stops the connector and sets the offset of {partition} to {to}"
     ),
     "reset": lambda partition: f"an operator stops the connector and removes the offset of {partition}",
     "crash": lambda: "a crash",
-    "fault": lambda where, at, kind: f"the {ordinal(at)} {_OPERATIONS.get(where, where)} will meet: {kind}",
-    "zombie_deliver": lambda partition, count: f"the zombie is given {_records(count)} of {partition}",
+    "fault": lambda where, at, kind: f"fault at the {ordinal(at)} {_OPERATIONS.get(where, where)}: {kind}",
+    "zombie_deliver": lambda partition, count: f"the zombie receives {_records(count)} of {partition}",
     "zombie_commit": lambda: "the zombie tries to commit",
     "zombie_tick": lambda seconds: f"{seconds} s pass for the zombie",
-    "zombie_close": lambda: "the zombie is asked to close, late",
+    "zombie_close": lambda: "the zombie closes, late",
 }
 
 STEPS: Final = tuple(_SENTENCES)
-"""Names of the steps there are, besides an author's own."""
+"""Names of the kit's steps."""
 
 
 def _transforms(times: Sequence[int]) -> str:
     shown = ", ".join(map(str, times))
-    return f"of its records, in turn, it makes {shown}{' and so on' if len(times) > 1 else ' each'}"
+    return f"it returns, for its records in turn, {shown}{' and so on' if len(times) > 1 else ' each'}"
 
 
 def _among(before: int, after: int) -> str:
@@ -93,14 +93,14 @@ def _sentence(name: str, arguments: Sequence[Any], partitions: Sequence[TopicPar
 
 
 PATIENCE: Final = 60.0
-"""Seconds the runtime waits for a closing task; less than a slow operation takes."""
+"""Seconds that the runtime waits for a closing task; shorter than a slow operation."""
 _MOST_STARTS: Final = 20
 _MOST_RECOVERIES: Final = 3
 _MOST_ATTEMPTS: Final = 100
 
 
 class Trial(Generic[D]):
-    """Runs one attempt at the task after the other, as the runtime would, and judges after each step."""
+    """Runs attempts at a task one after the other, as the runtime would, and checks each step."""
 
     # More than ten attributes: an author's own steps read them.
 
@@ -111,9 +111,8 @@ class Trial(Generic[D]):
         self.destination = subject.destination(self.faults)
         self.source = EndlessSource(subject.partitions, subject.record)
         self.has_seen_rows = False
-        """Whether anything could ever be read back."""
         promise = subject.capabilities
-        is_keyed = isinstance(self._looked(), Mapping)
+        is_keyed = isinstance(self._read_back(), Mapping)
         self.judge = (
             KeyedJudge(promise, self.source, subject.row) if is_keyed else Judge(promise, self.source)
         )
@@ -122,42 +121,42 @@ class Trial(Generic[D]):
         """What happened, a sentence for each step."""
         self._is_over = False
         self._freezes: bool | None = None
-        """Whether the successor of the next task that is frozen dies; None: no task is frozen."""
+        """Whether the successor of the next frozen task dies. None: no task is frozen."""
         self._poisoned = 0
         self.generation = 1
-        """What ``context.generation()`` says in the attempts that begin now."""
+        """The value of ``context.generation()`` in attempts that start from now on."""
         self.zombies: list[Process] = []
-        """Attempts that were fenced and do not know it yet, oldest first."""
+        """Fenced attempts that do not know it yet, oldest first."""
         self.live: Process = self._started(Process(self))
         """The attempt that owns the task."""
 
     # -- running steps -----------------------------------------------------------------------------
 
     def step(self, name: str, *arguments: Any) -> None:
-        """Run a step and check the invariants after it. Raises SinkContractError if one is broken."""
+        """Run a step and check the contract. Raises SinkContractError if it is broken."""
         if self._is_over:
             return
         own = self.subject.steps.get(name)
         method = getattr(self, name, None) if name in STEPS else None
         if own is None and method is None:
             known = ", ".join(sorted({*STEPS, *self.subject.steps}))
-            raise KitError(f"there is no step {name!r}; there are {known}")
+            raise KitError(f"there is no step {name!r}; the steps are {known}")
         self.steps.append((name, *arguments))
         self.exercised[name] += 1
         self.story.append(_sentence(name, arguments, self.subject.partitions))
-        before = self.faults.asked.total()
+        before = self.faults.operations.total()
         if own is not None:
             own(self, *arguments)
         elif method is not None:
             method(*arguments)
-        if own is not None or self.faults.asked.total() != before:  # else nothing was called
+        if own is not None or self.faults.operations.total() != before:  # otherwise nothing was called
             self._judge_now()
 
     def finish(self) -> None:
-        """No more faults: zombies wake up late, a new owner reads everything, closes, and nothing is missing.
+        """Recover without faults: zombies close late, a new owner reads everything and closes.
 
         Raises:
-            SinkContractError: something is.
+            SinkContractError: something is missing, repeated or left over.
         """
         if self._is_over:
             return
@@ -168,23 +167,23 @@ class Trial(Generic[D]):
             self.zombie_close()
         self._succeed()
         self._recover()
-        self._discard_what_is_noted()
+        self._discard_prepared()
         committed = self.live.log.offsets
-        self.judge.look(self.see(), committed)
+        self.judge.check(self.see(), committed)
         leftovers = self.subject.leftovers_of(self.destination)
-        self.judge.met["leftovers looked at"] += leftovers is not None
-        self.judge.look_at_the_end(committed, self.live.log.noted, leftovers or ())
+        self.judge.met["leftovers checked"] += leftovers is not None
+        self.judge.check_end(committed, self.live.log.noted, leftovers or ())
         self._fail_if_wrong()
         self.end()
 
     def end(self) -> None:
-        """Count what happened and clean up; once."""
+        """Count what happened and clean up, once."""
         if self._is_over:
             return
         self._is_over = True
         self.exercised["cases"] += 1
         self.exercised["steps"] += len(self.steps)
-        self.exercised["destination operations"] += self.faults.asked[DESTINATION]
+        self.exercised["destination operations"] += self.faults.operations[DESTINATION]
         self.exercised.update(self.judge.met)
         self.exercised.update(self.source.met)
         for (where, kind), times in self.faults.happened.items():
@@ -194,16 +193,16 @@ class Trial(Generic[D]):
     # -- steps: the owner --------------------------------------------------------------------------
 
     def deliver(self, which: int, count: int) -> None:
-        """Put the next records of a partition; open it where it is not."""
+        """Put the next records of a partition; open it first if it is closed."""
         self._deliver(self._partition(which), count)
 
     def read_range(self, which: int, count: int) -> None:
-        """Read a range of so many offsets to its end: a closing commit of all of it, then close."""
+        """Read a range of ``count`` offsets to its end, with a closing commit of all of it, then close."""
         partition = self._partition(which)
         if self._is_open(partition):
             self.revoke(which)
         if reason := self._ended(partition):
-            self._begin_anew(partition, reason)
+            self._restart(partition, reason)
         owner = self.live
         if owner.worker.pending or self._is_open(partition):
             return
@@ -219,19 +218,19 @@ class Trial(Generic[D]):
         if self.live is owner and self._is_open(partition) and not owner.worker.pending:
             self._run(owner, lambda: owner.finish(partition, ClosingReason.DUE))
             if self.live is owner and not self._ended(partition):
-                self.judge.look_at_range(partition, offsets, batch, owner.floor(partition))
+                self.judge.check_range(partition, offsets, batch, owner.floor(partition))
 
     def transform(self, number: int) -> None:
-        """The task begins anew after a transform that drops records and makes several of others."""
+        """Restart the task after a transform that drops and multiplies records."""
         self.source.transform = TRANSFORMS[number % len(TRANSFORMS)]
         self.rebalance()
 
     def skip(self, which: int, count: int) -> None:
-        """Offsets without records, as after compaction."""
+        """Leave a gap of ``count`` offsets without records, as after compaction."""
         self.source.skip(self._partition(which), count)
 
     def poison(self, which: int, before: int = 0, after: int = 0) -> None:
-        """A record that cannot be delivered, put with all that wait before it and new ones around it."""
+        """Put a record that cannot be delivered, with all that wait before it and new ones around it."""
         partition = self._partition(which)
         poisons = self.subject.poisons
         for _ in range(before):
@@ -245,15 +244,15 @@ class Trial(Generic[D]):
         self._deliver(partition, self.source.waiting(partition, start))
 
     def commit(self) -> None:
-        """A periodic commit of everything that is open."""
+        """Make a periodic commit of all open partitions."""
         self._run(self.live, self.live.commit)
 
     def tick(self, seconds: float) -> None:
-        """Time passes: redeliveries and periodic commits fall due."""
+        """Let time pass: redeliveries and periodic commits are due."""
         self._run(self.live, lambda: self.live.advance(seconds))
 
     def rebalance(self) -> None:
-        """All partitions are closed with a commit and opened by a new task."""
+        """Close all partitions with a commit; a new task opens them."""
         reopened = sorted(self.live.opened)
         closing = self.live
         self._run(closing, lambda: self._close(closing, ClosingReason.REBALANCE))
@@ -265,59 +264,59 @@ class Trial(Generic[D]):
             self._open(partition)
 
     def revoke(self, which: int) -> None:
-        """One partition is closed with a commit; the others stay open, and buffered."""
+        """Close one partition with a commit; the others stay open, with what they buffer."""
         self._run(self.live, lambda: self._close(self.live, ClosingReason.REBALANCE, self._partition(which)))
 
     def lose(self, which: int) -> None:
-        """One partition already belongs to another owner: close, no commit."""
+        """Close one partition without a commit: another owner has it already."""
         self._run(self.live, lambda: self.live.lose(self._partition(which)))
 
     def fence(self) -> None:
-        """Another attempt takes over; this one continues, and its writes have no effect."""
+        """Let another attempt take over; this one continues as a zombie."""
         self.zombies.append(self.live)
         self.live = self._started(self.live.successor())  # of the same generation
 
     def freeze(self, dies: int) -> None:
-        """The next task that opens a partition with a predecessor's tokens is frozen while it discards them.
+        """Freeze the next task that discards its predecessor's tokens, right before it does.
 
         Args:
-            dies: whether its successor dies between its commit and ``publish``, before the task wakes up.
+            dies: whether its successor dies between its commit and ``publish``, before the frozen task
+                resumes.
         """
         self._freezes = bool(dies)
 
-    def frozen(self, process: Process, partition: TopicPartition) -> None:
-        """Called before a task discards a predecessor's tokens. A frozen one goes on as a zombie."""
+    def before_discard(self, process: Process, partition: TopicPartition) -> None:
+        """Called before a task discards its predecessor's tokens: fence it if it is to be frozen."""
         if self._freezes is None or process is not self.live:
             return
         dies, self._freezes = self._freezes, None
         self.judge.met["frozen in discard"] += 1
         self.judge.zombies_acted = True
-        self.note(f"the task is frozen in discard of {partition}, and another attempt takes over")
+        self.note(f"the task freezes in discard of {partition}, and another attempt takes over")
         self.fence()
         successor = self.live
         self._deliver(partition, 2)
         if dies and self.live is successor:
             successor.dies_in_publish = True
             self._run(successor, lambda: self._close(successor, ClosingReason.REBALANCE))
-        self.note("the frozen task wakes up")
+        self.note("the frozen task resumes")
 
     def alter(self, which: int, to: int) -> None:
-        """An operator stops the connector, and has a partition read again from an offset, or go on at one."""
+        """Stop the connector and set the offset of a partition, as an operator does."""
         self._alter(self._partition(which), to)
 
     def reset(self, which: int) -> None:
-        """An operator stops the connector, and removes a partition's offset."""
+        """Stop the connector and remove the offset of a partition, as an operator does."""
         self._alter(self._partition(which), None)
 
     def _alter(self, partition: TopicPartition, to: int | None) -> None:
-        """Where something is not published yet the operator is refused."""
         owner = self.live
         self._run(owner, lambda: self._close(owner, ClosingReason.STOP))
         if self.live is owner:
             self._run(owner, owner.worker.stop)
         committed = self.live.log.committed(partition)
         if self.live is not owner or (committed is not None and committed.tokens):
-            self.note("which is refused: what is committed is not published yet")
+            self.note("refused: the commit is not published yet")
             self._replace(owner)
             return
         self.judge.acting([partition])
@@ -330,7 +329,6 @@ class Trial(Generic[D]):
         self.live = self._started(owner.successor(owner.log.altered(partition, to)))
 
     def _has_moved_mark(self, partition: TopicPartition, to: int | None) -> bool:
-        """Whether the connector's ``alter_offsets`` has returned; after a fault the operator tries again."""
         if self.subject.alter is None:
             return True
         while True:
@@ -338,7 +336,7 @@ class Trial(Generic[D]):
             try:
                 self.subject.alter(self.destination, partition, to)
             except Crash:
-                self.faults.bury()
+                self.faults.restart()
             except ConnectException as error:
                 if self.faults.happened.total() == met:
                     self.note(f"alter_offsets refuses: {error}")
@@ -347,18 +345,18 @@ class Trial(Generic[D]):
                 return True
 
     def crash(self) -> None:
-        """The process dies, no clean-up code runs; another takes over."""
+        """Kill the process without clean-up; another takes over."""
         self.faults.crash()
-        self._bury(self.live)
+        self._replace_crashed(self.live)
 
     def fault(self, where: str, at: int, kind: str) -> None:
-        """Let a later operation fail."""
+        """Inject a fault into a later operation."""
         self.faults.arm(Fault(where, at, FaultKind(kind)))
 
     # -- steps: zombies ----------------------------------------------------------------------------
 
     def zombie_deliver(self, which: int, count: int) -> None:
-        """The zombie continues to read."""
+        """Deliver records to the zombie."""
         partition = self._partition(which)
 
         def go_on(zombie: Process) -> None:
@@ -368,15 +366,15 @@ class Trial(Generic[D]):
         self._as_zombie(go_on)
 
     def zombie_commit(self) -> None:
-        """The zombie commits; the commit raises FencedException."""
+        """Let the zombie commit; the commit raises FencedException."""
         self._as_zombie(lambda zombie: zombie.commit())
 
     def zombie_tick(self, seconds: float) -> None:
-        """Time passes, and the zombie runs what is due."""
+        """Let time pass for the zombie, which does what is due."""
         self._as_zombie(lambda zombie: zombie.advance(seconds))
 
     def zombie_close(self) -> None:
-        """The zombie closes, late."""
+        """Close the zombie, late."""
 
         def close(zombie: Process) -> None:
             self._close(zombie, ClosingReason.SHUTDOWN)
@@ -394,29 +392,27 @@ class Trial(Generic[D]):
     # -- what the runtime does ---------------------------------------------------------------------
 
     def _run(self, process: Process, action: Callable[[], object]) -> None:
-        """Whatever ends an attempt ends it alone; for the owner, another one takes over."""
         try:
             action()
         except Crash:
-            self._bury(process)
+            self._replace_crashed(process)
         except FencedException:
             self._abandon(process)
         except StoreUnavailable:
-            self.note("the commit log does not answer: the attempt is over, another takes over")
+            self.note("the commit log does not respond: the attempt stops, another takes over")
             self._abandon(process)
 
     def _abandon(self, process: Process) -> None:
-        """A write failed: close what is open, commit nothing, stop."""
         try:
             process.lose()
             process.worker.stop()
         except Crash:
-            self._bury(process)
+            self._replace_crashed(process)
         else:
             self._replace(process)
 
-    def _bury(self, process: Process) -> None:
-        self.faults.bury()
+    def _replace_crashed(self, process: Process) -> None:
+        self.faults.restart()
         self.note("the process dies, another takes over" if process is self.live else "the zombie dies")
         self._replace(process)
 
@@ -431,17 +427,16 @@ class Trial(Generic[D]):
         self.live = self._started(self.live.successor())
 
     def _started(self, process: Process) -> Process:
-        """An attempt that has started; one whose start fails is followed by another."""
         for _ in range(_MOST_STARTS):
             met = self.faults.happened.total()
             try:
                 process.start()
             except Crash:
-                self.faults.bury()
+                self.faults.restart()
             except Exception as error:
                 if self.faults.happened.total() == met:
                     raise KitError(
-                        f"start failed and no fault was injected: {error!r}; is `config` what the task needs?"
+                        f"start failed although no fault was injected: {error!r}; check `config`"
                     ) from error
                 process.worker.stop()
             else:
@@ -450,7 +445,6 @@ class Trial(Generic[D]):
         raise KitError(f"{_MOST_STARTS} attempts in a row could not start")
 
     def _close(self, process: Process, reason: ClosingReason, *partitions: TopicPartition) -> None:
-        """Closing commit and close, of all or of some; killed at the deadline."""
         self.faults.deadline = self.faults.clock.now() + PATIENCE
         try:
             process.revoke(*partitions, reason=reason, timeout=PATIENCE)
@@ -464,27 +458,25 @@ class Trial(Generic[D]):
         return partition in self.live.worker.assignment()
 
     def _ended(self, partition: TopicPartition) -> str | None:
-        """Why a partition is not read any more in this generation."""
         for outcome in self.live.worker.outcomes():
             if outcome.partition == partition and outcome.failure:
                 return "had failed"
             if outcome.partition == partition and outcome.moved_to is not None:
-                return f"was moved back to offset {outcome.moved_to}"
+                return f"was rewound to offset {outcome.moved_to}"
         return None
 
     def _open(self, partition: TopicPartition) -> bool:
-        """Open a partition; where it ended, in a new generation. False when that did not succeed."""
         if self._is_open(partition):
             return True
         if reason := self._ended(partition):
-            self._begin_anew(partition, reason)
+            self._restart(partition, reason)
         owner = self.live
         if not self._is_open(partition):
             self._run(owner, lambda: owner.assign(partition))
         return self.live is owner and self._is_open(partition)
 
-    def _begin_anew(self, partition: TopicPartition, reason: str) -> None:
-        self.note(f"{partition} {reason}: a new generation begins")
+    def _restart(self, partition: TopicPartition, reason: str) -> None:
+        self.note(f"{partition} {reason}: a new generation starts")
         self.rebalance()
 
     def _note_offsets(self, batch: SinkRecords) -> None:
@@ -503,7 +495,6 @@ class Trial(Generic[D]):
         self._run(owner, lambda: owner.deliver(partition, batch))
 
     def _recover(self) -> None:
-        """A new owner opens everything, reads to the end and closes, until nothing fails any more."""
         for _ in range(_MOST_RECOVERIES):
             owner = self.live
             for partition in self.subject.partitions:
@@ -520,13 +511,12 @@ class Trial(Generic[D]):
             cause = (
                 f"{outcome.failure.kind}: {outcome.failure.message}"
                 if outcome.failure
-                else f"each new task asks in open to go back to offset {outcome.moved_to}"
+                else f"each new task requests in open to rewind to offset {outcome.moved_to}"
             )
             self.judge.blame(f"{outcome.partition} cannot be recovered: {cause}")
         self._fail_if_wrong()
 
-    def _discard_what_is_noted(self) -> None:
-        """What the last owner noted and did not commit is for one more to discard."""
+    def _discard_prepared(self) -> None:
         if not self.live.log.noted:
             return
         self._succeed()
@@ -545,17 +535,17 @@ class Trial(Generic[D]):
                 return
             self._run(owner, lambda: owner.advance(owner.worker.wait()))
         self.judge.blame(
-            f"put of {partition} asks to be tried again and again, and no fault is injected any more"
+            f"put of {partition} keeps raising RetriableException although no fault is injected any more"
         )
         self._fail_if_wrong()
 
     # -- judging -----------------------------------------------------------------------------------
 
     def see(self) -> Seen:
-        """What readers of the destination see now."""
-        return self.judge.read(self._looked())
+        """Return what readers of the destination see now."""
+        return self.judge.read(self._read_back())
 
-    def _looked(self) -> Sequence[Row] | Mapping[Any, Any]:
+    def _read_back(self) -> Sequence[Row] | Mapping[Any, Any]:
         try:
             found = self.subject.read_back(self.destination)
             rows = found if isinstance(found, Mapping) else list(found)
@@ -567,9 +557,9 @@ class Trial(Generic[D]):
         return rows
 
     def _judge_now(self) -> None:
-        self.judge.lost_answers = self.faults.happened[DESTINATION, FaultKind.LOST_ANSWER]
+        self.judge.lost_responses = self.faults.happened[DESTINATION, FaultKind.LOST_RESPONSE]
         if self.judge.problem is None:
-            self.judge.look(self.see(), self.live.log.offsets)
+            self.judge.check(self.see(), self.live.log.offsets)
         self._fail_if_wrong()
 
     def _fail_if_wrong(self) -> None:
@@ -578,6 +568,6 @@ class Trial(Generic[D]):
             raise SinkContractError(self.judge.problem, self.story, self.steps)
 
     def note(self, what: str) -> None:
-        """Add to the sentence of the step that is under way."""
+        """Add to the sentence of the current step."""
         if self.story and what not in self.story[-1]:
             self.story[-1] += f"; {what}"

@@ -46,7 +46,7 @@ def test_what_is_read_again_may_be_seen_again() -> None:
 def test_once_more_is_not_twice_more() -> None:
     """A record that was read again once may be seen twice, and no third time."""
     trial = trial_of(zoo.AppendsAgain, Guarantee.EFFECTIVELY_ONCE)
-    for step in (("deliver", 0, 1), ("commit",), ("reset", 0), ("fault", "destination", 0, "lost answer")):
+    for step in (("deliver", 0, 1), ("commit",), ("reset", 0), ("fault", "destination", 0, "lost response")):
         trial.step(*step)
     trial.step("deliver", 0, 1)
     with pytest.raises(SinkContractError, match="seen twice: offset 0 of records-0 can be read back 3 times"):
@@ -68,7 +68,7 @@ def test_offsets_are_not_altered_while_something_is_unpublished() -> None:
     trial.step("deliver", 0, 3)
     trial.step("fault", "destination", 1, "permanent error")  # after the upload is filled: it is published
     trial.step("alter", 0, 1)
-    assert trial.story[-1].endswith("which is refused: what is committed is not published yet")
+    assert trial.story[-1].endswith("refused: the commit is not published yet")
     assert trial.live.log.offsets[P0].offset == 3
     trial.finish()
     assert visible(trial) == [0, 1, 2]

@@ -39,15 +39,15 @@ def test_what_was_exercised_is_counted(capsys: pytest.CaptureFixture[str]) -> No
     report = check(cases=150)
     counts = report.exercised
     for what in (
-        *("topics: lost answer", "topics: crash after", "task: crash before", "origin: permanent error"),
+        *("topics: lost response", "topics: crash after", "task: crash before", "origin: permanent error"),
         *("meanwhile: freeze", "meanwhile: stop", "tasks that died", "generations of 3 tasks"),
-        *("tasks that ended FENCED", "tasks that ended FAILED", "looks for what is left after stopped"),
+        *("tasks that ended FENCED", "tasks that ended FAILED", "checks for open resources after stopped"),
     ):
         assert counts[what] > 0, what
     printed = capsys.readouterr().out
     assert printed == f"{report}\n"
     assert "exactly once: nothing was lost, nothing was seen twice" in printed
-    assert "stopped is the last word" in printed
+    assert "stopped is the last call" in printed
 
 
 def test_the_same_seed_tries_the_same_cases() -> None:
@@ -115,13 +115,13 @@ def test_nothing_expected_is_no_pass() -> None:
         check(expected=[])
     with pytest.raises(KitError, match="throughout"):
         check(expected=[b"a-0", ("lines", b"a-1")])
-    with pytest.raises(KitError, match="give values by key, or by"):
+    with pytest.raises(KitError, match="use values by key, or by"):
         check(expected={b"a": b"a-0", ("lines", b"b"): b"a-1"})
-    with pytest.raises(KitError, match="the task gave no record, though nothing went wrong"):
+    with pytest.raises(KitError, match="the task returned no record although no fault was injected"):
         check(task_configs=lambda origin, tasks: [[]], patience=2.0)
-    with pytest.raises(KitError, match="task_configs gave 4 configurations for 1 tasks"):
+    with pytest.raises(KitError, match="task_configs returned 4 configurations for 1 tasks"):
         check(task_configs=lambda origin, tasks: [["a"]] * 4)
-    with pytest.raises(KitError, match="there is no step 'fly'; there are run, "):
+    with pytest.raises(KitError, match="there is no step 'fly'; the steps are run, "):
         replay_source([("fly",)], PartSource, expected=[b"x"], config=["a"])
 
 
@@ -239,7 +239,7 @@ def test_fields_that_cannot_be_compared_are_told(source: type[PartSource], grows
 
 def test_options_that_do_not_fit_together_are_told() -> None:
     """Instead of a green run, or of an error from inside the kit."""
-    with pytest.raises(KitError, match="`config` has no effect beside `task_configs`"):
+    with pytest.raises(KitError, match="`config` has no effect together with `task_configs`"):
         check(config=["a"])
     with pytest.raises(KitError, match="`changes` must be a list of functions of the origin"):
         check(changes=lambda origin: None)
@@ -250,7 +250,7 @@ def test_options_that_do_not_fit_together_are_told() -> None:
     with pytest.raises(TypeError, match=r"check_source\(\) has no option 'task_config'; did you mean"):
         check(task_config=share)
     with pytest.raises(
-        TypeError, match=r"replay_source\(\) has no option 'zz'; there are schedule, make_task, "
+        TypeError, match=r"replay_source\(\) has no option 'zz'; the options are schedule, make_task, "
     ):
         replay_source([], PartSource, expected=[b"a-0"], zz=1)  # type: ignore[call-arg]  # that is the mistake
 
@@ -308,7 +308,7 @@ class Hasty(PartSource):
 def test_a_pause_too_short_to_show_a_deaf_stop_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     """A poll that always returns at once by itself hides whether `stop` ends its wait; the report says so."""
     monkeypatch.setattr(trial, "_IDLE", 2.0)  # no busy machine lets a millisecond last so long
-    sentence = "no poll was still waiting when its task was stopped"
+    sentence = "not checked: whether stop() ends a waiting poll()"
     assert sentence in str(check(Hasty, cases=5))
     heard = check(cases=5)
     assert sentence not in str(heard)

@@ -82,7 +82,7 @@ def test_a_request_that_does_not_come_is_a_failure() -> None:
     with harness() as tested:
         tested.task_configs()
         with pytest.raises(
-            AssertionError, match="TablesConnector has not asked for new configurations of its"
+            AssertionError, match="TablesConnector has not requested a reconfiguration of its"
         ):
             tested.await_reconfiguration(0.05)
 
@@ -105,7 +105,9 @@ def test_a_thread_that_is_left_is_told() -> None:
     """By its name."""
     tested = harness(LeavesItsThread)
     tested.start()
-    with pytest.raises(AssertionError, match=r"the thread 'watch' goes on after stop\(\) of LeavesItsThread"):
+    with pytest.raises(
+        AssertionError, match=r"the thread 'watch' still runs after stop\(\) of LeavesItsThread"
+    ):
         tested.stop()
     TablesConnector.stop(tested.connector)  # type: ignore[arg-type]  # it is one
 

@@ -69,7 +69,7 @@ def test_what_is_empty_is_no_leftover() -> None:
 
 def test_operations_fail_as_planned() -> None:
     """Each asks the plan; one whose answer is lost has had its effect."""
-    destination = MemoryDestination(FaultPlan(Fault(at=1, kind=FaultKind.LOST_ANSWER)))
+    destination = MemoryDestination(FaultPlan(Fault(at=1, kind=FaultKind.LOST_RESPONSE)))
     destination.append("log", [record(0)])
     with pytest.raises(RetriableException):
         destination.append("log", [record(1)])

@@ -10,7 +10,7 @@ from sinksdk.testing.faults import SLOW_SECONDS
 ERRORS = {
     FaultKind.RETRIABLE: (RetriableException, 0),
     FaultKind.PERMANENT: (ConnectException, 0),
-    FaultKind.LOST_ANSWER: (RetriableException, 1),
+    FaultKind.LOST_RESPONSE: (RetriableException, 1),
     FaultKind.CRASH_BEFORE: (Crash, 0),
     FaultKind.CRASH_AFTER: (Crash, 1),
 }
@@ -63,7 +63,7 @@ def test_a_dying_process_does_nothing_more() -> None:
     for _ in range(2):
         with pytest.raises(Crash):
             plan.run("destination", lambda: effects.append(1))
-    plan.bury()
+    plan.restart()
     plan.run("destination", lambda: effects.append(2))
 
     assert effects == [2]

@@ -65,7 +65,9 @@ def test_the_task_may_be_a_class_a_function_or_an_instance() -> None:
     for make in (TwoPhaseSink, functools.partial(TwoPhaseSink, world), TwoPhaseSink(world)):
         harness = started(make)
         assert isinstance(harness.task, TwoPhaseSink)
-    with pytest.raises(TypeError, match="the task's class or a function that makes it, not an instance"):
+    with pytest.raises(
+        TypeError, match="the task's class or a function that creates a task to the harness, not an instance"
+    ):
         harness.crash()
 
 
@@ -113,7 +115,9 @@ def test_a_successor_takes_over_while_the_first_goes_on() -> None:
 
 def test_an_instance_has_no_successor() -> None:
     """successor(): as with crash(), there must be a way to make another task."""
-    with pytest.raises(TypeError, match="the task's class or a function that makes it, not an instance"):
+    with pytest.raises(
+        TypeError, match="the task's class or a function that creates a task to the harness, not an instance"
+    ):
         SinkTaskHarness(Sink()).successor()
 
 
@@ -218,12 +222,12 @@ def test_the_clock_is_moved_by_hand() -> None:
     assert harness.committed == {P0: OffsetAndMetadata(1)}
 
 
-def test_time_does_not_run_backwards() -> None:
+def test_clock_does_not_go_back() -> None:
     """ManualClock: sleeping moves it; it cannot be turned back."""
     clock = ManualClock(start=5.0)
     clock.sleep(1.5)
     assert clock.now() == 6.5
-    with pytest.raises(ValueError, match="time does not run backwards"):
+    with pytest.raises(ValueError, match="cannot advance the clock by -1 seconds"):
         clock.advance(-1)
 
 

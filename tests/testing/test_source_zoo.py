@@ -48,7 +48,7 @@ TRACES: dict[str, tuple[Sequence[tuple[Any, ...]], str]] = {
     "ReleasesInStop": ([], "stopped() ran 2 times: the task calls it itself"),
     "ReleasesWhatIsNotThere": (
         [("fault", "topics", 1, "permanent error"), ("run", 0, 0)],
-        "object has no attribute 'next', after a start that had failed half-way",
+        "object has no attribute 'next' after start had failed half-way",
     ),
     "DropsTheLastLine": ([], "lost: b'c-2' is"),
     "AcknowledgesAtOnce": ([("fault", "task", 2, "crash after"), ("run", 0, 0)], "lost: b'a-0'"),

@@ -94,9 +94,9 @@ def test_a_commit_whose_answer_is_lost_is_a_commit() -> None:
     """The attempt is over, and its successor publishes what it committed."""
     trial = trial_of(zoo.TwoPhaseSink, Guarantee.EXACTLY_ONCE)
     trial.step("deliver", 0, 3)
-    trial.step("fault", "commit log", 0, "lost answer")
+    trial.step("fault", "commit log", 0, "lost response")
     trial.step("commit")
-    assert "the commit log does not answer" in trial.story[-1]
+    assert "the commit log does not respond" in trial.story[-1]
     assert trial.live.log.offsets[P0].offset == 3
     trial.step("deliver", 0, 1)
     assert offsets(trial, P0) == [0, 1, 2]
@@ -149,7 +149,7 @@ def test_a_partition_that_failed_begins_again_in_a_new_generation() -> None:
     trial.step("deliver", 0, 2)
     before = trial.live
     trial.step("deliver", 0, 2)
-    assert "records-0 had failed: a new generation begins" in trial.story[-1]
+    assert "records-0 had failed: a new generation starts" in trial.story[-1]
     assert trial.live is not before
     assert offsets(trial, P0) == [0, 1]
 
@@ -178,7 +178,9 @@ def test_a_sink_that_always_goes_back_is_no_good() -> None:
     trial = trial_of(GoesBack)
     trial.step("deliver", 0, 5)
     trial.step("rebalance")
-    with pytest.raises(SinkContractError, match="records-0 cannot be recovered: each new task asks in open"):
+    with pytest.raises(
+        SinkContractError, match="records-0 cannot be recovered: each new task requests in open"
+    ):
         trial.finish()
 
 
@@ -214,7 +216,7 @@ def test_the_engine_is_watched_too(mistake: Any, problem: str) -> None:
     trial.step("deliver", 0, 1)
     if mistake is close_again:
         trial.step("lose", 0)
-    with pytest.raises(SinkContractError, match=f"{problem}: that is a bug of sinksdk"):
+    with pytest.raises(SinkContractError, match=f"{problem}: this is a bug of sinksdk"):
         trial.step("mistake")
 
 
@@ -251,7 +253,7 @@ def test_a_sink_that_asks_for_ever_is_no_good() -> None:
     config = ConnectorConfig.parse({"name": "c", "topics": "records", "errors.retry.timeout": "-1"})
     trial = trial_of(Busy, Guarantee.EFFECTIVELY_ONCE, config=config)
     trial.step("deliver", 0, 3)
-    with pytest.raises(SinkContractError, match="put of records-0 asks to be tried again and again"):
+    with pytest.raises(SinkContractError, match="put of records-0 keeps raising RetriableException"):
         trial.finish()
 
 

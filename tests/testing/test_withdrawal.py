@@ -125,7 +125,7 @@ def test_no_other_commit_may_go_back(withdrawn_from: int | None) -> None:
     judge = Judge(Capabilities(), EndlessSource(PARTITIONS, json_record))
     before, after = (PartitionCommit.of(P0, OffsetAndMetadata(offset), 1) for offset in (3, 0))
     after = after.model_copy(update={"withdrawn_from": withdrawn_from})
-    judge.look({}, {P0: before.as_offset()})
+    judge.check({}, {P0: before.as_offset()})
     judge.saved(TaskRecord(generation=1, entries=(before,)), TaskRecord(generation=1, entries=(after,)))
-    judge.look({}, {P0: after.as_offset()})
+    judge.check({}, {P0: after.as_offset()})
     assert judge.problem == "the commit of records-0 went back from 3 to 0"

@@ -42,7 +42,7 @@ TRACES: dict[str, tuple[Sequence[tuple[Any, ...]], str]] = {
     ),
     "FlushesAfterClose": (
         [("deliver", 1, 1), ("lose", 1), ("deliver", 0, 1)],
-        "what can be read back of records-1 changed after it was closed",
+        "readers see other records of records-1 than when it was closed",
     ),
     "IgnoresLost": ([("deliver", 0, 1), ("lose", 0)], "close wrote offset 0 of records-0"),
     "LetsOffsetsGoBack": (
@@ -81,7 +81,7 @@ TRACES: dict[str, tuple[Sequence[tuple[Any, ...]], str]] = {
     ),
     "OverrulesTheOperator": (
         [("deliver", 0, 2), ("commit",), ("alter", 0, 1), ("deliver", 0, 1)],
-        "open asks for records-0 at offset 2, and an operator has set its offset to 1: that is undone",
+        "open asks for records-0 at offset 2, and an operator has set its offset to 1: this undoes that",
     ),
     "TakesWhatItHasForAll": (
         [("alter", 0, 2), ("deliver", 0, 1), ("alter", 0, 1), ("deliver", 0, 1)],
@@ -92,7 +92,7 @@ TRACES: dict[str, tuple[Sequence[tuple[Any, ...]], str]] = {
         "records-0 cannot be recovered: ValueError: ValueError: invalid literal for int()",
     ),
     "AppendsAgain": (
-        [("fault", "destination", 0, "lost answer"), ("deliver", 0, 1), ("tick", 1)],
+        [("fault", "destination", 0, "lost response"), ("deliver", 0, 1), ("tick", 1)],
         "seen twice: offset 0 of records-0",
     ),
     "KeepsItsBuffer": (
@@ -101,10 +101,10 @@ TRACES: dict[str, tuple[Sequence[tuple[Any, ...]], str]] = {
     ),
     "PublishesBeforeCommit": (
         [("deliver", 0, 3), ("fault", "commit log", 0, "permanent error"), ("commit",)],
-        "can be read back, and only 0 is committed",
+        "can be read back, but the commit is 0",
     ),
     "DiscardsWhenFenced": (
-        [("deliver", 0, 3), ("fault", "commit log", 0, "lost answer"), ("commit",)],
+        [("deliver", 0, 3), ("fault", "commit log", 0, "lost response"), ("commit",)],
         "cannot be recovered: ConnectException: staged-0 is not there",
     ),
     "ForgetsTokens": ([("deliver", 0, 1), ("rebalance",)], "lost: records-0"),
@@ -114,11 +114,11 @@ TRACES: dict[str, tuple[Sequence[tuple[Any, ...]], str]] = {
     ),
     "DiscardsNothing": (
         [("deliver", 0, 3), ("fault", "commit log", 0, "crash before"), ("commit",)],
-        "left over with data in it, though discard was given it and returned: staged-0",
+        "left over with data in it, although discard received its token and returned: staged-0",
     ),
     "NotesTooLate": (
         [("fault", "commit log", 0, "crash before"), ("deliver", 0, 1)],
-        "left over with data in it, and nobody knows of it: staged-0",
+        "left over with data in it, and in no commit or token: staged-0",
     ),
     "ReusesIds": (
         [("deliver", 0, 1)],

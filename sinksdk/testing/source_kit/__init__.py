@@ -1,1 +1,1 @@
-"""The kit for sources: the implementation of :func:`sinksdk.testing.check_source`."""
+"""The implementation of :func:`sinksdk.testing.check_source`."""

@@ -1,4 +1,4 @@
-"""One task from its making to its end: the real engine, with a trial looking at every call."""
+"""One run of a source task in the real engine; reports each call to its trial."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ from sinksdk.topics.memory import MemoryOffsets, MemoryTopics, MemoryWriter
 CONNECTOR: Final = "source"
 GROUP: Final = "kit"
 _OBSERVED: Final = ("initialize", "start", "poll", "commit", "commit_record", "stop", "stopped")
-_STOP_PATIENCE: Final = 0.05  # seconds in which a stop that only signals is done
-_BUSY_POLLS: Final = 100  # so many polls without records, one after the other, may not be over …
-_BUSY_SECONDS: Final = 0.05  # … in so many seconds
+_STOP_PATIENCE: Final = 0.05  # seconds that a stop may need which only signals
+_BUSY_POLLS: Final = 100  # consecutive polls without records that must take at least …
+_BUSY_SECONDS: Final = 0.05
 
 
 FAULTS: Final[Mapping[str, Sequence[FaultKind]]] = {
@@ -39,11 +39,11 @@ FAULTS: Final[Mapping[str, Sequence[FaultKind]]] = {
     ORIGIN: tuple(kind for kind in FaultKind if kind is not FaultKind.SLOW),
     TASK: (FaultKind.CRASH_BEFORE, FaultKind.CRASH_AFTER),
 }
-"""What may go wrong where."""
+"""Possible faults, by place."""
 
 
 class RunningTrial(Protocol):
-    """The trial that an attempt belongs to: what is under test, and who is notified of the task's calls."""
+    """What an attempt uses of its trial."""
 
     @property
     def subject(self) -> SourceSubject: ...
@@ -61,10 +61,10 @@ class RunningTrial(Protocol):
 
 
 class Event(StrEnum):
-    """What else may happen between two operations."""
+    """An event between two operations."""
 
     FREEZE = "freeze"
-    """The process stands still, another generation takes over and runs; then it wakes up, a zombie."""
+    """The process freezes, another generation takes over and runs; then the process resumes as a zombie."""
     STOP = "stop"
     """The runtime stops the task, from another thread."""
     CHANGE = "change"
@@ -72,7 +72,7 @@ class Event(StrEnum):
 
 
 class FaultSchedule(FaultPlan):
-    """A fault plan in which other things happen before operations too."""
+    """A fault plan with events before operations."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -80,29 +80,27 @@ class FaultSchedule(FaultPlan):
         self._thread = threading.local()
 
     def before(self, where: str, at: int, event: Callable[[], None]) -> None:
-        """Let something happen before an operation, counted from now."""
-        self._events[where, self.asked[where] + at] = event
+        """Run an event before an operation; operations are counted from now."""
+        self._events[where, self.operations[where] + at] = event
 
     def enter(self) -> None:
-        """This thread is one of the kit's; in those that a task has made itself only faults happen."""
+        """Mark this thread as one of the kit's; in threads of the task only faults happen, no events."""
         self._thread.is_entered = True
 
     def take(self, where: str) -> FaultKind | None:
-        """Run the events before this operation; return its fault."""
-        if not self.is_dying and getattr(self._thread, "is_entered", False):
-            event = self._events.pop((where, self.asked[where]), None)
+        if not self.has_crashed and getattr(self._thread, "is_entered", False):
+            event = self._events.pop((where, self.operations[where]), None)
             if event is not None:
                 event()
         return super().take(where)
 
     def disarm(self) -> None:
-        """Drop all faults and events that are still to come."""
         super().disarm()
         self._events.clear()
 
 
 class KitThreads(OneThread):
-    """Real locks, because ``stop`` comes from another thread; time that passes at once; ticks by hand."""
+    """Real locks, because ``stop`` comes from another thread; a manual clock; ticks by hand."""
 
     def lock(self) -> threading.Lock:
         return threading.Lock()
@@ -110,15 +108,13 @@ class KitThreads(OneThread):
 
 @dataclass(eq=False)
 class Call:
-    """A call of the author's that runs now. Its time begins anew when another task has run meanwhile."""
+    """A running call of the author's code. Its time restarts when another task has run meanwhile."""
 
     name: str
     since: float
 
 
 class ObservedWriter(MemoryWriter):
-    """A writer that shows a judge the offsets that it commits."""
-
     def __init__(self, topics: MemoryTopics, identity: str, judge: SourceJudge) -> None:
         super().__init__(topics, identity, CONNECTOR)
         self._judge = judge
@@ -133,8 +129,6 @@ class ObservedWriter(MemoryWriter):
 
 
 class ObservedOffsets(MemoryOffsets):
-    """A reader of committed offsets that passes its answers on."""
-
     def __init__(
         self,
         topics: MemoryTopics,
@@ -150,10 +144,7 @@ class ObservedOffsets(MemoryOffsets):
 
 
 class Attempt:
-    """One task from its making to its end, in the real engine; calls ``at_poll`` before each ``poll``."""
-
-    # More than ten attributes: a trial's view of the task, and the data that distinguish a busy loop from
-    # waiting.
+    """Runs one task in the real engine from start to stop; calls ``at_poll`` before each ``poll``."""
 
     def __init__(
         self, trial: RunningTrial, number: int, config: Any, at_poll: Callable[[Attempt], None]
@@ -161,9 +152,9 @@ class Attempt:
         self.label = f"task {number}"
         self.polls = 0
         self.asked_at: float | None = None
-        """When it was asked to stop."""
+        """When the task was requested to stop."""
         self.calling: list[Call] = []
-        """Calls of the author's that run now on the task's thread."""
+        """Calls of the author's code that run now on the task's thread."""
         self.calls: Counter[str] = Counter()
         self._trial = trial
         self._at_poll = at_poll
@@ -189,13 +180,13 @@ class Attempt:
         )
 
     def run(self) -> SourceTaskOutcome:
-        """From fencing the predecessors to ``stopped``. Raises Crash when the process dies."""
+        """Run the task from fencing its predecessors to ``stopped``. Raises Crash when the process dies."""
         outcome = self.worker.run()
         for thread in self._threads:
             thread.join()
         if self.calls["initialize"] and not self.calls["stopped"]:
             self._trial.judge.blame(
-                f"{self.label} never heard stopped: that is a bug of sinksdk; please report it"
+                f"stopped() of {self.label} was not called: this is a bug of sinksdk; please report it"
             )
         return outcome
 
@@ -205,26 +196,25 @@ class Attempt:
             call.since = time.monotonic()
 
     def quiet(self) -> float:
-        """Seconds since its polls began to return nothing; -1 if the last one returned records."""
+        """Return seconds since ``poll`` began to return nothing; -1 if the last one returned records."""
         return -1.0 if self._quiet_since is None else time.monotonic() - self._quiet_since
 
     def ask_to_stop(self) -> None:
-        """Ask it to stop, from another thread, and give that a moment."""
         if self.asked_at is not None:
             return
         self.asked_at = time.monotonic()
-        self._beside("stop", self.worker.stop).join(_STOP_PATIENCE)
+        self._run_on_thread("stop", self.worker.stop).join(_STOP_PATIENCE)
 
     def tick(self) -> None:
-        """Let time pass; a commit that is due runs beside the task's thread, in which Crash is raised."""
+        """Let time pass; a commit that is due runs on another thread, and its Crash is raised here."""
         if self._options.boundary != "interval":
             return
         self._clock.advance(self._options.interval * 0.6)
-        self._beside("tick", self.worker.tick).join()
-        if self._trial.faults.is_dying:
+        self._run_on_thread("tick", self.worker.tick).join()
+        if self._trial.faults.has_crashed:
             raise Crash
 
-    def _beside(self, what: str, run: Callable[[], None]) -> threading.Thread:
+    def _run_on_thread(self, what: str, run: Callable[[], None]) -> threading.Thread:
         def go() -> None:
             self._trial.faults.enter()
             with suppress(Crash):  # the case's thread notices
@@ -247,7 +237,7 @@ class Attempt:
 
         @functools.wraps(method)
         def observed(*arguments: Any) -> Any:
-            if self._trial.faults.is_dying:
+            if self._trial.faults.has_crashed:
                 raise Crash
             kind = None if name == "stop" else self._trial.faults.take(TASK)
             if kind is FaultKind.CRASH_BEFORE:
@@ -270,11 +260,11 @@ class Attempt:
         self.calls[name] += 1
         if name == "stopped" and self.calls[name] > 1:
             self._trial.judge.blame(
-                f"stopped() ran {self.calls[name]} times: the task calls it itself; it is the runtime's to "
-                f"call, once and last of all, so let stop() only signal"
+                f"stopped() ran {self.calls[name]} times: the task calls it itself; only the runtime "
+                f"may call it, once and last, so let stop() only signal"
             )
         elif name != "stopped" and self.calls["stopped"]:
-            self._trial.judge.blame(f"{name}() ran after stopped(), which must be the last word")
+            self._trial.judge.blame(f"{name}() ran after stopped(), which must be the last call")
 
     def _poll(self, method: Callable[..., Any]) -> list[SourceRecord]:
         self._at_poll(self)
@@ -282,7 +272,7 @@ class Attempt:
         self.tick()
         began = time.perf_counter()
         records = list(method() or ())
-        self._look_for_a_busy_loop(began, is_empty=not records)
+        self._check_busy_loop(began, is_empty=not records)
         if records:
             self._quiet_since = None
         elif self._quiet_since is None:
@@ -290,7 +280,7 @@ class Attempt:
         self._note_records(records)
         return records
 
-    def _look_for_a_busy_loop(self, began: float, *, is_empty: bool) -> None:
+    def _check_busy_loop(self, began: float, *, is_empty: bool) -> None:
         if not is_empty or self.asked_at is not None:
             self._empty_polls = 0
             return
@@ -302,12 +292,12 @@ class Attempt:
             if time.perf_counter() - self._empty_since < _BUSY_SECONDS:
                 self._trial.judge.blame(
                     f"poll() returned nothing {_BUSY_POLLS} times within {_BUSY_SECONDS:g} s, which is a "
-                    f"busy loop: let it wait for records, at least a little, in a way that stop() ends"
+                    f"busy loop: let it wait for records, at least briefly, until stop() wakes it up"
                 )
 
     def _note_records(self, records: list[SourceRecord]) -> None:
         if not records or not all(isinstance(record, SourceRecord) for record in records):
-            return  # the engine refuses objects that are no records
+            return  # the engine refuses other objects
         first, last = records[0].value, records[-1].value
         shown = f"{first!r}" if len(records) == 1 else f"{first!r} to {last!r} ({len(records)} records)"
         self._trial.note(f"{self.label} polls {shown}")
@@ -321,7 +311,7 @@ class Attempt:
             self._reached[partition_key(partition)] = partition_key(offset) if offset else ""
         told = [f"{dict(p)}: {dict(o)}" for p, o in zip(partitions, offsets, strict=True) if o]
         if told:
-            self._trial.note(f"{self.label} is told {', '.join(told)}")
+            self._trial.note(f"{self.label} starts at {', '.join(told)}")
 
     def _release(self, method: Callable[..., Any]) -> None:
         met = self._trial.faults.happened.total()
@@ -329,9 +319,9 @@ class Attempt:
             method()
         except Exception as error:
             if self._trial.faults.happened.total() == met:
-                after = "" if self.calls["poll"] else ", after a start that had failed half-way"
+                after = "" if self.calls["poll"] else " after start had failed half-way"
                 self._trial.judge.blame(
                     f"{method.__name__}() raised {type(error).__name__}: {error}{after}; the runtime ignores "
-                    f"it, and what should have been released is not"
+                    f"it, so resources may not have been released"
                 )
             raise

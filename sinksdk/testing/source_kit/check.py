@@ -1,4 +1,4 @@
-"""check_source: the whole contract of a source in one line of an author's test module."""
+"""check_source checks a source under faults in one line of an author's test module."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ from sinksdk.testing.source_kit.trial import STOPPED_WAITS, SourceTrial
 
 __tracebackhide__ = HIDDEN
 
-_NOT_MET = ("cases", "steps", "records", "duplicates seen", "operations of the origin")
+_NOT_LISTED = ("cases", "steps", "records", "duplicates seen", "operations of the origin")
 
 
 @dataclass(frozen=True)
 class SourceReport:
-    """A run in which the source kept its promise. Its text lists the checks.
+    """The result of a run in which the source kept its promise. Its text lists the checks.
 
     Args:
-        exercised: how often each step was done, each fault was met, each end was reached.
+        exercised: how often each step, each fault and each end of a task happened.
     """
 
     capabilities: SourceCapabilities
@@ -47,13 +47,13 @@ class SourceReport:
 
     @property
     def cases(self) -> int:
-        """How many schedules were tried."""
+        """How many schedules were run."""
         return self.exercised["cases"]
 
     def __str__(self) -> str:
         promise, counts = self.capabilities, self.exercised
         lines = [
-            f"shown in {self.cases:,} cases of {counts['steps']:,} steps and {counts['records']:,} records:"
+            f"checked in {self.cases:,} cases of {counts['steps']:,} steps and {counts['records']:,} records:"
         ]
         if promise.exactly_once:
             lines.append("  exactly once: nothing was lost, nothing was seen twice")
@@ -63,17 +63,17 @@ class SourceReport:
         if promise.ordered:
             lines.append("  ordered: the records of each source partition came in their order")
         what = "no thread and no open file" if can_see_files() else "no thread"
-        lines.append(f"  stopped is the last word: nothing ran after it, and {what} was left")
+        lines.append(f"  stopped is the last call: nothing ran after it, and {what} was left")
         if not can_see_files():
-            lines.append("  not looked at: open files; this system does not tell them")
-        lines.append("met on the way:")
-        lines += [f"{count:>9,}  {what}" for what, count in sorted(counts.items()) if what not in _NOT_MET]
+            lines.append("  not checked: open files; this system does not list them")
+        lines.append("steps, faults and events:")
+        lines += [f"{count:>9,}  {what}" for what, count in sorted(counts.items()) if what not in _NOT_LISTED]
         if not counts["operations of the origin"]:
-            lines.append("  the origin asks no fault plan: nothing ever went wrong inside of it")
+            lines.append("  the origin does not use its fault plan: none of its operations failed")
         if not counts[STOPPED_WAITS]:
             lines.append(
-                "  no poll was still waiting when its task was stopped: whether stop() ends a wait is not "
-                "shown; if the pause of poll is configured, let it be a minute in the test"
+                "  not checked: whether stop() ends a waiting poll(), because none was waiting; if the pause "
+                "of poll() is configured, set it to a minute in the test"
             )
         return "\n".join(lines)
 
@@ -84,7 +84,7 @@ _FAR: Final = 25  # operations ahead, at most
 
 
 def small_run(subject: SourceSubject) -> list[Step]:
-    """A bit of everything: restarts, other task counts, and what happens to the origin in between."""
+    """Return a short schedule with restarts, varying numbers of tasks, and the changes of the origin."""
     steps: list[Step] = [("run", 0, 2)]
     for number in range(max(len(subject.changes), 2)):
         if number < len(subject.changes):
@@ -94,16 +94,16 @@ def small_run(subject: SourceSubject) -> list[Step]:
 
 
 def sweep(subject: SourceSubject, most: int) -> list[Sequence[Step]]:
-    """The small run with one fault or one event in it: at each of its first operations, then at the others.
+    """Return the small run with one fault or event at each of its first operations, then at later ones.
 
     Args:
-        most: schedules, at most; those of later operations are chosen evenly.
+        most: the maximum number of schedules; those of later operations are chosen evenly.
     """
     steps = small_run(subject)
     trial = SourceTrial(subject)
     if trial.play(steps) is not None:
         return [steps]
-    operations = {where: min(trial.faults.asked[where], 4 * _FAR) for where in (TASK, TOPICS, ORIGIN)}
+    operations = {where: min(trial.faults.operations[where], 4 * _FAR) for where in (TASK, TOPICS, ORIGIN)}
     events = [event for event in Event if event is not Event.CHANGE or subject.changes]
     first: list[Sequence[Step]] = []
     later: list[Sequence[Step]] = []
@@ -117,7 +117,6 @@ def sweep(subject: SourceSubject, most: int) -> list[Sequence[Step]]:
 
 
 def at_random(subject: SourceSubject, random: Random) -> Iterator[Sequence[Step]]:
-    """Schedules without end."""
     boundaries = list(subject.capabilities.boundaries)
     faults = [(where, kind.value) for where, kinds in FAULTS.items() for kind in kinds]
     while True:
@@ -142,24 +141,23 @@ _HASTE: Final = 20  # divisor of the kit's waits while it shortens a failing cas
 
 
 class SourceOptions(TypedDict, total=False):
-    """What :func:`check_source` and :func:`replay_source` need to know of a source.
+    """Options of :func:`check_source` and :func:`replay_source`.
 
     Args:
-        origin: makes what the source reads from, new for each case, given the fault plan that it (or the
-            client in front of it) should ask before each operation, as ``"origin"``. Use it to try the source
-            with what it reads from, or with a double of that.
-        config: what ``start`` is given, or a function that makes it of the origin. Use it for a task that
+        origin: creates the origin that the source reads from, for each case. It is given the fault plan,
+            which the origin (or the client in front of it) runs each operation with, as ``"origin"``. Use it
+            to check the source with the system that it reads from, or with a double of that.
+        config: the argument of ``start``, or a function of the origin that creates it. Use it for a task that
             reads its configuration.
-        task_configs: makes at most so many configurations of the origin, one for each task; maybe none,
-            while there is nothing to read. By default there is one task. Use it, instead of ``config``, for a
-            source that several tasks share.
-        capabilities: what the source promises; by default all there is to promise. Use it for a source that
-            promises less.
-        changes: what happens to the origin while it is read, in this order, each once: functions of it. Use
-            it for a source that follows what grows, rotates or is truncated.
-        clean_up: called with the origin when a case is over; by default nothing is done. Use it for
-            files and connections.
-        patience: seconds after which a call that should have returned is taken to hang. Use it for a source
+        task_configs: returns at most the given number of configurations for an origin, one for each task; or
+            none while there is nothing to read. By default there is one task. Use it, instead of ``config``,
+            for a source that several tasks share.
+        capabilities: what the source promises; by default everything. Use it for a source that promises less.
+        changes: changes of the origin while it is read, in this order, each once: functions of the origin.
+            Use it for a source that follows what grows, rotates or is truncated.
+        clean_up: called with the origin when a case is finished; does nothing by default. Use it for files
+            and connections.
+        patience: seconds after which a call that should have returned counts as hanging. Use it for a source
             that is silent for seconds before it returns records.
     """
 
@@ -181,7 +179,7 @@ def check_source(
     seed: int = 0,
     **options: Unpack[SourceOptions],
 ) -> SourceReport:
-    """Try a source under restarts, crashes, zombies, stops and faults at each of its steps.
+    """Run a source under restarts, crashes, zombies, stops and faults at each of its steps.
 
     ::
 
@@ -189,28 +187,29 @@ def check_source(
             check_source(lambda origin: MyTask(), expected=[b"one", b"two", b"three"])
 
     Args:
-        make_task: makes a fresh task, as in a fresh process, that reads from the given origin.
+        make_task: creates a task, as in a new process, that reads from the given origin.
         expected: what the topics must hold in the end: values, or (topic, value), or (topic, key, value);
             or a mapping of value by key, or by (topic, key), where the last record of a key counts, for a
-            source that reads rows as they are and may miss what they were before (None: the row is deleted);
-            or a function of the origin that reads it there.
-        cases: how many schedules are tried. Use it for fewer where the origin is slow, and for more at night.
-        seed: what chooses those that are put together at random; the same seed, the same cases. Use it for
-            other cases than yesterday's.
+            source that reads rows in their current state and may miss earlier ones (None: the row is
+            deleted); or a function of the origin that returns one of these.
+        cases: the number of schedules. Use it for fewer if the origin is slow, and for more at night.
+        seed: chooses the random schedules; the same seed gives the same cases. Use it for other cases than in
+            the last run.
         options: those of :class:`SourceOptions`.
 
     Returns:
         The checks, and the number of faults of each kind. It is also printed.
 
     Raises:
-        SourceContractError: the source does not keep its promise; with a short story, and how to replay it.
-        KitError: nothing can be shown: nothing is expected, or the options do not fit together.
+        SourceContractError: the source does not keep its promise; with a short story and the steps to replay
+            it.
+        KitError: the run shows nothing: nothing is expected, or the options contradict each other.
     """
     __tracebackhide__ = True  # of pytest, which shows the author's test then
     subject = SourceSubject(make_task, expected, **options)
     exercised: Counter[str] = Counter()
-    with quiet(), _silent_deaths():
-        _see_something(subject, exercised)
+    with quiet(), _silenced_crashes():
+        _check_without_faults(subject, exercised)
         for steps in _schedules(subject, cases, Random(seed)):  # noqa: S311 - cases, not secrets
             _try(subject, steps, exercised)
     report = SourceReport(subject.capabilities, exercised)
@@ -226,42 +225,42 @@ def replay_source(
     expected: Truth | Callable[[Any], Iterable[Expected] | Rows],
     **options: Unpack[SourceOptions],
 ) -> None:
-    """Do the steps of a failure again: for debugging, and as a regression test.
+    """Run the steps of a failure again: for debugging, and as a regression test.
 
     Args:
-        schedule: steps, as printed with the failure.
+        schedule: the steps, as printed with the failure.
         make_task, expected, options: as for :func:`check_source`.
 
     Raises:
         SourceContractError: the source still does not keep its promise.
     """
     __tracebackhide__ = True
-    with quiet(), _silent_deaths():
+    with quiet(), _silenced_crashes():
         failure = SourceTrial(SourceSubject(make_task, expected, **options)).play(list(schedule))
     if failure is not None:
         raise failure
 
 
 def _schedules(subject: SourceSubject, cases: int, random: Random) -> Iterator[Sequence[Step]]:
-    """Three quarters with one thing at one operation; the rest at random."""
+    """Yield single faults for three quarters of the cases, then random schedules."""
     single = sweep(subject, cases * 3 // 4)
     yield from single
     yield from itertools.islice(at_random(subject, random), cases - len(single))
 
 
 def _try(subject: SourceSubject, steps: Sequence[Step], exercised: Counter[str] | None = None) -> None:
-    """Play a schedule. Raises its failure, of a shorter schedule if there is one."""
+    """Run a schedule. Raises its failure, shortened if possible."""
     __tracebackhide__ = True
     trial = SourceTrial(subject, exercised)
     failure = trial.play(steps)
     if failure is None:
         return
-    if trial.is_hanging:  # each try to shorten it would leave one more thread behind
+    if trial.is_hanging:  # each attempt to shorten it would leave one more thread behind
         raise failure
     hasty = replace(subject, patience=subject.patience / _HASTE)
 
     def hastily(steps: Sequence[Step]) -> SourceContractError | None:
-        """What seems to hang in haste says nothing: the machine may be busy."""
+        """Ignore schedules that seem to hang with the short patience: the machine may be busy."""
         trial = SourceTrial(hasty)
         found = trial.play(steps)
         return None if trial.is_hanging else found
@@ -270,16 +269,16 @@ def _try(subject: SourceSubject, steps: Sequence[Step], exercised: Counter[str] 
     raise SourceTrial(subject).play(shorter.steps) or failure
 
 
-def _see_something(subject: SourceSubject, exercised: Counter[str]) -> None:
-    """Before anything goes wrong everything must arrive; and imports and caches are warm after it."""
+def _check_without_faults(subject: SourceSubject, exercised: Counter[str]) -> None:
+    """Check that everything arrives without faults; this also warms up imports and caches."""
     __tracebackhide__ = True
-    trial = SourceTrial(subject, looks_at_what_is_left=False)
+    trial = SourceTrial(subject, checks_open_resources=False)
     failure = trial.play([])
     if not any(trial.topics.logs.values()) and not trial.is_hanging:
         why = f"{trial.raised}. The task" if trial.raised else "the task"
         raise KitError(
-            f"{why} gave no record, though nothing went wrong: is `config` what it needs, and does it read "
-            f"from the origin it is given? What happened: {'. '.join(trial.story)}"
+            f"{why} returned no record although no fault was injected: check `config`, and that it reads "
+            f"from the origin it is given. What happened: {'. '.join(trial.story)}"
         ) from failure
     if failure is not None:
         raise failure
@@ -290,8 +289,8 @@ def _see_something(subject: SourceSubject, exercised: Counter[str]) -> None:
 
 
 @contextmanager
-def _silent_deaths() -> Iterator[None]:
-    """A process that dies takes the threads of its task with it, without a word."""
+def _silenced_crashes() -> Iterator[None]:
+    """Silence Crash in threads of the task: they die with the process."""
     before = threading.excepthook
 
     def hook(arguments: threading.ExceptHookArgs) -> None:

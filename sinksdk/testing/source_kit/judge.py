@@ -1,4 +1,4 @@
-"""Whether what a source did keeps its promise: the records, their offsets, and what it left behind."""
+"""Checks what a source delivered: the records, their offsets, and what it left open."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from sinksdk.source.records import SourceOffset, SourceRecord
 from sinksdk.testing.source_kit.subject import Expected, Rows, SourceCapabilities, key_of, shape_of
 
 KIT_THREAD: Final = "sinksdk kit"
-"""What the names of the kit's own threads begin with."""
+"""Prefix of the names of the kit's own threads."""
 
 _FILES: Final = next((path for path in map(Path, ("/proc/self/fd", "/dev/fd")) if path.is_dir()), None)
-_ENDING: Final = 1.0  # seconds that a thread whose work is done may need to be gone
+_ENDING: Final = 1.0  # seconds that a finished thread may need to exit
 _PAUSE: Final = 0.002
 _SHOWN: Final = 5
 
 
 class OpenFile(NamedTuple):
-    """An open file or connection; without its name, which may change while it is open."""
+    """An open file or connection; compared without its name, which may change while it is open."""
 
     number: int
     device: int
@@ -34,7 +34,6 @@ class OpenFile(NamedTuple):
 
     @property
     def name(self) -> str:
-        """What it is called now."""
         try:
             return str(Path(f"{_FILES}/{self.number}").readlink())
         except OSError:
@@ -50,12 +49,11 @@ class OpenResources:
 
     @classmethod
     def now(cls) -> OpenResources:
-        """Those of this moment."""
         threads = (thread for thread in threading.enumerate() if not thread.name.startswith(KIT_THREAD))
         return cls(frozenset(_open_files()), frozenset(threads))
 
     def left_since(self) -> list[str]:
-        """Files and threads that are open now and were not before. Waits a second for threads that end."""
+        """Return files and threads opened since then. Waits up to one second for threads to end."""
         deadline = time.monotonic() + _ENDING
         while (now := OpenResources.now()).threads - self.threads and time.monotonic() < deadline:
             time.sleep(_PAUSE)
@@ -65,21 +63,20 @@ class OpenResources:
 
 
 def can_see_files() -> bool:
-    """Whether this system lists open files."""
     return _FILES is not None
 
 
 def _open_files() -> list[OpenFile]:
     found = []
     for number in [int(entry.name) for entry in (_FILES.iterdir() if _FILES else ())]:
-        with suppress(OSError):  # the listing's own is closed by now
+        with suppress(OSError):  # the descriptor of the listing itself is closed by now
             status = os.fstat(number)
             found.append(OpenFile(number, status.st_dev, status.st_ino))
     return found
 
 
 class SourceJudge:
-    """Looks on while a case runs, and at the topics when it is over. Only the first problem counts."""
+    """Checks offsets while a case runs, and the topics at its end. Only the first violation is reported."""
 
     def __init__(self, promise: SourceCapabilities) -> None:
         self._promise = promise
@@ -88,16 +85,15 @@ class SourceJudge:
         self._following: dict[tuple[str, str], list[SourceRecord]] = defaultdict(list)
         self.problem: str | None = None
         self.duplicates = 0
-        """Records seen more often than expected."""
+        """How many records came more often than expected."""
 
     def blame(self, problem: str) -> None:
-        """Note a problem."""
         self.problem = self.problem or problem
 
     # -- while it runs -------------------------------------------------------------------------------
 
     def moved(self, position: SourcePosition) -> None:
-        """A transaction was committed, and a source partition's offset with it."""
+        """Process a committed transaction, which moves the offset of a source partition."""
         key, offset = as_json(position.partition), as_json(position.offset)
         before = self._last.get(key)
         if before is not None and as_json(before.offset) != offset:
@@ -106,7 +102,7 @@ class SourceJudge:
             ):
                 self.blame(
                     f"the offset of {dict(position.partition)} went back from {dict(before.offset)} to "
-                    f"{dict(position.offset)}: what is between them is read again after a crash"
+                    f"{dict(position.offset)}: records between them are read again after a crash"
                 )
             self._passed[key].add(as_json(before.offset))
         self._last[key] = position
@@ -129,10 +125,10 @@ class SourceJudge:
             return False
 
     def follows(self, before: dict[str, str], record: SourceRecord) -> None:
-        """A task gave a record. ``before`` is the offset that it had reached in each source partition."""
+        """Process a record of a task. ``before`` holds the last offset of each source partition."""
         try:
             key, offset = partition_key(record.source_partition), partition_key(record.source_offset)
-        except Exception:  # noqa: BLE001 - the engine has a word for what cannot be a position
+        except Exception:  # noqa: BLE001 - the engine reports invalid positions
             return
         reached = before.get(key)
         if reached is not None and reached != offset:
@@ -143,11 +139,10 @@ class SourceJudge:
 
     # -- at the end ----------------------------------------------------------------------------------
 
-    def look(self, truth: Sequence[Expected] | Rows, logs: Iterable[Sequence[SourceRecord]]) -> None:
-        """Compare what readers see with what the source held."""
+    def check(self, truth: Sequence[Expected] | Rows, logs: Iterable[Sequence[SourceRecord]]) -> None:
         logs = list(logs)
         if isinstance(truth, Mapping):
-            self._look_at_rows(truth, logs)
+            self._check_rows(truth, logs)
             return
         shape = shape_of(truth)
         seen = Counter(shape(record) for log in logs for record in log)
@@ -163,10 +158,10 @@ class SourceJudge:
         if again and self._promise.exactly_once:
             self.blame(f"twice: {_listed(again)} in the topics more often than expected{self._why()}")
         if self._promise.ordered and not again:
-            self._look_at_order(truth, logs)
+            self._check_order(truth, logs)
 
-    def _look_at_rows(self, truth: Rows, logs: Sequence[Sequence[SourceRecord]]) -> None:
-        """The last record of each key counts; those before it only if they come twice."""
+    def _check_rows(self, truth: Rows, logs: Sequence[Sequence[SourceRecord]]) -> None:
+        """Compare the last record of each key; earlier ones count only if they come twice."""
         rows = rows_of(truth, logs)
         strangers = [key for key, value in rows.items() if value is not None and key not in truth]
         if strangers:
@@ -190,18 +185,18 @@ class SourceJudge:
             )
 
     def _why(self) -> str:
-        """What the source gave after one and the same offset, where that was not the same."""
+        """Return what the source delivered after one offset, if that differed between reads."""
         for (partition, offset), followers in self._following.items():
             if len(followers) > 1:
                 given = " and ".join(repr(record.value) for record in followers[:2])
                 after = f"its offset {offset}" if offset else "its beginning"
                 return (
-                    f"; after {after} the source partition {partition} went on with {given}, at different "
-                    f"times: from an offset on, the same records must come"
+                    f"; after {after} the source partition {partition} continued with {given}, in different "
+                    f"reads: from an offset on, the same records must come"
                 )
         return ""
 
-    def _look_at_order(self, truth: Sequence[Expected], logs: Iterable[Sequence[SourceRecord]]) -> None:
+    def _check_order(self, truth: Sequence[Expected], logs: Iterable[Sequence[SourceRecord]]) -> None:
         shape = shape_of(truth)
         for log in logs:
             parts: dict[str, list[SourceRecord]] = defaultdict(list)
@@ -213,13 +208,13 @@ class SourceJudge:
                     if not any(row == shape(record) for row in rest):
                         self.blame(
                             f"out of order: {record.value!r} of the source partition {key} is not where "
-                            f"`expected` has it; declare ordered=False if that is as it should be"
+                            f"`expected` has it; declare ordered=False if this is intended"
                         )
                         return
 
 
 def rows_of(truth: Rows, logs: Iterable[Sequence[SourceRecord]]) -> dict[Any, bytes | None]:
-    """What the last record of each key says. Records of one key are in one log, as Kafka keeps them."""
+    """Return the last value of each key. Records of one key are in one log, as in Kafka."""
     key_in = key_of(truth)
     return {key_in(record): record.value for log in logs for record in log}
 
@@ -230,7 +225,7 @@ def _identity(record: SourceRecord) -> tuple[str, bytes | None, bytes | None, st
 
 
 def _is_less(offset: SourceOffset, before: SourceOffset) -> bool:
-    """Whether an offset is smaller in some number, and the same or smaller in everything else."""
+    """Whether an offset is smaller in some number, and the same or smaller in all other fields."""
     if offset.keys() != before.keys():
         return False
     pairs = [(offset[name], before[name]) for name in offset if offset[name] != before[name]]
@@ -246,12 +241,11 @@ def _listed(rows: Sequence[Expected]) -> str:
 
 
 def changed_classes(before: Mapping[str, str], after: Mapping[str, str]) -> list[str]:
-    """Attributes of classes that changed while a task ran."""
     return sorted(name for name, value in after.items() if before.get(name) != value)
 
 
 def class_state(task: object) -> dict[str, str]:
-    """What the classes of a task hold themselves, and every instance shares."""
+    """Return the attributes that the classes of a task hold themselves and all instances share."""
     own = [
         kind
         for kind in type(task).__mro__

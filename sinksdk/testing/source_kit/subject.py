@@ -1,4 +1,4 @@
-"""What an author declares of a source, and where its truth is."""
+"""What an author declares of a source, and what its topics must hold."""
 
 from __future__ import annotations
 
@@ -18,31 +18,31 @@ from sinksdk.testing.faults import FaultPlan
 Boundary: TypeAlias = Literal["poll", "interval", "connector"]
 
 Expected: TypeAlias = bytes | tuple[Any, ...] | None
-"""A record as an author expects it: its value, or topic and value, or topic, key and value."""
+"""An expected record: its value, or topic and value, or topic, key and value."""
 
 Rows: TypeAlias = Mapping[Any, bytes | None]
-"""What the last record of each key says: value by key, or by topic and key; None: the row is deleted."""
+"""The last value of each key, by key, or by topic and key; None: the row is deleted."""
 
 Truth: TypeAlias = Sequence[Expected] | Rows
 """Every record; or the rows that the records lead to."""
 
 MOST_TASKS: Final = 3
-"""Tasks at a time, where there can be several."""
+"""Concurrent tasks at most, if there can be several."""
 
 
 @dataclass(frozen=True, slots=True)
 class SourceCapabilities:
-    """What a source promises besides losing nothing and leaving nothing behind.
+    """What a source promises besides losing nothing and leaving nothing open.
 
     Args:
-        exactly_once: from an offset on it gives the same records again, so that none is seen twice.
+        exactly_once: from an offset on the source delivers the same records again, so that none is seen
+            twice.
         ordered: records of one source partition come in the order of ``expected``.
         grows: the offsets of a source partition never go back. True: an offset that was left never comes
             again, and if only numbers of it change, not all of them fall; texts are not compared. Names of
-            the offset's fields, ``("updated_at", "id")``: they are compared as a whole, the first one that
-            differs decides, numbers by size and texts by their characters; other fields are not compared.
-            False: nothing is.
-        boundaries: where its transactions may end; ``("connector",)`` for tasks that say so themselves.
+            the offset's fields, ``("updated_at", "id")``: these are compared as a tuple, numbers by size and
+            texts by their characters; other fields are not compared. False: nothing is compared.
+        boundaries: where its transactions may end; ``("connector",)`` for tasks that define transactions.
     """
 
     exactly_once: bool = True
@@ -53,7 +53,7 @@ class SourceCapabilities:
 
 @dataclass(frozen=True)
 class SourceSubject:
-    """A source under test, and how to read back its records. See :func:`~sinksdk.testing.check_source`."""
+    """A source under test, and what is expected of it. See :func:`~sinksdk.testing.check_source`."""
 
     make_task: Callable[[Any], SourceTask]
     expected: Truth | Callable[[Any], Iterable[Expected] | Rows]
@@ -68,11 +68,11 @@ class SourceSubject:
     """Attributes of the task's classes that have changed while a task ran."""
 
     def __post_init__(self) -> None:
-        """Raises KitError for options that cannot be meant so."""
+        """Raises KitError for options that contradict each other."""
         if isinstance(self.expected, Iterator):
             problem = (  # type: ignore[unreachable]  # an author's generator
-                "`expected` can be read only once: give a list, a mapping, or a function of the origin that "
-                "makes one"
+                "`expected` can be read only once: pass a list, a mapping, or a function of the origin that "
+                "returns one"
             )
             raise KitError(problem)
         if not isinstance(self.changes, Sequence) or not all(map(callable, self.changes)):
@@ -80,8 +80,8 @@ class SourceSubject:
             raise KitError(problem)
         if self.task_configs is not None and self.config is not None:
             problem = (
-                "`config` has no effect beside `task_configs`, which makes what `start` of each task is "
-                "given: leave one of them out"
+                "`config` has no effect together with `task_configs`, which returns the argument of `start` "
+                "of each task: remove one of them"
             )
             raise KitError(problem)
         grows = self.capabilities.grows
@@ -90,28 +90,27 @@ class SourceSubject:
 
     @property
     def most_tasks(self) -> int:
-        """How many tasks there may be."""
         return 1 if self.task_configs is None else MOST_TASKS
 
     def configs(self, origin: Any, tasks: int) -> Sequence[Any]:
-        """What ``start`` of each task is given; fewer than asked for where there is less to share."""
+        """Return the argument of ``start`` of each task; at most ``tasks``."""
         if self.task_configs is None:
             return [self.config(origin) if callable(self.config) else self.config]
         configs = self.task_configs(origin, tasks)
         if len(configs) > tasks:
             raise KitError(
-                f"task_configs gave {len(configs)} configurations for {tasks} tasks; give at most {tasks}"
+                f"task_configs returned {len(configs)} configurations for {tasks} tasks; return at most "
+                f"{tasks}"
             )
         return configs
 
     def options(self, config: Any, boundary: Boundary) -> EngineOptions:
-        """The engine's options: the configured ones, else with two seconds for retries."""
+        """Return the configured options of the engine; without a configuration, two seconds of retries."""
         configured = isinstance(config, SourceConnectorConfig)
         options = EngineOptions.of(config) if configured else EngineOptions(retry=RetryPolicy(2.0, 1.0))
         return replace(options, boundary=boundary)
 
     def truth(self, origin: Any) -> list[Expected] | Rows:
-        """What the topics must hold in the end."""
         expected = self.expected(origin) if callable(self.expected) else self.expected
         rows = expected if isinstance(expected, Mapping) else list(expected)
         if not rows:
@@ -124,7 +123,7 @@ class SourceSubject:
 
 
 def shape_of(truth: Sequence[Expected]) -> Callable[[SourceRecord], Expected]:
-    """A record's content, for comparison with the expected one."""
+    """Return a function that maps a record to the form of the expected ones."""
     sizes = {len(row) if isinstance(row, tuple) else 1 for row in truth}
     match sorted(sizes):
         case [1] if not isinstance(truth[0], tuple):
@@ -134,17 +133,17 @@ def shape_of(truth: Sequence[Expected]) -> Callable[[SourceRecord], Expected]:
         case [3]:
             return lambda record: (record.topic, record.key, record.value)
     raise KitError(
-        f"`expected` has {truth[0]!r}; give values, or (topic, value), or (topic, key, value) throughout"
+        f"`expected` has {truth[0]!r}; use values, or (topic, value), or (topic, key, value) throughout"
     )
 
 
 def key_of(truth: Rows) -> Callable[[SourceRecord], Any]:
-    """A record's row in a mapping: its key, or its topic and key."""
+    """Return a function that maps a record to its key in a mapping: its key, or its topic and key."""
     kinds = {isinstance(key, tuple) for key in truth}
     if kinds == {False}:
         return lambda record: record.key
     if kinds == {True} and {len(key) for key in truth} == {2}:
         return lambda record: (record.topic, record.key)
     raise KitError(
-        f"`expected` has the key {next(iter(truth))!r}; give values by key, or by (topic, key), throughout"
+        f"`expected` has the key {next(iter(truth))!r}; use values by key, or by (topic, key), throughout"
     )

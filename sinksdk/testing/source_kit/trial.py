@@ -1,4 +1,4 @@
-"""One schedule of a source under test, step by step: what fails here fails in a replay."""
+"""One schedule of a source under test, step by step; a replay runs the same code."""
 
 from __future__ import annotations
 
@@ -26,33 +26,34 @@ from sinksdk.topics.memory import MemoryTopics
 
 __tracebackhide__ = HIDDEN
 
-END: Final = "in the end: no more faults, everything has happened to the origin, tasks read what is left"
+END: Final = "recovery: no more faults, all changes of the origin happen, tasks read the rest"
 _OPERATIONS: Final = {
     TOPICS: "operation of the topics",
     ORIGIN: "operation of the origin",
     TASK: "call of the task",
 }
 _EVENTS: Final = {
-    Event.FREEZE: "the process will freeze, and another generation run",
-    Event.STOP: "the task will be asked to stop",
-    Event.CHANGE: "the origin will change",
+    Event.FREEZE: "the process freezes, and another generation runs",
+    Event.STOP: "the task is requested to stop",
+    Event.CHANGE: "the origin changes",
 }
 _SENTENCES: Final[Mapping[str, Callable[..., str]]] = {
     "run": lambda more, polls: (
-        f"a generation of {1 + more} task{'s' if more else ''} begins, to poll {_times(polls)} and be stopped"
+        f"a generation of {1 + more} task{'s' if more else ''} starts; each polls {_times(polls)} and is "
+        f"stopped"
     ),
     "boundary": lambda name: f"from now on transactions end at: {name}",
-    "idle": lambda: "in the end tasks will go on for a while, though there is nothing left",
-    "fault": lambda where, at, kind: f"the {_operation(where, at)} will meet: {kind}",
+    "idle": lambda: "after recovery tasks run on for a while, with nothing left to read",
+    "fault": lambda where, at, kind: f"fault at the {_operation(where, at)}: {kind}",
     "meanwhile": lambda where, at, what: f"before the {_operation(where, at)} {_EVENTS.get(what, what)}",
     "change": lambda: "the origin changes",
 }
 
 STEPS: Final = tuple(_SENTENCES)
-"""Names of the steps there are."""
+"""Names of the steps."""
 
 STOPPED_WAITS: Final = "stops of a poll that waited"
-"""What is counted when ``stop`` ends a ``poll`` that an idle task waits in."""
+"""Counts the times that ``stop`` ended a ``poll`` in which an idle task waited."""
 
 
 def _operation(where: str, at: int) -> str:
@@ -63,8 +64,8 @@ def _times(count: int) -> str:
     return {0: "not even once", 1: "once", 2: "twice"}.get(count, f"{count} times")
 
 
-_LOOK: Final = 0.001  # seconds between two checks of the task's thread
-_LONGEST_LOOK: Final = 0.1  # seconds that count between two checks: in a longer gap the machine stood still
+_POLL: Final = 0.001  # seconds between two checks of the task's thread
+_LONGEST_POLL: Final = 0.1  # seconds that count between two checks: in a longer gap the machine stood still
 _WAITING: Final = 0.003  # seconds after which a poll is taken to wait for what does not come
 _AFTERWARDS: Final = 0.001  # seconds in which a task might write records again
 _IDLE: Final = 0.2  # seconds
@@ -74,24 +75,22 @@ _MOST_NESTED: Final = 3
 
 
 class SourceTrial:
-    """Runs one generation of tasks after the other, as the runtime would, and judges when all is over.
+    """Runs generations of tasks one after the other, as the runtime would, and checks the result.
 
-    The case runs on a separate thread, where concurrent events are nested: a task that freezes does so while
-    its successor runs, before one of its operations. Only what really waits is ended from outside, by the
-    caller's thread.
+    A case runs on a separate thread, where concurrent events are nested: a frozen task is one whose successor
+    runs before one of its operations. Calls that really wait are ended by the caller's thread.
 
     Args:
-        looks_at_what_is_left: not in a process's first case, in which libraries open what they keep.
+        checks_open_resources: checks for files and threads left open. False in the first case of a process,
+            in which libraries open files that they keep.
     """
-
-    # More than ten attributes: the generation under way, and what the last one waits for.
 
     def __init__(
         self,
         subject: SourceSubject,
         exercised: Counter[str] | None = None,
         *,
-        looks_at_what_is_left: bool = True,
+        checks_open_resources: bool = True,
     ) -> None:
         self.subject = subject
         self.faults = FaultSchedule()
@@ -105,14 +104,14 @@ class SourceTrial:
         self.exercised = Counter[str]() if exercised is None else exercised
         self.steps: list[Step] = []
         self.is_hanging = False
-        """Whether a call of the task's does not return: its thread is left behind."""
+        """Whether a call of the task does not return; its thread is abandoned."""
         self.raised: str | None = None
-        """What a task raised first, if one did."""
+        """The first error of a task, or None."""
         self._changes = list(subject.changes)
         self._count = 1
         self._running: list[Attempt] = []
-        """Attempts under way, each begun while the one before stands still."""
-        self._dead: list[Attempt] = []
+        """Running attempts, each started while the one before is frozen."""
+        self._crashed: list[Attempt] = []
         self._wait: tuple[Any, ...] = ()
         """The call that the last check met, and when its time began."""
         self._checked_at = 0.0
@@ -120,14 +119,14 @@ class SourceTrial:
         self._patience = _WAITING
         self._idle = 0.0
         self._idle_until: float | None = None
-        self._looks_at_what_is_left = looks_at_what_is_left
+        self._checks_open_resources = checks_open_resources
 
     # -- running -------------------------------------------------------------------------------------
 
     def play(self, steps: Sequence[Step]) -> SourceContractError | None:
-        """Run the steps, then the rest, and return the problem. Cleans up.
+        """Run the steps, then recover, and return the failure. Cleans up.
 
-        An exception of what the author gave, such as ``changes``, tells what had happened before it.
+        An exception of the author's code, such as ``changes``, gets the story so far as a note.
         """
         try:
             self._watch(lambda: self._play(steps))
@@ -140,7 +139,7 @@ class SourceTrial:
             raise
         finally:
             if not self.is_hanging:
-                self._bury_the_dead()
+                self._release_crashed()
                 self.subject.clean_up(self.origin)
 
     def _play(self, steps: Sequence[Step]) -> None:
@@ -153,14 +152,13 @@ class SourceTrial:
     def _step(self, name: str, *arguments: Any) -> None:
         method: Callable[..., None] | None = getattr(self, name, None) if name in STEPS else None
         if method is None:
-            raise KitError(f"there is no step {name!r}; there are {', '.join(STEPS)}")
+            raise KitError(f"there is no step {name!r}; the steps are {', '.join(STEPS)}")
         self.steps.append((name, *arguments))
         self.exercised[name] += 1
         self.story.append(_SENTENCES[name](*arguments))
         method(*arguments)
 
     def _finish(self) -> None:
-        """No more faults: the origin's remaining events happen, tasks read until all records are there."""
         self.story.append(END)
         self.faults.disarm()
         while self._changes:
@@ -174,45 +172,45 @@ class SourceTrial:
         self._patience = self._idle or _AFTERWARDS
         self._idle_until = time.monotonic() + self._idle
         self._generation(self._count, None)
-        self.judge.look(self.subject.truth(self.origin), self.topics.logs.values())
+        self.judge.check(self.subject.truth(self.origin), self.topics.logs.values())
 
     # -- steps ---------------------------------------------------------------------------------------
 
     def run(self, more: int, polls: int) -> None:
-        """A new generation: one task and ``more`` others, each polls ``polls`` times and is stopped."""
+        """Run a generation of ``1 + more`` tasks; each polls ``polls`` times and is stopped."""
         self._patience = _WAITING
         self._generation(1 + more, polls)
 
     def boundary(self, name: Boundary) -> None:
-        """Sets ``transaction.boundary`` from the next generation on."""
+        """Set ``transaction.boundary`` from the next generation on."""
         self.ends_at = name
 
     def idle(self) -> None:
-        """At the end tasks continue for a while, to show how they wait when there is nothing."""
+        """Let tasks run on for a while at the end, to check how they wait when there is nothing to read."""
         self._idle = _IDLE
 
     def fault(self, where: str, at: int, kind: str) -> None:
-        """Let a later operation fail."""
+        """Inject a fault into a later operation."""
         self.faults.arm(Fault(where, at, FaultKind(kind)))
 
     def meanwhile(self, where: str, at: int, what: str) -> None:
-        """Let something else happen right before an operation that is still to come."""
-        self.faults.before(where, at, lambda: self._happen(Event(what)))
+        """Run an event right before a later operation."""
+        self.faults.before(where, at, lambda: self._run_event(Event(what)))
 
     def change(self) -> None:
-        """The next thing happens to the origin."""
+        """Run the next change of the origin."""
         if self._changes:
             self.exercised["changes of the origin"] += 1
             self._changes.pop(0)(self.origin)
 
-    def _happen(self, event: Event) -> None:
+    def _run_event(self, event: Event) -> None:
         if not self._running or len(self._running) > _MOST_NESTED:
             return
         attempt = self._running[-1]
         self.exercised[f"meanwhile: {event}"] += 1
         match event:
             case Event.STOP:
-                self.note(f"{attempt.label} is asked to stop")
+                self.note(f"{attempt.label} is requested to stop")
                 attempt.ask_to_stop()
             case Event.CHANGE:
                 self.note("the origin changes")
@@ -220,12 +218,12 @@ class SourceTrial:
             case Event.FREEZE:
                 self.note(f"{attempt.label} freezes, and another generation takes over")
                 self._generation(self._count, 2)
-                self.note(f"{attempt.label} wakes up, a zombie")
+                self.note(f"{attempt.label} resumes as a zombie")
 
     # -- generations -----------------------------------------------------------------------------------
 
     def _generation(self, tasks: int, polls: int | None) -> None:
-        """Fence the last one, then run tasks, each begun while the one before it polls."""
+        """Fence the last generation, then run tasks, each started while the one before it polls."""
         for number in range(self._count):
             self.topics.take_over(f"{GROUP}-{CONNECTOR}-{number}")
         configs = self.subject.configs(self.origin, min(max(tasks, 1), self.subject.most_tasks))
@@ -236,7 +234,7 @@ class SourceTrial:
             self._next_of(waiting, polls)
 
     def _next_of(self, waiting: list[tuple[int, Any]], polls: int | None) -> None:
-        """Run the next task to its end; the one after it begins at its second poll."""
+        """Run the next task to its end; the one after it starts at its second poll."""
         number, config = waiting.pop(0)
         before, met = OpenResources.now(), self.faults.happened.total()
         attempt = Attempt(self, number, config, lambda attempt: self._at_poll(attempt, waiting, polls))
@@ -246,10 +244,10 @@ class SourceTrial:
             outcome = attempt.run()
         except Crash:
             if self.is_hanging:
-                raise  # the kit has left this case behind
-            self.faults.bury()
-            self._looks_at_what_is_left = False  # what dies closes nothing
-            self._dead.append(attempt)
+                raise  # the kit has abandoned this case
+            self.faults.restart()
+            self._checks_open_resources = False  # a crashed process closes nothing
+            self._crashed.append(attempt)
             self.note(f"{attempt.label} dies")
             self.exercised["tasks that died"] += 1
         else:
@@ -258,9 +256,9 @@ class SourceTrial:
                 self.raised = self.raised or outcome.failure.message
                 self.note(f"{attempt.label} ends: {outcome.failure.message}")
             if outcome.end is End.FAILED and self.faults.happened.total() == met and outcome.failure:
-                self.judge.blame(f"a task failed, and nothing had gone wrong: {outcome.failure.message}")
-            if self._looks_at_what_is_left:
-                self.exercised["looks for what is left after stopped"] += 1
+                self.judge.blame(f"a task failed although no fault was injected: {outcome.failure.message}")
+            if self._checks_open_resources:
+                self.exercised["checks for open resources after stopped"] += 1
                 if left := before.left_since():
                     self.judge.blame(f"{attempt.label} has left {' and '.join(left)} after stopped()")
         finally:
@@ -281,12 +279,12 @@ class SourceTrial:
         if self._idle_until is not None:
             return attempt.polls > 0 and time.monotonic() >= self._idle_until
         if attempt.polls >= _MOST_POLLS:
-            self.judge.blame(f"{attempt.label} gave records {_MOST_POLLS:,} times, and there is no end to it")
+            self.judge.blame(f"{attempt.label} returned records {_MOST_POLLS:,} times without end")
             return True
         return self._is_complete() or attempt.quiet() > self._patience
 
     def _is_complete(self) -> bool:
-        """Whether everything is in the topics: as many records as expected, or the last one of each key."""
+        """Whether the topics hold as many records as expected, or the last one of each key."""
         if self._changes:
             return False
         truth, logs = self.subject.truth(self.origin), self.topics.logs.values()
@@ -313,10 +311,10 @@ class SourceTrial:
 
         thread = threading.Thread(target=run, name=f"{KIT_THREAD}: stage", daemon=True)
         thread.start()
-        while not done.wait(_LOOK) and not self.is_hanging:
+        while not done.wait(_POLL) and not self.is_hanging:
             self._end_what_waits()
         if self.is_hanging:
-            return  # whatever it still raises, should it come back: it is left behind
+            return  # the thread is abandoned, with whatever it still raises
         thread.join()
         if raised:
             raise raised[0]
@@ -330,49 +328,48 @@ class SourceTrial:
         waited, patience = self._seconds_of(call, call.since, attempt.asked_at), self.subject.patience
         if call.name == "poll" and attempt.asked_at is None:
             if waited > self._patience:
-                if self._idle:  # it has waited long enough to be no short pause on a busy machine
+                if self._idle:  # a wait this long is no short pause on a busy machine
                     self.exercised[STOPPED_WAITS] += 1
                 attempt.ask_to_stop()
         elif waited > patience:
             self.is_hanging = True
-            self.faults.crash()  # whatever it does when it wakes up, it is its last
+            self.faults.crash()  # its next operation raises Crash, should it resume
             self.judge.problem = (
-                f"poll() still waits {patience:g} s after stop(): let it wait for something "
-                f"that stop() signals"
+                f"poll() still waits {patience:g} s after stop(): let it wait for an event that stop() sets"
                 if call.name == "poll"
-                else f"{call.name}() has not returned for {patience:g} s, and nothing is awaited"
+                else f"{call.name}() has not returned for {patience:g} s"
             )
 
     def _seconds_of(self, *wait: Any) -> float:
-        """Return for how long the checks have met this wait, without time in which the machine stood."""
+        """Return how long the checks have met this wait, without time in which the machine stood still."""
         now = time.monotonic()
         self._waited = (
-            self._waited + min(now - self._checked_at, _LONGEST_LOOK) if wait == self._wait else 0.0
+            self._waited + min(now - self._checked_at, _LONGEST_POLL) if wait == self._wait else 0.0
         )
         self._wait, self._checked_at = wait, now
         return self._waited
 
     # -- afterwards ----------------------------------------------------------------------------------
 
-    def _bury_the_dead(self) -> None:
-        """Close what the system would have closed when the processes died. Not judged."""
+    def _release_crashed(self) -> None:
+        """Release what the operating system would have closed when the processes died. Not checked."""
         self.faults.disarm()
-        for attempt in self._dead:
+        for attempt in self._crashed:
             for release in (type(attempt.task).stop, type(attempt.task).stopped):
-                with suppress(Exception):  # the crash has left it half-made
+                with suppress(Exception):  # the crash may have interrupted its start
                     release(attempt.task)
 
     def _count_what_happened(self) -> None:
         self.exercised["cases"] += 1
         self.exercised["steps"] += len(self.steps)
         self.exercised["records"] += sum(map(len, self.topics.logs.values()))
-        self.exercised["operations of the origin"] += self.faults.asked["origin"]
+        self.exercised["operations of the origin"] += self.faults.operations["origin"]
         self.exercised["duplicates seen"] += self.judge.duplicates
         for (where, kind), times in self.faults.happened.items():
             self.exercised[f"{where}: {kind}"] += times
 
     def note(self, what: str) -> None:
-        """Add a line to the sentence of the step that is under way."""
+        """Add a line to the current step of the story."""
         if self.story:
             self.story[-1] += f"\n     - {what}"
 
