@@ -1,4 +1,4 @@
-"""Writes a small topic to try the sink with: 1,000 records in each of two partitions."""
+"""Write a small topic for the example: 1,000 records in each of two partitions."""
 
 import json
 import sys

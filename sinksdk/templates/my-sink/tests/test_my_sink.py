@@ -1,4 +1,4 @@
-"""The sink survives what happens to sinks."""
+"""The sink is exactly once under crashes, zombies, rebalances and faults."""
 
 import json
 import shutil
@@ -32,7 +32,7 @@ def config(folder: Path, flush_size: int = 3) -> MySinkConfig:
 
 
 class Destination:
-    """A new folder for each case, and what goes wrong with it."""
+    """A new folder for each case, and its injected faults."""
 
     def __init__(self, faults: FaultPlan) -> None:
         self.faults = faults
@@ -43,7 +43,7 @@ class Destination:
 
 
 class FaultyTask(MySinkTask):
-    """Writing, publishing and discarding may fail, or have their answers lost."""
+    """A task whose writes, publishes and discards fail as planned."""
 
     def __init__(self, destination: Destination) -> None:
         self.faults = destination.faults
@@ -70,13 +70,12 @@ def read_back(destination: Destination) -> Iterator[tuple[str, int, int]]:
 
 
 def hidden(destination: Destination) -> list[str]:
-    """What is left over. A crash may leave an empty file that nothing has noted."""
+    """Hidden files with data. A crash may leave an empty file without a token."""
     files = destination.folder.glob(".*")
     return [path.name for path in files if path.stat().st_size]
 
 
-def test_each_record_is_seen_once_and_only_when_it_is_committed() -> None:
-    """Crashes, zombies, rebalances and lost answers, in hundreds of schedules."""
+def test_each_record_is_visible_once_and_not_before_its_commit() -> None:
     check_sink(
         FaultyTask,
         read_back=read_back,
@@ -88,8 +87,7 @@ def test_each_record_is_seen_once_and_only_when_it_is_committed() -> None:
     )
 
 
-def test_a_file_holds_the_records_as_json(tmp_path: Path) -> None:
-    """One task, step by step: a rebalance publishes a file that is not full yet."""
+def test_a_rebalance_publishes_the_records_as_json(tmp_path: Path) -> None:
     partition = TopicPartition("readings", 0)
     settings = config(tmp_path, flush_size=100)
     harness = SinkTaskHarness(MySinkTask, settings)
@@ -98,7 +96,7 @@ def test_a_file_holds_the_records_as_json(tmp_path: Path) -> None:
 
     harness.deliver(partition, [b'{"celsius": 20}', b"null"])
     assert list(tmp_path.glob("*.jsonl")) == []
-    harness.revoke(partition)
+    harness.revoke(partition)  # a rebalance publishes a file that is not full
 
     (file,) = tmp_path.glob("*.jsonl")
     assert [json.loads(line) for line in file.read_text().splitlines()] == [

@@ -1,7 +1,7 @@
-"""Prints the records of a topic directory: `show_topic.py CONFIGURATION DIRECTORY`.
+"""Print the records of a topic directory: `show_topic.py CONFIGURATION DIRECTORY`.
 
-A file counts once an entry in `_transactions` names it: others may be half of a
-transaction, or what a crash has left.
+Only files named by an entry in `_transactions` are committed: others belong to open
+transactions, or were left by a crash.
 """
 
 import json

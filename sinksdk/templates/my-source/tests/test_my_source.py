@@ -1,4 +1,4 @@
-"""The source survives what happens to sources."""
+"""The source is exactly once under crashes, zombies, stops and faults."""
 
 import shutil
 from collections.abc import Iterator
@@ -19,14 +19,14 @@ from my_source import (
 
 
 class Origin(NamedTuple):
-    """A folder, and what goes wrong where it is read."""
+    """A folder, and the injected faults of its reads."""
 
     folder: Path
     faults: FaultPlan
 
 
 class Task(MySourceTask):
-    """The task, whose reads fail now and then, or are the last thing before a crash."""
+    """A task whose reads fail as planned."""
 
     def __init__(self, origin: Origin) -> None:
         super().__init__()
@@ -54,7 +54,7 @@ def add(to: Origin) -> None:
 
 
 def expected(of: Origin) -> Iterator[bytes]:
-    """What the topic must hold in the end."""
+    """The records that the topic must hold in the end."""
     for path in sorted(of.folder.glob("*.jsonl")):
         yield from path.read_bytes().splitlines()
 
@@ -64,15 +64,14 @@ def configs(
     tasks: int,
 ) -> list[MySourceConfig]:
     keys = {"name": "test", "topic": "lines", "folder": str(of.folder)}
-    # A minute: only a stop that ends the pause can end it in time.
+    # A minute, so that a stop that does not end the pause fails the test.
     keys |= {"poll.interval.ms": "60000", "batch.records": "4"}
     own = MySourceConnector().task_configs(tasks)
     parse = MySourceConfig.parse
     return [parse({**keys, **more}) for more in own]
 
 
-def test_each_line_is_in_the_topic_once() -> None:
-    """Crashes, zombies, stops and other numbers of tasks, while files grow."""
+def test_each_line_is_written_once_while_files_grow() -> None:
     check_source(
         Task,
         expected=expected,
@@ -84,7 +83,7 @@ def test_each_line_is_in_the_topic_once() -> None:
 
 
 def test_a_file_that_shrinks_is_an_error(tmp_path: Path) -> None:
-    """Reading on somewhere in the middle of what has been read would lose lines."""
+    # Reading on in the middle of lines that were read would lose lines.
     (tmp_path / "a.jsonl").write_text("a-1\n")
     with pytest.raises(ConnectException, match="is shorter now"):
         origin.read(tmp_path, "a.jsonl", position=8, most=10)

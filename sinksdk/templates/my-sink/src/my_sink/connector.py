@@ -23,7 +23,7 @@ Offsets = Mapping[TopicPartition, OffsetAndMetadata]
 
 class MySinkConfig(ConnectorConfig):
     folder: Path = Field(
-        description="Where the files go; on a cluster, a path that all executors share.",
+        description="Folder of the files; on a cluster, a path that all executors share.",
     )
     flush_size: int = Field(
         default=1_000,
@@ -39,25 +39,25 @@ class MySinkTask(SinkTask):
         self.files: dict[TopicPartition, HiddenFile] = {}
 
     def put(self, records: SinkRecords) -> None:
-        """Takes a batch of one partition. A full file asks for a commit."""
+        """Write a batch of one partition; request a commit when its file is full."""
         partition = records.partition
         if partition not in self.files:
             folder = self.config.folder
             file = HiddenFile.begin(folder, partition, records.first_offset)
             self.files[partition] = file
-            self.context.prepared({partition: [file.token]})  # before it holds anything
+            self.context.prepared({partition: [file.token]})  # before it has data
         file = self.files[partition]
         file.end = self.write(file, records)
-        file.records += len(records)  # only now they are accepted
+        file.records += len(records)  # after an error the same records are put again
         if file.records >= self.config.flush_size:
             self.context.request_commit()
 
     def write(self, file: HiddenFile, records: SinkRecords) -> int:
-        """What may fail for a moment raises RetriableException, and is done again."""
+        """Raise RetriableException for a transient error: the records are put again."""
         return file.write(records)
 
     def pre_commit(self, offsets: Offsets) -> Offsets:
-        """Returns what is durable: full files, and everything on close."""
+        """Finish full files, and all files on close; return what is durable."""
         least = 0 if self.context.is_closing() else self.config.flush_size
         ready = {}
         for partition, offset in offsets.items():
@@ -72,17 +72,17 @@ class MySinkTask(SinkTask):
         return ready
 
     def publish(self, partition: TopicPartition, tokens: Sequence[Token]) -> None:
-        """Called after the commit; by the partition's next owner if this one dies."""
+        """Runs after the commit; in the partition's next owner if this one dies."""
         for token in tokens:
             publish(token)
 
     def discard(self, partition: TopicPartition, tokens: Sequence[Token]) -> None:
-        """Called for what was prepared, and is in no commit."""
+        """Remove files that were prepared and are in no commit."""
         for token in tokens:
             discard(token)
 
     def close(self, partitions: Collection[TopicPartition]) -> None:
-        """Lets go of these partitions only; nothing can be committed any more."""
+        """Release these partitions only. Records written here are in no commit."""
         for partition in partitions:
             if partition in self.files:
                 self.files.pop(partition).stream.close()
@@ -95,13 +95,13 @@ class MySinkConnector(SinkConnector):
     task_class = MySinkTask
 
     def start(self, config: MySinkConfig) -> None:
-        """Runs before the tasks: is the destination there, and may it be written?"""
+        """Check the destination before the tasks start."""
         try:
             config.folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            message = f"'folder': {config.folder} cannot be made: {error.strerror}"
+            message = f"'folder': cannot create {config.folder}: {error.strerror}"
             raise ConfigException(message) from error
 
     def batch_policy(self, config: MySinkConfig) -> BatchPolicy:
-        """When waiting records are worth reading: a file's, or what waits a minute."""
+        """Read a batch when a file is full, or when records have waited a minute."""
         return BatchPolicy(max_records=config.flush_size, max_wait=60)

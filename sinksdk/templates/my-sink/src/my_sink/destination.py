@@ -1,8 +1,8 @@
-"""Where the records go: files that are written hidden, and renamed once committed.
+"""The destination: files that are hidden until they are committed, then renamed.
 
-Put your destination in the place of these: begin something that no reader sees, write
-to it, make it durable, publish it, discard it. Publish and discard may happen in
-another process, years later, and more than once: all they know is the token.
+Replace them by your destination: begin something that no reader sees, write to it,
+make it durable, publish it, discard it. Publish and discard may run in another
+process, much later, and more than once; all they have is the token.
 """
 
 import json
@@ -17,17 +17,17 @@ from sinksdk import ConnectException, SinkRecord, SinkRecords, Token, TopicParti
 
 @dataclass
 class HiddenFile:
-    """A file that readers do not look at yet."""
+    """A file that readers do not see yet."""
 
     token: Token
     stream: BinaryIO
     records: int = 0
     end: int = 0
-    """Bytes of what was accepted: behind it is what a put has left that failed."""
+    """Bytes of accepted records. A put that failed may have left more behind them."""
 
     @classmethod
     def begin(cls, folder: Path, partition: TopicPartition, offset: int) -> Self:
-        """Make it, empty: what a crash leaves behind right now holds nothing."""
+        """Create the file empty: a crash before its token is stored leaves no data."""
         name = f"{partition}+{offset:020d}"
         hidden = folder.absolute() / f".{name}-{uuid.uuid4().hex}"
         visible = folder.absolute() / f"{name}.jsonl"
@@ -35,21 +35,21 @@ class HiddenFile:
         return cls(token, hidden.open("xb"))
 
     def write(self, records: SinkRecords) -> int:
-        """Write them behind what was accepted, and return the new end.
+        """Append to the accepted records, and return the new end of the file.
 
-        When this fails with RetriableException, the same records come again.
+        After a RetriableException the same records are written again.
         """
         self.cut()
         self.stream.writelines(line(record).encode() for record in records)
         return self.stream.tell()
 
     def cut(self) -> None:
-        """Take back what was not accepted."""
+        """Remove the rest of a put that failed."""
         self.stream.seek(self.end)
         self.stream.truncate()
 
     def finish(self) -> None:
-        """Make it durable: the commit comes next."""
+        """Make the file durable: the commit comes next."""
         self.cut()
         self.stream.flush()
         os.fsync(self.stream.fileno())
@@ -62,8 +62,8 @@ def publish(token: Token) -> None:
     try:
         hidden.rename(visible)
     except FileNotFoundError as error:
-        if not visible.exists():  # else it was published before
-            message = f"{hidden} was committed and is gone; restore it from a backup"
+        if not visible.exists():  # otherwise it is already published
+            message = f"{hidden} was committed and is missing; restore it from a backup"
             raise ConnectException(message) from error
     sync(visible.parent)
 
@@ -73,21 +73,21 @@ def discard(token: Token) -> None:
 
 
 def line(record: SinkRecord) -> str:
-    """What becomes of a record; its key and value are what the converters made."""
+    """Format a record, whose key and value are already converted."""
     content = {"offset": record.offset, "key": record.key, "value": record.value}
     return json.dumps(content, default=text) + "\n"
 
 
 def text(value: object) -> str:
-    """Keys and values are bytes where no converter is configured."""
+    """Decode keys and values without a converter: they are bytes."""
     if isinstance(value, bytes):
         return value.decode()
-    message = f"{type(value).__name__} has no form in JSON"
+    message = f"{type(value).__name__} cannot be written as JSON"
     raise TypeError(message)
 
 
 def sync(folder: Path) -> None:
-    """Make the names in a folder durable."""
+    """Make the names in the folder durable."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)

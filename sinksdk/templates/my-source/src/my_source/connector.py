@@ -19,19 +19,19 @@ from my_source import origin
 
 
 class MySourceConfig(SourceConnectorConfig):
-    folder: Path = Field(description="Whose files are read: `*.jsonl`.")
-    topic: str = Field(description="Where their lines go.")
+    folder: Path = Field(description="Folder of the files to read: `*.jsonl`.")
+    topic: str = Field(description="Topic to write to.")
     batch_records: int = Field(
         default=1_000,
         ge=1,
         alias="batch.records",
-        description="Records of a transaction: about this many, at most.",
+        description="Records of a transaction, at most (approximately).",
     )
     poll_interval_ms: int = Field(
         default=500,
         ge=1,
         alias="poll.interval.ms",
-        description="Milliseconds between two looks, where there is nothing new.",
+        description="Milliseconds between two polls without new lines.",
     )
     task_number: int = Field(
         default=0,
@@ -54,8 +54,8 @@ class MySourceTask(SourceTask):
         self.config = config
 
     def poll(self) -> Sequence[SourceRecord]:
-        """Returns what is new. The last position of each part is kept only at the end:
-        after an error, the same records are read again.
+        """Return new records. Positions are kept only at the end, so that the same
+        records are read again after an error.
         """
         parts = [
             part for part in origin.parts(self.config.folder) if self.is_mine(part)
@@ -75,31 +75,31 @@ class MySourceTask(SourceTask):
         return records
 
     def read(self, part: str, position: int, most: int) -> list[tuple[bytes, int]]:
-        """The next records. Raise RetriableException for what may pass: poll is tried again."""
+        """Raise RetriableException for a transient error: poll is called again."""
         return origin.read(self.config.folder, part, position, most)
 
     def is_mine(self, part: str) -> bool:
-        """Tasks divide the parts; whichever task reads one, its offsets are the same."""
+        """Tasks share the parts; the offsets of a part do not depend on its task."""
         number = zlib.crc32(part.encode()) % self.config.task_count
         return number == self.config.task_number
 
     def look_up(self, parts: Sequence[str]) -> None:
-        """Where earlier tasks have committed."""
+        """Start each part at its committed offset."""
         for part in parts:
             offset = self.context.offset_storage_reader().offset({"file": part})
             self.positions[part] = int(str(offset["byte"])) if offset else origin.START
 
     def record(self, part: str, value: bytes, end: int) -> SourceRecord:
-        """A record, the part it is from, and where to read on after it."""
+        """Return a record with its source partition and the offset after it."""
         topic, key = self.config.topic, part.encode()  # Kafka keeps a key's order
         return SourceRecord({"file": part}, {"byte": end}, topic, value, key)
 
     def stop(self) -> None:
-        """May be called from another thread: ends the waiting, and nothing else."""
+        """Called from another thread: end the wait, and nothing else."""
         self.stopping.set()
 
     def stopped(self) -> None:
-        """Called last of all. Close here what `start` has opened, if it came so far."""
+        """Called last. Close what `start` has opened, which may have failed half-way."""
 
 
 class MySourceConnector(SourceConnector):
@@ -109,15 +109,13 @@ class MySourceConnector(SourceConnector):
     task_class = MySourceTask
 
     def start(self, config: MySourceConfig) -> None:
-        """Runs before the tasks: is the origin there, and may it be read?"""
+        """Check the origin before the tasks start."""
         if not config.folder.is_dir():
-            message = (
-                f"'folder' is {config.folder}, and there is no such folder; make it"
-            )
+            message = f"'folder': {config.folder} does not exist; create it"
             raise ConfigException(message)
 
     def task_configs(self, max_tasks: int) -> Sequence[Mapping[str, str]]:
-        """How the tasks differ."""
+        """Return the keys in which the tasks differ."""
         count = str(max_tasks)
         return [{"task.number": str(n), "task.count": count} for n in range(max_tasks)]
 
@@ -125,5 +123,5 @@ class MySourceConnector(SourceConnector):
         self,
         config: MySourceConfig,
     ) -> ExactlyOnceSupport:
-        """Supported, since a position always leads to the same records."""
+        """Supported: reading from a position returns the same records again."""
         return ExactlyOnceSupport.SUPPORTED

@@ -1,7 +1,7 @@
-"""Where the records come from: the files of a folder, which only grow.
+"""The origin: the files of a folder, which only grow.
 
-Put your origin in the place of these. It has parts (files, tables, shards), and in each
-a position: reading from a position gives the same records again, in the same order.
+Replace them by your origin. It has parts (files, tables, shards) with positions:
+reading from a position returns the same records again, in the same order.
 """
 
 import os
@@ -14,12 +14,12 @@ START = 0
 
 
 def parts(folder: Path) -> list[str]:
-    """What there is to read now."""
+    """Return the names of the files that exist now."""
     return sorted(path.name for path in folder.glob("*.jsonl"))
 
 
 def read(folder: Path, part: str, position: int, most: int) -> list[tuple[bytes, int]]:
-    """The next records of a part, each with the position behind it."""
+    """Return the next records of a part, each with the position after it."""
     found = []
     with (folder / part).open("rb") as file:
         if os.fstat(file.fileno()).st_size < position:
@@ -30,7 +30,7 @@ def read(folder: Path, part: str, position: int, most: int) -> list[tuple[bytes,
         file.seek(position)
         for line in islice(file, most):
             if not line.endswith(b"\n"):
-                break  # its end is not written yet
+                break  # the line is not complete yet
             position += len(line)
             found.append((line.removesuffix(b"\n"), position))
     return found
