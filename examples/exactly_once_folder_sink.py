@@ -1,6 +1,6 @@
-"""The folder sink, exactly-once: files are written hidden, and renamed after the commit that covers them.
+"""The folder sink, exactly once: files are hidden until they are committed, then renamed.
 
-Folder and store must be on the same machine, or the folder on a file system that all executors share.
+The folder and the store must be on one machine, or the folder on a file system that all executors share.
 """
 
 import json
@@ -29,21 +29,21 @@ Offsets = Mapping[TopicPartition, OffsetAndMetadata]
 
 
 class FolderConfig(ConnectorConfig):
-    folder: Path = Field(description="Where the files go.")
-    flush_size: int = Field(default=1_000, ge=1, alias="flush.size", description="Records that make a file.")
+    folder: Path = Field(description="Folder of the files.")
+    flush_size: int = Field(default=1_000, ge=1, alias="flush.size", description="Records of a full file.")
 
 
 @dataclass
 class HiddenFile:
-    """A file that readers do not look at yet."""
+    """A file that readers do not see yet."""
 
     token: Token
     stream: BinaryIO
     records: int = 0
-    end: int = 0  # bytes of what was accepted; behind it may be what a put has left that failed
+    end: int = 0  # bytes of accepted records; a put that failed may have left more behind them
 
     def cut(self) -> None:
-        """Take back what was not accepted."""
+        """Remove the rest of a put that failed."""
         self.stream.seek(self.end)
         self.stream.truncate()
 
@@ -58,13 +58,13 @@ class FolderTask(SinkTask):
         if partition not in self.files:
             self.files[partition] = self.begin(partition, records.first_offset)
         file = self.files[partition]
-        file.end = self.write(file, records)  # only now they are accepted
+        file.end = self.write(file, records)  # after an error the same records are put again
         file.records += len(records)
         if file.records >= self.config.flush_size:
             self.context.request_commit()
 
     def begin(self, partition: TopicPartition, offset: int) -> HiddenFile:
-        """Create an empty file and note it. In this order: what a crash leaves un-noted is empty."""
+        """Create an empty file, then prepare its token: a crash between the two leaves no data."""
         self.config.folder.mkdir(parents=True, exist_ok=True)
         name = f"{partition}+{offset:010d}"
         hidden = (self.config.folder / f".{name}-{uuid.uuid4().hex}").absolute()
@@ -75,7 +75,7 @@ class FolderTask(SinkTask):
         return HiddenFile(token, stream)
 
     def write(self, file: HiddenFile, records: SinkRecords) -> int:
-        """Write behind what was accepted; the new end."""
+        """Append to the accepted records, and return the new end of the file."""
         lines = [json.dumps({"offset": record.offset, "value": record.value}) + "\n" for record in records]
         file.cut()
         file.stream.write("".join(lines).encode())
@@ -87,7 +87,7 @@ class FolderTask(SinkTask):
         for partition, offset in offsets.items():
             file = self.files.get(partition)
             if file is None or not file.records:
-                ready[partition] = offset  # nothing but records that were skipped
+                ready[partition] = offset  # all records were skipped
             elif file.records >= least:
                 finish(self.files.pop(partition))
                 ready[partition] = OffsetAndMetadata(offset.offset, publish=[file.token])
@@ -100,8 +100,8 @@ class FolderTask(SinkTask):
                 hidden.rename(visible)
                 sync(visible.parent)
             except FileNotFoundError as error:
-                if not visible.exists():  # else it was published before
-                    message = f"{partition}: {hidden} was committed and is gone; restore it from a backup"
+                if not visible.exists():  # otherwise it is already published
+                    message = f"{partition}: {hidden} was committed and is missing; restore it from a backup"
                     raise ConnectException(message) from error
 
     def discard(self, partition: TopicPartition, tokens: Sequence[Token]) -> None:  # noqa: ARG002 - tokens say all
@@ -115,7 +115,7 @@ class FolderTask(SinkTask):
 
 
 def finish(file: HiddenFile) -> None:
-    """Make what was written durable: the commit comes next."""
+    """Make the file durable: the commit comes next."""
     file.cut()
     file.stream.flush()
     os.fsync(file.stream.fileno())
@@ -124,7 +124,7 @@ def finish(file: HiddenFile) -> None:
 
 
 def sync(folder: Path) -> None:
-    """Make the names in a folder durable."""
+    """Make the names in the folder durable."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)

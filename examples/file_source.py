@@ -1,10 +1,11 @@
-"""Follows a directory of files of lines (JSON lines, CSV, logs). Each line becomes a record, byte for byte.
+"""Follows a directory of text files (JSON lines, CSV, logs). Each line becomes a record, byte for byte.
 
-Files are told apart by what is in them, not by their names: the source partition is a content, known by its
-first lines; the offset is a place in it, known by the bytes before it. So a file may be renamed, copied and
-truncated, compressed or moved: what was read of it stays read, and the rest is read from wherever it is now.
-A record's key is its content's too: Kafka keeps the lines of a file in one partition, and so in their order.
-A file whose whole content is the beginning of another's is taken for an older copy of it.
+Files are identified by their content, not by their names: the source partition is a content, identified by
+its first lines; the offset is a position in it, verified by a digest of the bytes before it. So a file may be
+renamed, copied and truncated, compressed or moved: lines that were read are not read again, and the rest is
+read from the file that holds it now. The key of a record identifies its content: Kafka keeps the lines of a
+file in one partition, and so in their order. A file whose whole content is the beginning of another's counts
+as an older copy of it.
 """
 
 import contextlib
@@ -35,27 +36,27 @@ from sinksdk.source import (
 
 log = logging.getLogger(__name__)
 
-HEAD = 1_024  # bytes of the first lines that tell a content from others, at most
-TAIL = 64  # bytes before an offset that tell whether a file holds what was read
-CHUNK = 256 * 1_024  # bytes that are read at a time
-UNFINISHED = (EOFError, zlib.error, gzip.BadGzipFile)  # what is still being packed raises
-MARKS = 1_000  # places per content that are remembered, to know older copies by
+HEAD = 1_024  # maximum bytes of the first lines, which identify a content
+TAIL = 64  # bytes before an offset, which verify that a file holds the content
+CHUNK = 256 * 1_024  # bytes per read
+UNFINISHED = (EOFError, zlib.error, gzip.BadGzipFile)  # raised for a file that is still being written
+MARKS = 1_000  # remembered places per content, which identify older copies
 
 
 class FileConfig(SourceConnectorConfig):
-    directory: Path = Field(description="Whose files are followed; not those of its folders.")
+    directory: Path = Field(description="Directory whose files are followed, without its subdirectories.")
     file_pattern: str = Field(
         default="*",
         alias="file.pattern",
-        description="Which of its files: `*.jsonl*` are those that are written and those that were rotated. "
-        "What ends in `.gz` is unpacked.",
+        description="Names of the files: `*.jsonl*` matches current and rotated files; `.gz` files are "
+        "unpacked.",
     )
-    topic: str = Field(description="Where the lines go.")
+    topic: str = Field(description="Topic to write to.")
     skip_lines: int = Field(
         default=0,
         ge=0,
         alias="skip.lines",
-        description="How many lines at the beginning of each file are no records: 1 for the header of a CSV.",
+        description="Lines to skip at the beginning of each file: 1 for the header of a CSV file.",
     )
     batch_records: int = Field(
         default=1_000, ge=1, alias="batch.records", description="Records of a transaction, at most."
@@ -64,27 +65,27 @@ class FileConfig(SourceConnectorConfig):
         default=1_000_000,
         ge=1,
         alias="max.line.bytes",
-        description="A longer line ends the task; Kafka's default takes no more than about this.",
+        description="A longer line fails the task; the default is about the maximum of Kafka's default.",
     )
     poll_interval_ms: int = Field(
         default=500,
         ge=1,
         alias="poll.interval.ms",
-        description="Milliseconds between two looks at the directory.",
+        description="Milliseconds between two listings of the directory.",
     )
     file_idle_ms: int = Field(
         default=60_000,
         ge=0,
         alias="file.idle.ms",
-        description="Milliseconds after which a file that did not grow is not kept open, and a last line "
-        "without an end is whole. A writer that pauses for longer in the middle of a line has it cut in two.",
+        description="Milliseconds after which a file that did not grow is closed, and its last line is "
+        "complete without a line end. A longer pause in the middle of a line cuts the line in two.",
     )
     task_number: int = Field(default=0, ge=0, alias="task.number", description="Set by the connector.")
     task_count: int = Field(default=1, ge=1, alias="task.count", description="Set by the connector.")
 
 
 class Version(NamedTuple):
-    """A file as it is now; as long as this stays the same, so does what is in it."""
+    """The state of a file; while it stays the same, so does the content."""
 
     device: int
     inode: int
@@ -97,7 +98,7 @@ class Version(NamedTuple):
 
 
 class PlainFile:
-    """An open file, which may be renamed, truncated and deleted meanwhile."""
+    """An open file, which may be renamed, truncated or deleted meanwhile."""
 
     is_final = False
 
@@ -106,7 +107,7 @@ class PlainFile:
         self.stream = path.open("rb", buffering=0)
 
     def read(self, at: int, size: int) -> bytes:
-        """What is there from a place on, in one look: what is checked of it holds for all of it."""
+        """Read in one call, so that a check of the bytes holds for all of them."""
         return os.pread(self.stream.fileno(), size, at)
 
     def status(self) -> os.stat_result:
@@ -117,7 +118,7 @@ class PlainFile:
 
 
 class PackedFile(PlainFile):
-    """A gzip file: complete, and read forward. Places are those in what is packed."""
+    """A gzip file: complete, and read forward. Positions count unpacked bytes."""
 
     is_final = True
 
@@ -143,7 +144,7 @@ class PackedFile(PlainFile):
 
 
 def opened(path: Path) -> PlainFile | None:
-    """A file, unless it has vanished."""
+    """Open a file; None if it has vanished."""
     try:
         return PackedFile(path) if path.suffix == ".gz" else PlainFile(path)
     except FileNotFoundError:
@@ -155,7 +156,7 @@ def digest(data: bytes) -> str:
 
 
 class Place(NamedTuple):
-    """Somewhere in a content, and what is before it."""
+    """A position in a content, with a digest of the bytes before it."""
 
     byte: int
     tail: str
@@ -170,7 +171,7 @@ START = Place(0, digest(b""))
 
 
 class Content:
-    """What one file holds, or several that begin alike: it is read once, from whichever of them."""
+    """The content of one file, or of several that begin alike; read once, from any of them."""
 
     def __init__(self, first: str, number: int, place: Place, skip_lines: int) -> None:
         self.partition = {"first": first, "number": number}
@@ -184,7 +185,7 @@ class Content:
         self.is_over = False
 
     def is_in(self, file: PlainFile) -> bool:
-        """Whether a file holds what was read of this content, or the beginning of it."""
+        """Whether a file holds what was read of this content, or a beginning of it."""
         if self.place.is_in(file):
             return True
         if file.read(self.place.byte, 1) or not self.place.byte:
@@ -196,7 +197,7 @@ class Content:
         return self.begins_with(file)
 
     def begins_with(self, file: PlainFile) -> bool:
-        """Whether all that a file holds is the beginning of what this content was found in last."""
+        """Whether the whole file is a beginning of the file that held this content last."""
         if self.path is None or self.path == file.path or (whole := opened(self.path)) is None:
             return False
         with contextlib.closing(whole):
@@ -208,7 +209,7 @@ class Content:
         return True
 
     def is_older_than(self, file: PlainFile) -> bool:
-        """Whether a file holds more than what was read."""
+        """Whether a file holds more than was read."""
         return self.place.is_in(file) and bool(file.read(self.place.byte, 1))
 
     def follow(self, file: PlainFile) -> None:
@@ -221,10 +222,10 @@ class Content:
         self.file = None
 
     def lines(self, most: int, config: FileConfig) -> Iterator[tuple[bytes, Place]]:
-        """Lines from the place on that are whole, each with the place behind it.
+        """Yield complete lines from the current place on, each with the place after it.
 
         Raises:
-            LookupError: the file holds something else by now.
+            LookupError: the file holds another content by now.
         """
         file = self.file
         if file is None:
@@ -234,7 +235,7 @@ class Content:
         ends_anyway = is_at_end and has_ended(file, config)
         at = back
         if back and data[back - 1 : back] != b"\n" and data[back : back + 1] == b"\n":
-            at += 1  # the end of a line that was taken for whole without it
+            at += 1  # the line end of a line that counted as complete without it
         begin = self.place.byte - back
         for _ in range(most + self.to_skip):
             end = data.find(b"\n", at)
@@ -256,12 +257,13 @@ class Content:
         self.is_over = ends_anyway and at == len(data)
 
     def look(self, file: PlainFile, config: FileConfig) -> tuple[int, bytes]:
-        """The bytes before the place, how many these are, and those behind it: with a whole line, or all."""
+        """Return the number of bytes before the place, and these and the following bytes: a whole line, or
+        all."""
         back, size = min(TAIL, self.place.byte), CHUNK
         while True:
             data = file.read(self.place.byte - back, back + size)
             if len(data) < back or digest(data[:back]) != self.place.tail:
-                message = f"{file.path} does not hold what was read of it any more"
+                message = f"{file.path} no longer holds the lines that were read"
                 raise LookupError(message)
             if len(data) < back + size or b"\n" in data[back + 1 :]:
                 return back, data
@@ -273,12 +275,12 @@ class Content:
         path = self.file.path if self.file else config.directory
         return ConnectException(
             f"{path} has a line of more than {config.max_line_bytes:,} bytes at byte {self.place.byte:,}; "
-            f"raise 'max.line.bytes' if the topic takes such records, or take the line out of the file"
+            f"raise 'max.line.bytes' if the topic takes such records, or remove the line from the file"
         )
 
 
 def has_ended(file: PlainFile, config: FileConfig) -> bool:
-    """Whether nothing is to come any more, as far as can be told."""
+    """Whether no more bytes are expected."""
     status = file.status()
     return file.is_final or not status.st_nlink or is_idle(status, config)
 
@@ -320,7 +322,7 @@ class FileTask(SourceTask):
     # -- reading -------------------------------------------------------------------------------------
 
     def read(self) -> list[SourceRecord]:
-        """The next lines of each file in turn, so that one that grows quickly keeps none waiting."""
+        """Read from each file in turn, so that a fast-growing file does not delay the others."""
         records: list[SourceRecord] = []
         followed = [content for content in self.all_contents() if content.file is not None]
         for number, content in enumerate(followed):
@@ -331,7 +333,7 @@ class FileTask(SourceTask):
                     records.append(
                         SourceRecord(content.partition, offset, self.config.topic, line, content.key)
                     )
-            except (LookupError, *UNFINISHED):  # truncated: what was not read is in a copy, if any
+            except (LookupError, *UNFINISHED):  # truncated: the unread lines are in a copy, if there is one
                 content.close()
                 self.known.clear()
         return records
@@ -339,7 +341,7 @@ class FileTask(SourceTask):
     # -- which file holds what -----------------------------------------------------------------------
 
     def look(self) -> None:
-        """Find out which files there are, and what they hold."""
+        """List the directory and find out which content each file holds."""
         self.next_look = time.monotonic() + self.config.poll_interval_ms / 1_000
         self.let_go()
         paths = sorted(self.config.directory.glob(self.config.file_pattern))
@@ -347,20 +349,20 @@ class FileTask(SourceTask):
         new = [path for path in paths if self.is_new(path)]
         heads = {path: first for path in new if (first := self.first_of(path)) is not None}
         self.load(heads.values())
-        # The longest first: what is the beginning of another one is seen to be that.
+        # The longest first, so that a beginning of another file is recognised as its older copy.
         for path, first in sorted(heads.items(), key=lambda item: -size_of(item[0])):
             if int(first, 16) % self.config.task_count == self.config.task_number:
                 self.settle(path, first)
 
     def let_go(self) -> None:
-        """Close what is read and does not grow: it is opened again should it."""
+        """Close files that are read and do not grow; they are opened again when they do."""
         for content in self.all_contents():
             if content.file is not None and content.is_over:
                 content.close()
-                content.marks = deque([content.place], maxlen=MARKS)  # there may be many such
+                content.marks = deque([content.place], maxlen=MARKS)  # there may be many closed contents
 
     def is_new(self, path: Path) -> bool:
-        """Whether a file has changed since it was looked at, or what it was taken for has."""
+        """Whether a file, or the content it was found to hold, has changed since the last listing."""
         try:
             status = path.stat()
         except FileNotFoundError:
@@ -370,7 +372,8 @@ class FileTask(SourceTask):
         return stat.S_ISREG(status.st_mode) and not is_as_before
 
     def first_of(self, path: Path) -> str | None:
-        """What tells a file's content from others: its first lines, if they are there already."""
+        """Return the digest of a file's first lines, which identifies its content; None if they are
+        incomplete."""
         file = opened(path)
         if file is not None:
             with contextlib.closing(file), self.if_whole(file):
@@ -379,14 +382,14 @@ class FileTask(SourceTask):
 
     @contextlib.contextmanager
     def if_whole(self, file: PlainFile) -> Iterator[None]:
-        """Leave a file that is still being packed to the next look; say it, once, if nobody packs it."""
+        """Leave an incomplete gzip file to the next listing; warn once if it does not grow any more."""
         try:
             yield
         except UNFINISHED as error:
             if file.path not in self.broken and is_idle(file.status(), self.config):
                 self.broken.add(file.path)
                 log.warning(
-                    "%s is not read: it is no whole gzip file (%s); repair or rename it", file.path, error
+                    "%s is not read: the gzip file is incomplete (%s); repair or rename it", file.path, error
                 )
 
     def first_in(self, file: PlainFile) -> str | None:
@@ -398,15 +401,15 @@ class FileTask(SourceTask):
         return digest(b"\n".join(head.split(b"\n", lines)[:lines]))
 
     def load(self, firsts: Iterable[str]) -> None:
-        """Ask where earlier tasks got to, for all new contents at once."""
-        asked = sorted(set(firsts) - set(self.contents))
-        self.contents.update({first: [] for first in asked})
-        while asked:
-            partitions = [{"first": first, "number": len(self.contents[first])} for first in asked]
-            told = self.context.offset_storage_reader().offsets(partitions)
-            for first, offset in zip(list(asked), told, strict=True):
+        """Look up the committed offsets of all new contents in one request."""
+        unknown = sorted(set(firsts) - set(self.contents))
+        self.contents.update({first: [] for first in unknown})
+        while unknown:
+            partitions = [{"first": first, "number": len(self.contents[first])} for first in unknown]
+            offsets = self.context.offset_storage_reader().offsets(partitions)
+            for first, offset in zip(list(unknown), offsets, strict=True):
                 if offset is None:
-                    asked.remove(first)
+                    unknown.remove(first)
                 else:
                     self.add(first, place_of(offset))
 
@@ -416,7 +419,7 @@ class FileTask(SourceTask):
         return alike[-1]
 
     def settle(self, path: Path, first: str) -> None:
-        """Take a file for the content that it holds, and read on in it where it has more."""
+        """Assign a file to the content that it holds, and follow it if it holds more than was read."""
         file = opened(path)
         if file is None:
             return
@@ -424,7 +427,7 @@ class FileTask(SourceTask):
             stack.callback(file.close)
             stack.enter_context(self.if_whole(file))
             if self.first_in(file) != first:
-                return  # another one has taken its place since: it is for the next look
+                return  # replaced meanwhile: the next listing finds it
             version = Version.of(file.status())
             held = [content for content in self.contents[first] if content.is_in(file)]
             content = max(held, key=lambda c: c.place.byte) if held else self.add(first, START)
@@ -452,9 +455,7 @@ class FileSource(SourceConnector):
 
     def start(self, config: FileConfig) -> None:
         if not config.directory.is_dir():
-            raise ConfigException(
-                f"'directory' is {config.directory}, and there is no such directory; make it"
-            )
+            raise ConfigException(f"'directory': {config.directory} does not exist; create it")
 
     def task_configs(self, max_tasks: int) -> Sequence[Mapping[str, str]]:
         return [{"task.number": str(n), "task.count": str(max_tasks)} for n in range(max_tasks)]

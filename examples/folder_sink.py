@@ -1,4 +1,4 @@
-"""Writes each topic partition as files of JSON lines; on close it writes and commits what it has."""
+"""Writes each topic partition as files of JSON lines; a closing commit includes a partial file."""
 
 import json
 from collections import defaultdict
@@ -22,8 +22,8 @@ Offsets = Mapping[TopicPartition, OffsetAndMetadata]
 
 
 class FolderConfig(ConnectorConfig):
-    folder: Path = Field(description="Where the files go.")
-    flush_size: int = Field(default=1_000, ge=1, alias="flush.size", description="Records that make a file.")
+    folder: Path = Field(description="Folder of the files.")
+    flush_size: int = Field(default=1_000, ge=1, alias="flush.size", description="Records of a full file.")
 
 
 class FolderTask(SinkTask):

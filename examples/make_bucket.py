@@ -1,4 +1,4 @@
-"""Makes a bucket as soon as an S3 endpoint answers: ``python examples/make_bucket.py URL BUCKET``."""
+"""Creates a bucket once an S3 endpoint responds: ``python examples/make_bucket.py URL BUCKET``."""
 
 import sys
 import time
@@ -10,13 +10,12 @@ PATIENCE = 60.0  # seconds
 
 
 def make_bucket(endpoint: str, bucket: str) -> None:
-    """Wait for the endpoint, then create the bucket."""
     s3 = boto3.client(
         "s3",
         endpoint_url=endpoint,
         region_name="us-east-1",
         aws_access_key_id="test",
-        aws_secret_access_key="test",  # noqa: S106 - moto takes anything
+        aws_secret_access_key="test",  # noqa: S106 - moto accepts anything
     )
     deadline = time.monotonic() + PATIENCE
     while True:

@@ -12,7 +12,7 @@ MIDNIGHT = 1_767_225_600_000  # 2026-01-01 in UTC, milliseconds since the epoch
 
 
 def readings(partition: TopicPartition) -> SinkRecords:
-    """One sensor's temperatures, one each second."""
+    """Return the temperatures of one sensor, one each second."""
     sensor = f"sensor-{partition.partition}"
     return SinkRecords.of(
         partition,

@@ -1,4 +1,5 @@
-"""Sends records to an SQS queue of its own, which it makes when it starts and removes when it is deleted."""
+"""Sends records to an SQS queue of its own, created when the connector starts and removed when it is
+deleted."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -19,18 +20,20 @@ from sinksdk import (
     SinkTask,
 )
 
-MESSAGES = 10  # of a batch, at most: SQS's own limit
+MESSAGES = 10  # per batch: SQS's limit
 
 
 class QueueConfig(ConnectorConfig):
     queue_prefix: str = Field(
         alias="queue.prefix",
         pattern=r"^[\w-]{1,47}$",
-        description="What the queue's name begins with; the connector's incarnation follows.",
+        description="Prefix of the queue's name; the connector's incarnation follows.",
     )
-    sqs_endpoint: str | None = Field(default=None, alias="sqs.endpoint", description="Not on AWS: its URL.")
+    sqs_endpoint: str | None = Field(
+        default=None, alias="sqs.endpoint", description="URL of the endpoint, if it is not AWS."
+    )
     sqs_region: str = Field(default="us-east-1", alias="sqs.region", description="Region of the queue.")
-    queue_url: str = Field(default="", alias="queue.url", description="Told to the tasks by the connector.")
+    queue_url: str = Field(default="", alias="queue.url", description="Set by the connector.")
 
     def connect(self) -> Any:
         return boto3.client("sqs", endpoint_url=self.sqs_endpoint, region_name=self.sqs_region)
@@ -42,17 +45,17 @@ class QueueTask(SinkTask):
         self.sqs = config.connect()
 
     def put(self, records: SinkRecords) -> None:
-        """What is sent is durable, and committed by the default `pre_commit`. A retry sends it twice."""
+        """Sent records are durable, so the default `pre_commit` commits them. A retry sends them twice."""
         messages = [message_of(row, record) for row, record in enumerate(records)]
         for start in range(0, len(messages), MESSAGES):
             self.send(messages[start : start + MESSAGES])
 
     def send(self, messages: Sequence[Mapping[str, str]]) -> None:
         try:
-            answer = self.sqs.send_message_batch(QueueUrl=self.config.queue_url, Entries=messages)
+            response = self.sqs.send_message_batch(QueueUrl=self.config.queue_url, Entries=messages)
         except (BotoCoreError, ClientError) as error:
             raise RetriableException(f"{self.config.queue_url}: {error}") from error
-        for failed in answer.get("Failed", ()):
+        for failed in response.get("Failed", ()):
             kind = ConnectException if failed["SenderFault"] else RetriableException
             offset = failed["Id"].partition("-")[0]
             raise kind(f"{self.config.queue_url}: offset {offset}: {failed.get('Message')}")
@@ -63,7 +66,7 @@ class QueueTask(SinkTask):
 
 
 def message_of(row: int, record: SinkRecord) -> dict[str, str]:
-    """With an id of its own also where a transform has made several records of an offset."""
+    """Return a message with a unique id, also for records of one offset, which a transform may create."""
     content = {name: getattr(record, name) for name in ("topic", "partition", "offset", "value")}
     return {"Id": f"{record.offset}-{row}", "MessageBody": json.dumps(content)}
 
@@ -75,14 +78,14 @@ class QueueSink(SinkConnector):
         self.config = config
         try:
             self.sqs = config.connect()
-            made = self.sqs.create_queue(QueueName=self.queue)  # one that is there is left as it is
+            created = self.sqs.create_queue(QueueName=self.queue)  # an existing one is left unchanged
         except (BotoCoreError, ClientError, ValueError) as error:
-            raise ConfigException(f"the queue {self.queue} cannot be made: {error}") from error
-        self.url = made["QueueUrl"]
+            raise ConfigException(f"cannot create the queue {self.queue}: {error}") from error
+        self.url = created["QueueUrl"]
 
     @property
     def queue(self) -> str:
-        """One for each incarnation: a connector of this name that is created later has another one."""
+        """The queue's name: a connector of the same name created later has another incarnation."""
         return f"{self.config.queue_prefix}-{self.identity.incarnation}"
 
     def task_configs(self, max_tasks: int) -> Sequence[Mapping[str, str]]:
@@ -90,7 +93,7 @@ class QueueSink(SinkConnector):
 
     def stop(self, is_deleted: bool = False) -> None:  # noqa: FBT001, FBT002 - KIP-883's signature
         if not hasattr(self, "sqs"):
-            return  # start did not get that far, and made nothing
+            return  # start failed before it created the queue
         try:
             if is_deleted:
                 self.remove_queue()
@@ -98,9 +101,9 @@ class QueueSink(SinkConnector):
             self.sqs.close()
 
     def remove_queue(self) -> None:
-        """Found by its name: who deletes a connector that does not run, or after a crash, did not make it."""
+        """Find the queue by its name: this process may not have created it."""
         try:
             url = self.sqs.get_queue_url(QueueName=self.queue)["QueueUrl"]
             self.sqs.delete_queue(QueueUrl=url)
         except self.sqs.exceptions.QueueDoesNotExist:
-            return  # it was removed before
+            return  # already removed

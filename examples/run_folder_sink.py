@@ -1,4 +1,4 @@
-"""Runs the folder sink in this program, until it has caught up."""
+"""Runs the folder sink in this program until it has caught up."""
 
 import sinksdk
 

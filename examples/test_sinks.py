@@ -1,4 +1,4 @@
-"""What a connector's own tests look like: the kit looks for schedules that the sink does not survive."""
+"""Tests of the example sinks with the kit, which searches for schedules that a sink does not survive."""
 
 import json
 import shutil
@@ -20,11 +20,11 @@ from sinksdk import ConnectorIdentity, RetriableException, SinkRecord, SinkRecor
 from sinksdk.testing import Capabilities, FaultPlan, Guarantee, SinkOptions, check_sink, replay
 
 FEW = settings(max_examples=40, stateful_step_count=15, derandomize=True, database=None, deadline=None)
-"""Files and databases are slower than memory."""
+"""Fewer cases than the default: files and databases are slower than memory."""
 
 
 class Folder:
-    """A new one for each case, and what goes wrong with it."""
+    """A new folder for each case, and its injected faults."""
 
     def __init__(self, faults: FaultPlan) -> None:
         self.faults = faults
@@ -50,7 +50,7 @@ FOLDER: SinkOptions = {"destination": Folder, "config": folder_config, "clean_up
 
 
 class FolderTask(folder_sink.FolderTask):
-    """Writing a file may fail, or have its answer lost."""
+    """A task whose writes fail as planned."""
 
     def __init__(self, folder: Folder) -> None:
         self.faults = folder.faults
@@ -61,7 +61,7 @@ class FolderTask(folder_sink.FolderTask):
 
 
 class ExactlyOnceFolderTask(exactly_once_folder_sink.FolderTask):
-    """Writing, publishing and discarding may fail, or have their answers lost."""
+    """A task whose writes, publishes and discards fail as planned."""
 
     def __init__(self, folder: Folder) -> None:
         self.faults = folder.faults
@@ -80,12 +80,10 @@ class ExactlyOnceFolderTask(exactly_once_folder_sink.FolderTask):
 
 
 def test_the_folder_sink_loses_nothing() -> None:
-    """A record may be in two files, never in none."""
     check_sink(FolderTask, read_back=lines_in, settings=FEW, **FOLDER)
 
 
-def test_the_other_folder_sink_is_exactly_once() -> None:
-    """Each record is in one file, which is not seen before it is committed; hidden files are cleaned up."""
+def test_the_exactly_once_folder_sink_is_exactly_once() -> None:
     check_sink(
         ExactlyOnceFolderTask,
         read_back=lines_in,
@@ -109,7 +107,7 @@ BEGIN INSERT INTO history VALUES (NULL, new.topic, new.partition, new."offset");
 
 
 class Database:
-    """Where every statement and every COMMIT may fail, or its answer be lost."""
+    """A database in which each statement and each COMMIT may fail, or lose its response."""
 
     def __init__(self, faults: FaultPlan, url: str) -> None:
         self.url = url
@@ -122,13 +120,13 @@ class Database:
         sqlalchemy.event.listen(self.faulty, event, lambda *_: faults.run("destination", lambda: None))
 
     def history(self) -> list[tuple[Any, ...]]:
-        """What triggers have seen: also of rows that were replaced since."""
+        """Return every change that the triggers recorded, also of rows replaced since."""
         query = sqlalchemy.text('SELECT topic, partition, "offset" FROM history ORDER BY number')
         with self.engine.connect() as connection:
             return [tuple(row) for row in connection.execute(query)]
 
     def table(self) -> dict[str, Any]:
-        """The row of each key."""
+        """Return the row of each key."""
         query = sqlalchemy.text('SELECT id, topic, partition, "offset" FROM records')
         with self.engine.connect() as connection:
             return {key: tuple(row) for key, *row in connection.execute(query)}
@@ -165,20 +163,20 @@ def upsert_config(database: Database) -> upsert_sink.UpsertConfig:
 
 
 def keyed_record(partition: TopicPartition, offset: int) -> SinkRecord:
-    """With one of two keys, in all partitions."""
+    """Return a record with one of two keys, which all partitions share."""
     value = {"topic": partition.topic, "partition": partition.partition, "offset": offset}
     return SinkRecord(*partition, offset, f"key {offset % 2}".encode(), json.dumps(value).encode())
 
 
 def deleting_record(partition: TopicPartition, offset: int) -> SinkRecord:
-    """With one of two keys, some of which other partitions have, too; each third record deletes its row."""
+    """Return a record with one of two keys, some shared by partitions; each third record deletes its row."""
     record = keyed_record(partition, offset)
     key = f"key {offset % 2}{f' of {partition}' if offset % 4 > 1 else ''}".encode()
     return replace(record, key=key, value=None if offset % 3 == 1 else record.value)
 
 
 def row(record: SinkRecord) -> tuple[Any, Any]:
-    """What it leaves in the table."""
+    """Return the key and the columns that a record leaves in the table."""
     columns = tuple(json.loads(record.value).values()) if record.value else None
     return record.key.decode(), columns
 
@@ -195,14 +193,13 @@ UPSERT: SinkOptions = {
     "destination": new_database,
     "config": upsert_config,
     "capabilities": ONCE,
-    "poison": b'{"topic": "records", "partition": 0}',  # and no offset, which is NOT NULL
+    "poison": b'{"topic": "records", "partition": 0}',  # without an offset, which is NOT NULL
     "alter": alter,
     "clean_up": Database.close,
 }
 
 
 def test_the_last_record_of_a_key_is_its_row() -> None:
-    """Or has deleted it; what the table refuses is a dead letter."""
     check_sink(UpsertTask, read_back=Database.table, record=deleting_record, row=row, settings=FEW, **UPSERT)
 
 
@@ -214,19 +211,19 @@ HISTORY: SinkOptions = {
 
 
 def test_the_upsert_sink_applies_each_record_once() -> None:
-    """Also while tasks of other partitions upsert the same keys: triggers have seen each change."""
+    """Also while tasks of other partitions upsert the same keys."""
     check_sink(UpsertTask, read_back=Database.history, settings=FEW, **HISTORY)
 
 
-def test_a_lost_answer_to_a_commit_applies_nothing_twice() -> None:
-    """What the kit has once found, kept: the COMMIT takes effect, and the task is not told."""
-    lost = ("fault", "destination", 6, "lost answer")
+def test_a_lost_response_to_a_commit_applies_nothing_twice() -> None:
+    """The COMMIT takes effect, but its response is lost. The kit found this schedule."""
+    lost = ("fault", "destination", 6, "lost response")
     schedule = [lost, ("deliver", 0, 1), ("deliver", 0, 1)]
     replay(schedule, UpsertTask, read_back=Database.history, **HISTORY)
 
 
 class Sqs:
-    """The one call that the queue's task makes; it may fail, or its answer be lost, like a real one."""
+    """The one call that the queue's task makes; it may fail, or lose its response."""
 
     def __init__(self, faults: FaultPlan) -> None:
         self.faults = faults
@@ -253,7 +250,6 @@ class QueueTask(queue_sink.QueueTask):
 
 
 def test_the_queue_sink_loses_nothing() -> None:
-    """A record may be sent twice, never not at all; what was put is durable, and every commit takes it."""
     keys = {"queue.prefix": "q", "queue.url": "u", "value.converter": "json"}
     check_sink(
         QueueTask,
@@ -266,7 +262,7 @@ def test_the_queue_sink_loses_nothing() -> None:
 
 
 class Connection:
-    """As http.client's, to an endpoint in memory: requests fail, and answers are lost."""
+    """A double of http.client's connection, to an endpoint in memory whose requests fail as planned."""
 
     def __init__(self, faults: FaultPlan) -> None:
         self.faults = faults
@@ -276,7 +272,7 @@ class Connection:
         _, _, body, headers = request
         try:
             answer = self.faults.run("destination", lambda: self.endpoint.answer(headers, body.decode()))
-        except RetriableException as error:  # busy, or a gateway in front of it has lost the answer
+        except RetriableException as error:  # busy, or a gateway lost the response
             answer = Mishap(HTTPStatus.SERVICE_UNAVAILABLE), str(error)
         (self.status, *_), self.reason = answer
 
@@ -289,8 +285,8 @@ class Connection:
     def close(self) -> None:
         pass
 
-    def taken(self) -> list[tuple[Any, ...]]:
-        """Each record once, by its id."""
+    def accepted(self) -> list[tuple[Any, ...]]:
+        """Return each accepted record once, by its id."""
         return [coordinates(event) for event in self.endpoint.events.values()]
 
 
@@ -321,6 +317,5 @@ WEBHOOK: SinkOptions = {
 }
 
 
-def test_the_webhook_sink_delivers_each_record_once_to_an_endpoint_that_recognises_ids() -> None:
-    """In order, too; what the endpoint does not want is a dead letter."""
-    check_sink(WebhookTask, read_back=Connection.taken, settings=FEW, **WEBHOOK)
+def test_the_webhook_sink_is_effectively_once_with_an_endpoint_that_recognises_ids() -> None:
+    check_sink(WebhookTask, read_back=Connection.accepted, settings=FEW, **WEBHOOK)

@@ -1,4 +1,4 @@
-"""What a source's own tests look like: the kit looks for what the source does not survive."""
+"""Tests of the example source with the kit, which searches for schedules that a source does not survive."""
 
 import gzip
 import shutil
@@ -39,8 +39,8 @@ def configs(directory: Path, tasks: int) -> list[FileConfig]:
     return [FileConfig.parse({**common, **quick, **keys}) for keys in FileSource().task_configs(tasks)]
 
 
-def test_each_line_once_whatever_happens() -> None:
-    """Crashes, zombies, stops and other task counts, while files are rotated, truncated and compressed."""
+def test_the_file_source_is_exactly_once() -> None:
+    """Under crashes, zombies, stops and faults, while files are rotated, truncated and compressed."""
     lines = ["a-1", "a-2", "a-3", "a-4", "b-1", "b-2", "b-3", "c-1", "c-2", "d-1"]
     check_source(
         lambda directory: FileTask(),

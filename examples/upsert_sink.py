@@ -1,7 +1,7 @@
-"""Keeps a table of an SQL database as a topic says: the newest record of each key is its row.
+"""Keeps a table of an SQL database in step with a topic: the newest record of each key is its row.
 
 The offset is in the database too, and moves in the transaction that writes the rows. So each record is
-applied exactly once, whoever repeats it: a retry, another attempt, a zombie.
+applied exactly once, also when a retry, another attempt or a zombie repeats it.
 """
 
 import json
@@ -43,11 +43,11 @@ WATERMARKS = sa.Table(
     sa.Column("incarnation", sa.String(64), primary_key=True),
     sa.Column("topic", sa.String(249), primary_key=True),
     sa.Column("partition", sa.Integer, primary_key=True),
-    sa.Column("next_offset", sa.BigInteger, nullable=False),  # all before it are in the table
-    sa.Column("generation", sa.Integer, nullable=False),  # the newest that has opened the partition
+    sa.Column("next_offset", sa.BigInteger, nullable=False),  # all records before it are in the table
+    sa.Column("generation", sa.Integer, nullable=False),  # the newest one that has opened the partition
 )
 COORDINATES = WATERMARKS.primary_key.columns.keys()
-INSERTS: Mapping[str, Callable[[Any], Any]] = {  # they know ON CONFLICT
+INSERTS: Mapping[str, Callable[[Any], Any]] = {  # dialects with ON CONFLICT
     "postgresql": postgresql.insert,
     "sqlite": sqlite.insert,
 }
@@ -60,17 +60,17 @@ Offsets = Mapping[TopicPartition, OffsetAndMetadata]
 class UpsertConfig(ConnectorConfig):
     database: SecretStr = Field(
         alias="database.url",
-        description="SQLAlchemy's URL: postgresql+psycopg://user:password@host/database, sqlite:///file.",
+        description="SQLAlchemy URL: postgresql+psycopg://user:password@host/database, sqlite:///file.",
     )
-    table: str = Field(description="The table; it must exist.")
+    table: str = Field(description="Name of the table, which must exist.")
     key_columns: str = Field(
         alias="key.columns",
-        description="Columns of its primary key, separated by commas: the record's key, or fields of it.",
+        description="Columns of the primary key, separated by commas: the record's key, or its fields.",
     )
     value_columns: str = Field(
-        alias="value.columns", description="Other columns that are written: fields of the record's value."
+        alias="value.columns", description="Other columns to write: fields of the record's value."
     )
-    incarnation: str = Field(default="", description="Told to the tasks by the connector.")
+    incarnation: str = Field(default="", description="Set by the connector.")
 
     @property
     def key_names(self) -> list[str]:
@@ -99,7 +99,7 @@ class UpsertTask(SinkTask):
         self.watermarks: dict[TopicPartition, int] = {}
 
     def open(self, partitions: Collection[TopicPartition]) -> None:
-        """Own the watermarks from now on, and go on from where the table is, if the commit is elsewhere."""
+        """Take over the watermarks; rewind, or skip, to the watermark if it differs from the commit."""
         for partition in partitions:
             commit = self.context.committed(partition) or OffsetAndMetadata(0)
             known = int(commit.metadata) if commit.metadata.isdigit() else 0  # the watermark at this commit
@@ -114,11 +114,11 @@ class UpsertTask(SinkTask):
     def put(self, records: SinkRecords) -> None:
         try:
             self.apply(records, self.write)
-        except DataException:  # nothing was written: find the records that cannot be
+        except DataException:  # nothing was written: write one by one to find the bad records
             self.apply(records, self.write_each)
 
     def apply(self, records: SinkRecords, write: Callable[[sa.Connection, SinkRecords], None]) -> None:
-        """One transaction: of these records those that nobody has written, and the watermark after them."""
+        """Write the records after the watermark and move it, in one transaction."""
         partition = records.partition
         with transaction(self.engine) as connection:
             watermark = self.lock(connection, partition)
@@ -131,7 +131,8 @@ class UpsertTask(SinkTask):
         self.watermarks[partition] = watermark
 
     def lock(self, connection: sa.Connection, partition: TopicPartition) -> int:
-        """The watermark, if this generation still owns it. Its row is locked until the transaction ends."""
+        """Return the watermark if this generation still owns it; its row is locked until the transaction
+        ends."""
         generation = self.context.generation()
         own = sa.update(WATERMARKS).where(at(self.place(partition)), WATERMARKS.c.generation <= generation)
         watermark: int | None = connection.execute(
@@ -149,7 +150,7 @@ class UpsertTask(SinkTask):
         return place_of(self.config.incarnation, partition)
 
     def write(self, connection: sa.Connection, records: SinkRecords) -> None:
-        """In the order of offsets: the last record of a key wins."""
+        """Write in the order of offsets: the last record of a key wins."""
         changes = [self.change(record) for record in records]
         for is_deletion, same in groupby(changes, lambda change: change[1] is None):
             if is_deletion:
@@ -158,7 +159,7 @@ class UpsertTask(SinkTask):
                 execute(connection, self.upsert, [{**(row or {}), **key} for key, row in same])
 
     def write_each(self, connection: sa.Connection, records: SinkRecords) -> None:
-        """One by one: a record that cannot be written is reported, and its savepoint rolled back."""
+        """Write one by one; report a record that cannot be written, and roll back its savepoint."""
         letters = []
         for number, record in enumerate(records):
             try:
@@ -167,10 +168,10 @@ class UpsertTask(SinkTask):
             except DataException as error:
                 letters.append(self.context.errant_record_reporter().report(record, error))
         for letter in letters:
-            letter.result()  # durable before the watermark passes its record
+            letter.result()  # durable before the watermark passes the record
 
     def change(self, record: SinkRecord) -> tuple[Row, Row | None]:
-        """The key of a record's row, and the other columns; None where the row is to be deleted."""
+        """Return the key of a record's row, and its other columns; None if the row is to be deleted."""
         names, where = self.config.key_names, f"{record.topic_partition} at offset {record.offset}"
         key = record.key if isinstance(record.key, dict) else {names[0]: record.key}
         if any(key.get(name) is None for name in names):
@@ -184,7 +185,7 @@ class UpsertTask(SinkTask):
         return row, {name: plain(record.value.get(name)) for name in self.config.value_names}
 
     def pre_commit(self, offsets: Offsets) -> Offsets:
-        """All is durable. A commit may be ahead of its watermark, where offsets without records follow."""
+        """All is durable. A commit may be ahead of its watermark if offsets without records follow."""
         return {p: replace(offset, metadata=str(self.watermarks[p])) for p, offset in offsets.items()}
 
     def close(self, partitions: Collection[TopicPartition]) -> None:
@@ -198,7 +199,7 @@ class UpsertTask(SinkTask):
 
 @contextmanager
 def transaction(engine: sa.Engine) -> Iterator[sa.Connection]:
-    """All or nothing. Where the answer to a COMMIT is lost, the watermark tells the next attempt."""
+    """Commit all or nothing. If the response to a COMMIT is lost, the next attempt reads the watermark."""
     try:
         with engine.begin() as connection:
             yield connection
@@ -207,7 +208,7 @@ def transaction(engine: sa.Engine) -> Iterator[sa.Connection]:
 
 
 def upsert(engine: sa.Engine, table: sa.TableClause, keys: Sequence[str], values: Sequence[str]) -> Any:
-    """INSERT; where the key is there already, UPDATE of these values."""
+    """Return an INSERT that updates these values if the key exists."""
     statement = INSERTS[engine.dialect.name](table)
     if not values:
         return statement.on_conflict_do_nothing(index_elements=keys)
@@ -222,22 +223,22 @@ def execute(connection: sa.Connection, statement: sa.Executable, rows: Sequence[
         raise DataException(reason(error)) from error
     except ProgrammingError as error:
         if getattr(error.orig, "sqlstate", None) != DATATYPE_MISMATCH:
-            raise  # no table, no permission: not the record's fault
+            raise  # a missing table or permission is not the record's fault
         raise DataException(reason(error)) from error
 
 
 def plain(value: Any) -> Any:
-    """Nested objects and lists as JSON, in which moments are texts; the database converts the rest."""
+    """Write nested objects and lists as JSON, timestamps in them as text; the database converts the rest."""
     return json.dumps(value, default=str) if isinstance(value, dict | list) else value
 
 
 def reason(error: Exception) -> str:
-    """What the database says, without the statement and the values."""
+    """Return the database's message without the statement and its values."""
     return str(getattr(error, "orig", error)).partition("\n")[0]
 
 
 def place_of(incarnation: str, partition: TopicPartition) -> Row:
-    """The key of a watermark."""
+    """Return the key of a watermark."""
     return dict(zip(COORDINATES, (incarnation, *partition), strict=True))
 
 
@@ -261,11 +262,11 @@ class UpsertSink(SinkConnector):
             check_table(sa.inspect(connection), config)
 
     def task_configs(self, max_tasks: int) -> Sequence[Mapping[str, str]]:
-        """A later connector of this name has another incarnation, and watermarks of its own."""
+        """A later connector of the same name has another incarnation, and watermarks of its own."""
         return [{"incarnation": self.identity.incarnation}] * max_tasks
 
     def alter_offsets(self, config: UpsertConfig, offsets: Mapping[TopicPartition, int | None]) -> bool:
-        """Move the watermarks, or forget them: otherwise what is read again would count as written."""
+        """Move or delete the watermarks; otherwise records that are read again would be skipped."""
         with self.database(config) as connection:
             move = upsert(connection.engine, WATERMARKS, COORDINATES, ["next_offset"])
             for partition, offset in offsets.items():

@@ -1,6 +1,6 @@
 """An endpoint to try the webhook sink with: ``python examples/webhook_receiver.py 5555``.
 
-It takes each record once, by its id, and a request as a whole or not at all.
+It accepts each record once, by its id, and a request as a whole or not at all.
 """
 
 import json
@@ -14,16 +14,16 @@ from typing import Any, NamedTuple
 
 
 class Mishap(NamedTuple):
-    """What becomes of a request instead of `200 OK`."""
+    """The response to a request instead of `200 OK`."""
 
     status: int = HTTPStatus.OK
     headers: Mapping[str, str] = {}
-    is_taken: bool = False  # its records are taken all the same
-    is_lost: bool = False  # the connection ends without an answer
+    is_accepted: bool = False  # its records are accepted nevertheless
+    is_lost: bool = False  # the connection ends without a response
 
 
-def is_wanted(event: Mapping[str, Any]) -> bool:
-    """A temperature must not be a text."""
+def is_valid(event: Mapping[str, Any]) -> bool:
+    """Reject records whose temperature is a text."""
     value = event["value"]
     return not isinstance(value, dict) or not isinstance(value.get("celsius"), str)
 
@@ -31,25 +31,25 @@ def is_wanted(event: Mapping[str, Any]) -> bool:
 class Endpoint:
     def __init__(self, token: str = "") -> None:
         self.token = token
-        self.is_wanted: Callable[[Mapping[str, Any]], bool] = is_wanted
-        self.unwanted_status: int = HTTPStatus.UNPROCESSABLE_ENTITY
+        self.is_valid: Callable[[Mapping[str, Any]], bool] = is_valid
+        self.rejected_status: int = HTTPStatus.UNPROCESSABLE_ENTITY
         self.mishaps: deque[Mishap] = deque()  # of the next requests
         self.requests: list[tuple[Mapping[str, str], Sequence[Mapping[str, Any]]]] = []  # headers and events
-        self.events: dict[str, Mapping[str, Any]] = {}  # taken, by id, in their order
-        self.repeated = 0  # events that came again
+        self.events: dict[str, Mapping[str, Any]] = {}  # accepted, by id, in order
+        self.repeated = 0  # events received again
         self.lock = Lock()
 
     def answer(self, headers: Mapping[str, str], body: str) -> tuple[Mishap, str]:
         with self.lock:
             events = events_in(headers["Content-Type"], body)
             self.requests.append((headers, events))
-            mishap = self.mishaps.popleft() if self.mishaps else Mishap(is_taken=True)
-            if not mishap.is_taken:
-                return mishap, "as the test says"
+            mishap = self.mishaps.popleft() if self.mishaps else Mishap(is_accepted=True)
+            if not mishap.is_accepted:
+                return mishap, "injected"
             if self.token and headers.get("Authorization") != f"Bearer {self.token}":
-                return Mishap(HTTPStatus.UNAUTHORIZED), "who are you?"
-            if unwanted := [event["id"] for event in events if not self.is_wanted(event)]:
-                return Mishap(self.unwanted_status), f"celsius must be a number: {unwanted[0]}"
+                return Mishap(HTTPStatus.UNAUTHORIZED), "authentication failed"
+            if rejected := [event["id"] for event in events if not self.is_valid(event)]:
+                return Mishap(self.rejected_status), f"celsius must be a number: {rejected[0]}"
             new = {event["id"]: event for event in events if event["id"] not in self.events}
             self.repeated += len(events) - len(new)
             self.events |= new
@@ -57,7 +57,7 @@ class Endpoint:
 
     def summary(self) -> str:
         counts = f"{len(self.events)} records in {len(self.requests)} requests"
-        return f"{counts}, {self.repeated} of them came again"
+        return f"{counts}, {self.repeated} of them repeated"
 
 
 def events_in(content_type: str, body: str) -> Sequence[Mapping[str, Any]]:
@@ -68,8 +68,8 @@ def events_in(content_type: str, body: str) -> Sequence[Mapping[str, Any]]:
 
 
 class Handler(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"  # which keeps connections
-    disable_nagle_algorithm = True  # an answer in two packets would wait for 40 ms
+    protocol_version = "HTTP/1.1"  # keeps connections open
+    disable_nagle_algorithm = True  # a response in two packets would be delayed by 40 ms
     endpoint: Endpoint
 
     def do_POST(self) -> None:
@@ -96,7 +96,7 @@ class Handler(BaseHTTPRequestHandler):
 
 
 def server_of(endpoint: Endpoint, port: int = 0) -> ThreadingHTTPServer:
-    """On a port of this machine; 0 is any that is free."""
+    """Create a server on the loopback interface; port 0 is any free one."""
     return ThreadingHTTPServer(("127.0.0.1", port), type("Bound", (Handler,), {"endpoint": endpoint}))
 
 

@@ -1,7 +1,7 @@
-"""Posts records in bulk to an HTTP endpoint, as an array of JSON objects or as lines of JSON.
+"""Posts records in batches to an HTTP endpoint, as an array of JSON objects or as lines of JSON.
 
-Every record has an id, made of topic, partition and offset: whoever posts it again (a retry, another attempt,
-a zombie) gives it the same one. An endpoint that takes each id once therefore has each record exactly once.
+Each record has an id made of topic, partition and offset, so a retry, another attempt or a zombie posts it
+with the same id. An endpoint that accepts each id once therefore has each record exactly once.
 """
 
 import json
@@ -30,14 +30,14 @@ from sinksdk import (
     TopicPartition,
 )
 
-BAD_RECORD = (  # the endpoint has read the request, and does not want what is in it
+BAD_RECORD = (  # the endpoint rejects the content of the request
     HTTPStatus.BAD_REQUEST,
     HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
     HTTPStatus.UNPROCESSABLE_ENTITY,
 )
-PASSING = (  # it may want it later; so with every 5xx
+TRANSIENT = (  # transient, as is every 5xx
     HTTPStatus.REQUEST_TIMEOUT,
-    HTTPStatus.CONFLICT,  # it is still at work on a request with this key
+    HTTPStatus.CONFLICT,  # it still processes a request with this key
     HTTPStatus.TOO_EARLY,
     HTTPStatus.TOO_MANY_REQUESTS,
 )
@@ -47,19 +47,23 @@ LONGEST_WAIT = 86_400.0  # seconds
 
 class WebhookConfig(ConnectorConfig):
     url: SecretStr = Field(
-        alias="endpoint.url", description="Where records are posted, http:// or https://. Shown nowhere."
+        alias="endpoint.url", description="URL to post to, http:// or https://. Never shown."
     )
     auth_name: str = Field(
         default="Authorization",
         alias="auth.header.name",
         pattern=r"^[A-Za-z0-9-]+$",
-        description="Header that says who is posting.",
+        description="Header for authentication.",
     )
     auth_value: SecretStr | None = Field(
-        default=None, alias="auth.header.value", description="Its value, as `Bearer …`. Shown nowhere."
+        default=None,
+        alias="auth.header.value",
+        description="Value of that header, such as `Bearer …`. Never shown.",
     )
     body_format: Literal["json", "ndjson"] = Field(
-        default="json", alias="body.format", description="An array of objects, or an object in each line."
+        default="json",
+        alias="body.format",
+        description="`json`: an array of objects; `ndjson`: an object per line.",
     )
     batch_records: int | None = Field(
         default=None,
@@ -74,13 +78,13 @@ class WebhookConfig(ConnectorConfig):
         default=30_000,
         ge=1,
         alias="http.timeout.ms",
-        description="Milliseconds to wait for the endpoint, until the request is repeated.",
+        description="Milliseconds to wait for a response before the request is repeated.",
     )
     id_prefix: str = Field(
         default="",
         alias="id.prefix",
         pattern=r"^[A-Za-z0-9._:-]*$",
-        description="What ids begin with. With another one the endpoint takes everything again.",
+        description="Prefix of ids. With another prefix the endpoint accepts all records again.",
     )
 
     def problems(self) -> list[str]:
@@ -89,7 +93,7 @@ class WebhookConfig(ConnectorConfig):
             found.append("'auth.header.value' must be one line of ASCII characters")
         most = self.max_poll_records or SinkTask.max_poll_records or 0
         if self.batch_records and self.batch_records > most:
-            found.append(f"'batch.max.records': a task gets {most} at a time; raise 'max.poll.records'")
+            found.append(f"'batch.max.records': a task receives {most} at a time; raise 'max.poll.records'")
         return found
 
     def url_problems(self) -> list[str]:
@@ -100,7 +104,7 @@ class WebhookConfig(ConnectorConfig):
         if url.scheme not in ("http", "https") or not url.hostname:
             return ["'endpoint.url' must be http://host/path or https://host/path"]
         if url.username is not None:
-            return ["'endpoint.url' names a user; say who is posting with 'auth.header.value'"]
+            return ["'endpoint.url' contains a user name; use 'auth.header.value' for authentication"]
         return []
 
     def split_url(self) -> SplitResult:
@@ -108,12 +112,12 @@ class WebhookConfig(ConnectorConfig):
 
     @property
     def origin(self) -> str:
-        """The endpoint as messages name it: some paths are secrets."""
+        """The endpoint without its path, for messages: some paths are secrets."""
         url = self.split_url()
         return f"{url.scheme}://{url.netloc}"
 
     def connect(self) -> HTTPConnection:
-        """Connects with the first request, and with the next one after `close`."""
+        """The connection opens with the first request, and with the next one after `close`."""
         url = self.split_url()
         kind = HTTPSConnection if url.scheme == "https" else HTTPConnection
         return kind(url.hostname or "", url.port, timeout=self.timeout_ms / 1000)
@@ -124,7 +128,7 @@ def is_one_line(text: str) -> bool:
 
 
 class Event(NamedTuple):
-    """A record as it is posted; or why it cannot be."""
+    """A record as it is posted, or the reason why it cannot be."""
 
     id: str
     record: SinkRecord
@@ -142,32 +146,32 @@ class WebhookTask(SinkTask):
         self.cuts: dict[TopicPartition, set[str]] = {}
 
     def put(self, records: SinkRecords) -> None:
-        """What the endpoint has taken is durable, and committed by the default `pre_commit`."""
+        """Accepted records are durable, so the default `pre_commit` commits them."""
         events = list(self.events(records))
         cuts = self.cuts.setdefault(records.partition, set())
         done = 0
         try:
-            with closing(self.endpoint):  # many a server ends connections that are idle between two calls
+            with closing(self.endpoint):  # many servers close connections that are idle between two calls
                 while done < len(events):
                     done += self.deliver(self.batch(events[done:], cuts), cuts)
         except RetriableException as error:
-            error.accepted = whole_offsets_before(records, done)  # these are not put again
+            error.accepted = whole_offsets_before(records, done)  # accepted records are not put again
             raise
         cuts.clear()
 
     def deliver(self, batch: Sequence[Event], cuts: set[str]) -> int:
-        """How many are done with: all of them, or none of a batch that is to be posted in two halves."""
+        """Return how many are done: all, or 0 if the batch must be split in two."""
         try:
             self.post(batch)
         except DataException as error:
             if len(batch) > 1:
-                cuts |= {batch[len(batch) // 2 - 1].id, batch[-1].id}  # they count after a retry, too
+                cuts |= {batch[len(batch) // 2 - 1].id, batch[-1].id}  # cuts also hold after a retry
                 return 0
             self.context.errant_record_reporter().report(batch[0].record, error)
         return len(batch)
 
     def events(self, records: SinkRecords) -> Iterator[Event]:
-        """Where a transform has made several records of an offset, the second one's id ends with `.1`."""
+        """If a transform creates several records of an offset, the second one's id ends with `.1`."""
         for offset, same in groupby(records, lambda record: record.offset):
             for number, record in enumerate(same):
                 suffix = f".{number}" if number else ""
@@ -186,7 +190,7 @@ class WebhookTask(SinkTask):
         return Event(name, record, data)
 
     def batch(self, events: Sequence[Event], cuts: Collection[str]) -> Sequence[Event]:
-        """The next request: as large as it may be, up to the next cut. What cannot be posted stands alone."""
+        """Return the next request: as large as allowed, up to the next cut. An invalid record is alone."""
         size = 1
         for number, event in enumerate(events):
             size += len(event.data) + 1
@@ -197,7 +201,7 @@ class WebhookTask(SinkTask):
         return events
 
     def post(self, batch: Sequence[Event]) -> None:
-        """Raise DataException where the endpoint does not want something of it."""
+        """Raise DataException if the endpoint rejects a record of the batch."""
         first, last = batch[0], batch[-1]
         if first.problem:
             raise first.problem
@@ -209,30 +213,30 @@ class WebhookTask(SinkTask):
         target = urlunsplit(("", "", url.path or "/", url.query, ""))
         try:
             self.endpoint.request("POST", target, body, {**self.headers, "Idempotency-Key": key})
-            answer = self.endpoint.getresponse()
-            said = answer.read()
-        except (OSError, HTTPException) as error:  # no connection, no answer in time, half an answer
+            response = self.endpoint.getresponse()
+            said = response.read()
+        except (OSError, HTTPException) as error:  # no connection, a time-out, or a partial response
             raise RetriableException(f"{self.config.origin}: {type(error).__name__}: {error}") from error
-        judge(answer, f"{self.config.origin}: {answer.status} {answer.reason}: {shortened(said)}")
+        judge(response, f"{self.config.origin}: {response.status} {response.reason}: {shortened(said)}")
 
     def close(self, partitions: Collection[TopicPartition]) -> None:
         for partition in partitions:
             self.cuts.pop(partition, None)
 
 
-def judge(answer: HTTPResponse, message: str) -> None:
-    """Raise what an answer means."""
-    if HTTPStatus.OK <= answer.status < HTTPStatus.MULTIPLE_CHOICES:
+def judge(response: HTTPResponse, message: str) -> None:
+    """Raise the exception that a response stands for."""
+    if HTTPStatus.OK <= response.status < HTTPStatus.MULTIPLE_CHOICES:
         return
-    if answer.status in BAD_RECORD:
+    if response.status in BAD_RECORD:
         raise DataException(message)
-    if answer.status in PASSING or answer.status >= HTTPStatus.INTERNAL_SERVER_ERROR:
-        raise RetriableException(message, retry_after=seconds_in(answer.getheader("Retry-After", "")))
-    raise ConnectException(message)  # no such page, access denied, moved: no record's fault
+    if response.status in TRANSIENT or response.status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+        raise RetriableException(message, retry_after=seconds_in(response.getheader("Retry-After", "")))
+    raise ConnectException(message)  # not found, access denied, moved: not a record's fault
 
 
 def seconds_in(retry_after: str) -> float | None:
-    """Seconds, or until a date, a day at most; None lets the engine's own growing delay decide."""
+    """Return the seconds to wait, a day at most; None leaves the delay to the engine."""
     if retry_after.isdecimal():
         return min(float(retry_after), LONGEST_WAIT)
     try:
@@ -244,13 +248,13 @@ def seconds_in(retry_after: str) -> float | None:
 
 
 def whole_offsets_before(records: SinkRecords, row: int) -> int:
-    """Without half of an offset: in what is put again, the other half would be numbered from 0 on."""
+    """Exclude a partial offset: its other records would be numbered from 0 when they are put again."""
     offsets = records.offsets
     return int(offsets.searchsorted(offsets[row]))
 
 
 def plain(value: Any) -> str:
-    """Bytes in base64; dates, decimals and others of Avro as text."""
+    """Encode bytes in base64; write dates, decimals and other Avro types as text."""
     return b64encode(value).decode() if isinstance(value, bytes) else str(value)
 
 

@@ -1,4 +1,4 @@
-"""CSV files in a folder, exactly once: written hidden, renamed after the commit that covers them."""
+"""CSV files in a folder, exactly once: hidden until they are committed, then renamed."""
 
 import csv
 import os
@@ -25,8 +25,8 @@ Row = tuple[int, str, str]
 
 
 class CsvConfig(ConnectorConfig):
-    folder: Path = Field(description="Where the files go: an absolute path that all executors share.")
-    flush_size: int = Field(default=1_000, ge=1, alias="flush.size", description="Records that make a file.")
+    folder: Path = Field(description="Folder of the files: an absolute path that all executors share.")
+    flush_size: int = Field(default=1_000, ge=1, alias="flush.size", description="Records of a full file.")
 
 
 class CsvTask(SinkTask):
@@ -70,8 +70,8 @@ class CsvTask(SinkTask):
             hidden, visible = Path(token.id), Path(token.data["visible"])
             if hidden.exists():
                 hidden.rename(visible)
-            elif not visible.exists():  # else it was published before
-                message = f"{partition}: {hidden} was committed and is gone; restore it from a backup"
+            elif not visible.exists():  # otherwise it is already published
+                message = f"{partition}: {hidden} was committed and is missing; restore it from a backup"
                 raise ConnectException(message)
 
     def discard(self, partition: TopicPartition, tokens: Sequence[Token]) -> None:  # noqa: ARG002 - tokens say all
@@ -95,7 +95,7 @@ def text(value: bytes | None) -> str:
 
 
 def write(path: Path, rows: Sequence[Row]) -> None:
-    """Make a whole file durable: the commit comes next."""
+    """Make the whole file durable: the commit comes next."""
     with path.open("w", newline="", encoding="utf-8") as file:
         csv.writer(file).writerows(rows)
         file.flush()

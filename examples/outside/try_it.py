@@ -1,11 +1,10 @@
-"""sinksdk as users have it, installed from its wheel: ``python examples/outside/try_it.py``.
+"""Runs sinksdk as users do, installed from its wheel: ``python examples/outside/try_it.py``.
 
-Installs the wheel, and that of a sink in a package of its own, with all they need into an empty environment
-that knows nothing of the repository. There it runs the README's connector by the README's commands, checks
-the other sink with the test kit, and runs that one on a standalone Spark master. Then it makes a sink and a
-source with ``sinksdk new``, and runs their tests and examples. With ``--pure`` it then installs the wheel
-without compiled parts, and checks the sink again. Everything is in a temporary folder and on the loopback
-interface, and ends with the script. Other packages come from pip's cache or PyPI.
+Installs the wheel, and that of a sink in a package of its own, with their dependencies into an empty
+environment that knows nothing of the repository. There it runs the README's connector with the README's
+commands, checks the other sink with the test kit, and runs it on a standalone Spark master. Then it creates a
+sink and a source with ``sinksdk new``, and runs their tests and examples. Everything is in a temporary folder
+and on the loopback interface, and is removed at the end. Other packages come from pip's cache or PyPI.
 """
 
 import argparse
@@ -61,7 +60,7 @@ def main() -> None:
 
 
 def build(project: Path, folder: Path) -> Path:
-    """A project's wheel."""
+    """Build a project's wheel."""
     before = set(folder.glob("*.whl"))
     call(sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", folder, project)
     (wheel,) = {*folder.glob("*.whl")} - before
@@ -70,7 +69,7 @@ def build(project: Path, folder: Path) -> Path:
 
 
 def install(own: Path, package: Path, folder: Path) -> Path:
-    """A fresh environment with both wheels: its interpreter."""
+    """Install both wheels into a new environment, and return its interpreter."""
     started = time.monotonic()
     venv.create(folder, with_pip=False)  # a pip from outside installs as well, and is there already
     python = folder / "bin/python"
@@ -121,7 +120,7 @@ def install_pure(python: Path, wheel: Path) -> None:
 
 
 def follow_the_readme(folder: Path) -> None:
-    """Run the README's commands for its connector, but for ``make install``, and read what it wrote."""
+    """Run the README's commands for its connector, without ``make install``, and check what it wrote."""
     (folder / "examples").mkdir()
     for name in README_NEEDS:
         shutil.copy(EXAMPLES / name, folder / "examples" / name)
@@ -137,13 +136,13 @@ def follow_the_readme(folder: Path) -> None:
 
 
 def check(python: Path, project: Path, working_directory: Path) -> None:
-    """The package's own test: the kit's check."""
+    """Run the package's own test, which uses the kit."""
     arguments = ["-q", "-s", "-p", "no:cacheprovider", "--rootdir", project, project / "tests"]
     call(python, "-m", "pytest", *arguments, cwd=working_directory)
 
 
 def run(python: Path, folder: Path, master: str) -> None:
-    """Run the sink on the README's topic, and read what it made."""
+    """Run the sink on the README's topic, and check what it wrote."""
     config = {
         "connector.class": "csv-folder",
         "topics": "readings",
@@ -165,14 +164,14 @@ def run(python: Path, folder: Path, master: str) -> None:
 
 
 def offsets(folder: Path, partition: int) -> Iterator[int]:
-    """Offsets of one partition's rows, file by file."""
+    """Yield the offsets of one partition's rows, file by file."""
     for path in sorted(folder.glob(f"readings-{partition}+*.csv")):
         with path.open(newline="", encoding="utf-8") as file:
             yield from (int(row[0]) for row in csv.reader(file))
 
 
 def compare(partition: int, found: list[int]) -> None:
-    """Offsets that were found must be the topic's, each once."""
+    """Exit unless each offset of the topic was found once."""
     if found != list(range(RECORDS)):
         sys.exit(f"readings-{partition}: {len(found)} records are in the files, {RECORDS} in the topic")
     print(f"readings-{partition}: {RECORDS} records, each once")
@@ -182,7 +181,7 @@ def compare(partition: int, found: list[int]) -> None:
 
 
 def start_anew(python: Path, folder: Path) -> None:
-    """Make a sink and a source, run their tests, and look at what their examples write."""
+    """Create a sink and a source, run their tests, and check the output of their examples."""
     sinksdk = python.with_name("sinksdk")
     for kind in ("sink", "source"):
         call(sinksdk, "new", kind, f"fresh-{kind}", cwd=folder)
@@ -230,7 +229,7 @@ def follow(project: Path, shared: Sequence[str]) -> None:
 
 
 def wait_for(project: Path, shared: Sequence[str], wanted: Mapping[bytes, list[bytes]]) -> None:
-    """Until ``make show`` shows each line once, in the order of its file."""
+    """Wait until ``make show`` prints each line once, in the order of its file."""
     deadline = time.monotonic() + PATIENCE
     found: dict[bytes, list[bytes]] = {}
     while found != wanted:
@@ -249,7 +248,7 @@ def wait_for(project: Path, shared: Sequence[str], wanted: Mapping[bytes, list[b
 
 
 def call(*command: object, cwd: Path | None = None) -> None:
-    """Run a command that must succeed; what it prints is printed."""
+    """Run a command and show its output; exit if it fails."""
     sys.stdout.flush()
     code = subprocess.run(list(map(str, command)), cwd=cwd, env=environment(), check=False).returncode
     if code:
@@ -257,7 +256,7 @@ def call(*command: object, cwd: Path | None = None) -> None:
 
 
 def output(*command: object, cwd: Path = Path("/")) -> str:
-    """Run a command that must succeed: what it printed."""
+    """Run a command and return its output; raise if it fails."""
     found = subprocess.run(
         list(map(str, command)), env=environment(), cwd=cwd, check=True, capture_output=True, text=True
     )
@@ -265,14 +264,14 @@ def output(*command: object, cwd: Path = Path("/")) -> str:
 
 
 def environment(**variables: str) -> Mapping[str, str]:
-    """Ours, without what would let the repository be imported instead of the wheels."""
+    """Return this process's environment without variables that would let the repository be imported."""
     hidden = {"PYTHONPATH", "PYTHONHOME", "PYSPARK_PYTHON", "VIRTUAL_ENV"}
     return {**{name: value for name, value in os.environ.items() if name not in hidden}, **variables}
 
 
 @contextmanager
 def standalone_spark(python: Path, folder: Path) -> Iterator[str]:
-    """A master and a worker of two cores on the loopback interface: the master's URL."""
+    """Run a master and a worker with two cores on the loopback interface; yield the master's URL."""
     folder.mkdir()
     home = Path(output(python, "-c", "import pyspark; print(pyspark.__path__[0])"))
     with daemon(home, folder / "master.log", "master.Master"):
@@ -286,7 +285,7 @@ def standalone_spark(python: Path, folder: Path) -> Iterator[str]:
 
 @contextmanager
 def daemon(home: Path, log: Path, name: str, *arguments: str) -> Iterator[None]:
-    """One of Spark's daemons, ended with the block."""
+    """Run one of Spark's daemons for the duration of the block."""
     command = [str(home / "bin/spark-class"), f"org.apache.spark.deploy.{name}"]
     command += ["--host", "127.0.0.1", "--port", "0", "--webui-port", "0", *arguments]
     variables = environment(SPARK_HOME=str(home), SPARK_LOCAL_IP="127.0.0.1")
@@ -300,7 +299,7 @@ def daemon(home: Path, log: Path, name: str, *arguments: str) -> Iterator[None]:
 
 
 def said(log: Path, pattern: str) -> str:
-    """The first group of a pattern, as soon as the log has it."""
+    """Wait for a pattern in the log and return its first group."""
     deadline = time.monotonic() + PATIENCE
     while time.monotonic() < deadline:
         match = re.search(pattern, log.read_text(errors="replace"))

@@ -1,4 +1,4 @@
-"""Files → a topic → Avro files on S3: ``python -m examples.pipeline``. docs/pipeline.md tells the rest."""
+"""Files → a topic → Avro files on S3: ``python -m examples.pipeline``. See docs/pipeline.md."""
 
 import argparse
 import contextlib
@@ -19,11 +19,11 @@ from examples.pipeline.rest import Rest
 from examples.pipeline.service import Service
 
 HERE = Path(__file__).parent
-LOOK = 2.0  # seconds between two looks
+POLL = 2.0  # seconds between two polls
 
 
 def main() -> None:
-    sys.stdout.reconfigure(line_buffering=True)  # also where it is no terminal
+    sys.stdout.reconfigure(line_buffering=True)  # also without a terminal
     options = arguments()
     pipeline = Pipeline(options)
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C
@@ -34,7 +34,7 @@ def main() -> None:
             pipeline.run()
         verdict = pipeline.compare()
     except KeyboardInterrupt:
-        print("closing; the same command goes on")
+        print("closing; run the same command to continue")
     finally:
         pipeline.stop()
     sys.exit("\n".join(verdict) or 0)
@@ -43,23 +43,42 @@ def main() -> None:
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m examples.pipeline")
     add = parser.add_argument
-    add("--lines", type=int, default=100_000, help="lines that are written to the input (%(default)s)")
-    add("--rate", type=int, default=5_000, help="lines of them a second (%(default)s)")
-    add("--input", type=Path, metavar="DIR", help="your own *.jsonl* files; nothing is written then")
-    add("--follow", action="store_true", help="go on until Ctrl-C, also when everything is archived")
-    add("--check", action="store_true", help="only compare what is archived with the input")
-    add("--work", type=Path, default="build/pipeline", metavar="DIR", help="for all files (%(default)s)")
-    add("--bootstrap-servers", metavar="HOST:PORT", help="Kafka with a topic 'lines'; else a topic directory")
-    add("--s3", metavar="URL", help="an S3; else moto on this machine. Bucket and keys are in archive.json")
+    add("--lines", type=int, default=100_000, help="number of lines to write to the input (%(default)s)")
+    add("--rate", type=int, default=5_000, help="lines per second (%(default)s)")
+    add("--input", type=Path, metavar="DIR", help="directory of your own *.jsonl* files; no input is written")
+    add("--follow", action="store_true", help="run until Ctrl-C, also when everything is archived")
+    add("--check", action="store_true", help="only compare the archive with the input")
+    add(
+        "--work",
+        type=Path,
+        default="build/pipeline",
+        metavar="DIR",
+        help="directory for all files (%(default)s)",
+    )
+    add(
+        "--bootstrap-servers",
+        metavar="HOST:PORT",
+        help="Kafka with a topic 'lines'; by default a topic directory",
+    )
+    add(
+        "--s3",
+        metavar="URL",
+        help="an S3 endpoint; by default a local moto. Bucket and keys are in archive.json",
+    )
     add("--s3-port", type=int, default=5556, help="port of moto (%(default)s)")
     add("--port", type=int, default=8083, help="port of the server (%(default)s)")
     add("--master", default="local[4]", metavar="URL", help="Spark's master (%(default)s)")
-    add("--server-options", type=shlex.split, default=[], help="further ones, as in '--kafka-config FILE'")
+    add(
+        "--server-options",
+        type=shlex.split,
+        default=[],
+        help="more options of the server, such as '--kafka-config FILE'",
+    )
     return parser.parse_args()
 
 
 class Pipeline:
-    """A server that runs both connectors; and an S3, unless there is one."""
+    """A server that runs both connectors, and a local S3 unless one is given."""
 
     def __init__(self, options: argparse.Namespace) -> None:
         self.options = options
@@ -72,7 +91,7 @@ class Pipeline:
         self.sink = configuration("archive.json", {"store.url": self.endpoint})
         self.archive = Archive(self.sink)
         self.rest = Rest(f"http://127.0.0.1:{options.port}")
-        self.is_configured, self.told = False, ""
+        self.is_configured, self.shown = False, ""
 
         s3 = ["examples.pipeline.s3", str(options.s3_port), str(work / "s3.state")]
         topics = ["--topic-directory", str(work / "topics")]
@@ -90,7 +109,7 @@ class Pipeline:
             make_bucket(self.endpoint, self.archive.bucket)
 
     def run(self) -> None:
-        """Until each line is archived; what has died is started again."""
+        """Run until each line is archived; restart services that have died."""
         readings = Readings(self.folder, 0 if self.options.input else self.options.lines, self.options.rate)
         readings.start()
         is_over = False
@@ -98,12 +117,12 @@ class Pipeline:
             for service in self.services:
                 service.ensure()
             is_growing = readings.is_alive() or self.options.follow
-            with contextlib.suppress(OSError, BotoCoreError):  # they are just starting
-                is_over = self.look() and not is_growing
-            time.sleep(LOOK)
+            with contextlib.suppress(OSError, BotoCoreError):  # they may be starting
+                is_over = self.is_archived() and not is_growing
+            time.sleep(POLL)
 
-    def look(self) -> bool:
-        """Tell how far everything is; whether each line is archived."""
+    def is_archived(self) -> bool:
+        """Print the progress, and return whether each line is archived."""
         if not self.is_configured:
             self.rest.configure(self.source)
             self.rest.configure(self.sink)
@@ -111,14 +130,14 @@ class Pipeline:
         lines = sum(len(lines) for lines in self.lines().values())
         offsets = self.rest.end_of_topics(self.sink)
         files, records = self.archive.count()
-        told = f"{lines:9,} lines in files {offsets:9,} in the topic {records:9,} archived in {files} files"
-        if told != self.told:
-            print(told)
-        self.told = told
+        shown = f"{lines:9,} lines in files {offsets:9,} in the topic {records:9,} archived in {files} files"
+        if shown != self.shown:
+            print(shown)
+        self.shown = shown
         return lines == records
 
     def compare(self) -> list[str]:
-        """What differs between archive and files."""
+        """Return the differences between the archive and the files."""
         files = self.lines()
         found = differences(files, self.archive.contents())
         if not found:
@@ -130,7 +149,7 @@ class Pipeline:
         return lines_of(self.folder, self.source["file.pattern"])
 
     def stop(self) -> None:
-        """The server first: it flushes and commits what it has. A check ends only what it has started."""
+        """Stop the server first: it flushes and commits. A check stops only what it has started."""
         for service in reversed(self.services):
             if service.process or not self.options.check:
                 service.stop()

@@ -1,4 +1,4 @@
-"""Whether the archive is the files, line by line."""
+"""Compares the archive with the files, line by line."""
 
 import gzip
 from collections import defaultdict
@@ -15,7 +15,7 @@ Lines = Sequence[bytes]
 
 
 class Archive:
-    """What the archiver has written, as anybody would read it.
+    """Reads the archive with public tools only.
 
     Args:
         config: the archiver's configuration.
@@ -33,14 +33,14 @@ class Archive:
         self.counted: dict[str, int] = {}
 
     def count(self) -> tuple[int, int]:
-        """How many files there are, and how many records in them. None ever changes: each is read once."""
+        """Return the numbers of files and records. Files never change, so each is read once."""
         for key in self.keys():
             if key not in self.counted:
                 self.counted[key] = sum(block.num_records for block in fastavro.block_reader(self.open(key)))
         return len(self.counted), sum(self.counted.values())
 
     def contents(self) -> Mapping[bytes, Lines]:
-        """Lines in the order of their offsets, by their key: the source has given each file one."""
+        """Return lines in the order of their offsets, by the key that the source has given their file."""
         found: dict[bytes, list[bytes]] = defaultdict(list)
         for key in sorted(self.keys()):
             for record in fastavro.reader(self.open(key)):
@@ -56,7 +56,7 @@ class Archive:
 
 
 def lines_of(folder: Path, pattern: str) -> dict[str, Lines]:
-    """The lines of each file, but of copies: what begins as another one and ends before it is read once."""
+    """Return the lines of each file, without older copies: files that are a beginning of another."""
     files = {path.name: lines_in(path) for path in folder.glob(pattern)}
     kept: dict[str, Lines] = {}
     for name, lines in sorted(files.items(), key=lambda item: -len(item[1])):
@@ -66,13 +66,13 @@ def lines_of(folder: Path, pattern: str) -> dict[str, Lines]:
 
 
 def lines_in(path: Path) -> Lines:
-    """Whole lines: what has no end yet is none."""
+    """Return complete lines only."""
     data = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
     return data.split(b"\n")[:-1]
 
 
 def differences(files: Mapping[str, Lines], contents: Mapping[bytes, Lines]) -> list[str]:
-    """Where the archive is not each line of each file, once and in the file's order."""
+    """Return where the archive differs from the lines of each file, once and in order."""
     left, found = dict(contents), []
     for name, lines in files.items():
         key = max(left, key=lambda key: alike(lines, left[key]), default=b"")
@@ -81,7 +81,7 @@ def differences(files: Mapping[str, Lines], contents: Mapping[bytes, Lines]) -> 
         if archived != lines:
             found.append(difference(name, lines, archived))
     return found + [
-        f"{len(lines):,} archived lines are of no file: {lines[0]!r} …" for lines in left.values()
+        f"{len(lines):,} archived lines belong to no file: {lines[0]!r} …" for lines in left.values()
     ]
 
 
@@ -92,6 +92,6 @@ def difference(name: str, lines: Lines, archived: Lines) -> str:
 
 
 def alike(lines: Lines, archived: Lines) -> int:
-    """How many lines are the same at the beginning."""
+    """Return how many lines are equal at the beginning."""
     pairs = zip(lines, archived, strict=False)
     return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))

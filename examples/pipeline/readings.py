@@ -1,4 +1,4 @@
-"""Files to begin with: readings of three sensors, which grow while they are read."""
+"""Input files: readings of three sensors, which grow while they are read."""
 
 import json
 import threading
@@ -11,7 +11,8 @@ PAUSE = 0.2  # seconds between two writes
 
 
 class Readings(threading.Thread):
-    """Appends so many lines a second. What a file shall hold is known: a half-written one is gone on with."""
+    """Appends a number of lines per second. The content is determined, so a restart completes a partial
+    file."""
 
     def __init__(self, folder: Path, lines: int, rate: int) -> None:
         super().__init__(daemon=True)
@@ -29,7 +30,7 @@ class Readings(threading.Thread):
         text = "".join(reading(sensor, second) for second in range(self.shares[sensor])).encode()
         step = int(
             len(reading(sensor, 0)) * self.rate * PAUSE / SENSORS
-        )  # often ends in the middle of a line
+        )  # mostly ends in the middle of a line
         path = self.folder / f"sensor-{sensor}.jsonl"
         with path.open("ab", buffering=0) as file:
             for at in range(file.tell(), len(text), step):

@@ -1,7 +1,7 @@
-"""An S3 on this machine that outlives kill -9: ``python -m examples.pipeline.s3 PORT FILE``.
+"""A local S3 that survives kill -9: ``python -m examples.pipeline.s3 PORT FILE``.
 
-It is moto, which holds everything in memory; here it writes all of it to a file before it answers a request
-that has changed something. That is for an example's few megabytes.
+It is moto, which keeps everything in memory; this wrapper writes all of it to a file before it responds to a
+request that has changed something. Good enough for an example's few megabytes.
 """
 
 import logging
@@ -31,7 +31,7 @@ class DurableS3:
         self.file = file
         self.lock = threading.Lock()
         if file.exists():
-            self.backend.buckets, owners = pickle.loads(file.read_bytes())  # noqa: S301 - what we wrote
+            self.backend.buckets, owners = pickle.loads(file.read_bytes())  # noqa: S301 - our own file
             s3_backends.bucket_accounts.update(owners)
 
     def __call__(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
@@ -48,7 +48,7 @@ class DurableS3:
 
 
 def main(port: str, file: str) -> None:
-    logging.getLogger("werkzeug").setLevel(logging.ERROR)  # a line per request otherwise
+    logging.getLogger("werkzeug").setLevel(logging.ERROR)  # otherwise one line per request
     s3 = DurableS3(Path(file))
     make_server("127.0.0.1", int(port), s3, threaded=True, request_handler=MotoRequestHandler).serve_forever()
 

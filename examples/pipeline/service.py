@@ -1,4 +1,4 @@
-"""A process that is to run, whatever happens to it or to us."""
+"""A process that keeps running when its starter is killed, and is found again by the next one."""
 
 import fcntl
 import os
@@ -11,9 +11,9 @@ from typing import TextIO
 
 
 class Service:
-    """A module of Python that is run once: while it lives, it holds a lock on the file with its process id.
+    """A Python module that runs once: while it lives, it holds a lock on the file with its process id.
 
-    So whoever started it may be killed. The next one finds it running, and ends it in the end.
+    If its starter is killed, the next one finds it by the lock, and stops it at the end.
     """
 
     def __init__(self, name: str, command: Sequence[str], folder: Path) -> None:
@@ -22,9 +22,9 @@ class Service:
         self.process: subprocess.Popen[bytes] | None = None
 
     def ensure(self) -> None:
-        """Start it, unless it runs."""
-        if self.process is not None and self.process.poll() is not None:  # what nobody asks for stays, dead
-            print(f"{self.name} has ended with code {self.process.returncode}; its log is {self.log}")
+        """Start the process unless it runs."""
+        if self.process is not None and self.process.poll() is not None:  # reap the zombie process
+            print(f"{self.name} exited with code {self.process.returncode}; its log is {self.log}")
             self.process = None
         with self.pid_file.open("a+") as file:
             if is_locked(file):
@@ -35,15 +35,15 @@ class Service:
                     stdin=subprocess.DEVNULL,
                     stdout=log,
                     stderr=log,
-                    pass_fds=[file.fileno()],  # the lock is held by whoever has the file open
-                    start_new_session=True,  # Ctrl-C is ours; we end it in its turn
+                    pass_fds=[file.fileno()],  # the lock belongs to every process that has the file open
+                    start_new_session=True,  # Ctrl-C reaches only the starter, which stops services in order
                 )
             file.truncate(0)
             file.write(str(self.process.pid))
-        print(f"{self.name} is started: process {self.process.pid}")
+        print(f"{self.name} started: process {self.process.pid}")
 
     def stop(self) -> None:
-        """Ask it to end, and wait until it has."""
+        """Terminate the process and wait for its end."""
         with self.pid_file.open("a+") as file:
             if is_locked(file):
                 file.seek(0)
@@ -54,7 +54,7 @@ class Service:
 
 
 def is_locked(file: TextIO) -> bool:
-    """Whether somebody else has locked the file; we have it otherwise."""
+    """Whether another process has locked the file; otherwise lock it."""
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

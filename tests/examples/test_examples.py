@@ -228,14 +228,14 @@ def test_publishing_twice_is_as_good(harness: SinkTaskHarness, tmp_path: Path) -
     assert visible(tmp_path) == {"readings-0+0000000000.jsonl": list(range(10))}
 
 
-def test_a_committed_file_that_is_gone_stops_the_partition(harness: SinkTaskHarness, tmp_path: Path) -> None:
+def test_a_missing_committed_file_stops_the_partition(harness: SinkTaskHarness, tmp_path: Path) -> None:
     """Somebody deleted it: that is said, and the partition does not go on as if it were there."""
     harness.deliver(P0, values(10))
     (tmp_path / "readings-0+0000000000.jsonl").unlink()
     crash_and_restart(harness)
     failure = harness.outcome(P0).failure
     assert failure is not None
-    assert "was committed and is gone" in failure.message
+    assert "was committed and is missing" in failure.message
 
 
 def test_a_zombie_makes_nothing_visible(harness: SinkTaskHarness, tmp_path: Path) -> None:

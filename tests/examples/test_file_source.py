@@ -196,7 +196,7 @@ def test_packed_files_that_are_broken_are_told_of(
     assert "is not read" not in caplog.text
     os.utime(path, (0, 0))
     following.run()
-    assert [line.count(str(path)) for line in caplog.messages if "is no whole gzip file" in line] == [1]
+    assert [line.count(str(path)) for line in caplog.messages if "the gzip file is incomplete" in line] == [1]
     assert following.lines == ["three"]
 
 

@@ -302,7 +302,7 @@ def test_cleaning_up_may_be_repeated_and_begin_half_way(
     QueueSink().stop(is_deleted=True)
     broken = QueueSink()
     broken.identity = identity("mine")
-    with pytest.raises(ConfigException, match="cannot be made"):
+    with pytest.raises(ConfigException, match="cannot create the queue"):
         broken.start(QueueConfig.parse({**raw, "sqs.region": "no such region"}))
     broken.stop(is_deleted=True)
 

@@ -490,7 +490,7 @@ def test_each_record_is_applied_once_on_postgresql(postgres: PostgresServer) -> 
         settings=test_sinks.FEW,
         **{**test_sinks.HISTORY, "destination": new_database},
     )
-    assert report.exercised["destination: lost answer"]
+    assert report.exercised["destination: lost response"]
     assert report.exercised["destination: crash after"]
     assert report.exercised["poison"]
 

@@ -28,8 +28,8 @@ from sinksdk.testing import FaultPlan, Guarantee, SinkOptions, SinkTaskHarness, 
 from tests.engine.sinks import Letters
 
 P0 = TopicPartition("readings", 0)
-TAKEN = Mishap(is_taken=True)  # nothing happens to it
-LOST = Mishap(is_taken=True, is_lost=True)
+TAKEN = Mishap(is_accepted=True)  # nothing happens to it
+LOST = Mishap(is_accepted=True, is_lost=True)
 
 
 class Site:
@@ -317,7 +317,7 @@ def test_to_an_endpoint_that_recognises_keys_alone(records: int, guarantee: Guar
     options["destination"] = KeyedConnection
     options["capabilities"] = replace(options["capabilities"], guarantee=guarantee)
     report = check_sink(
-        test_sinks.WebhookTask, read_back=KeyedConnection.taken, settings=test_sinks.FEW, **options
+        test_sinks.WebhookTask, read_back=KeyedConnection.accepted, settings=test_sinks.FEW, **options
     )
     assert bool(report.exercised["duplicates seen"]) is (records > 1)
 
@@ -328,7 +328,7 @@ def test_to_an_endpoint_that_recognises_keys_alone(records: int, guarantee: Guar
 @pytest.mark.parametrize("status", [400, 413, 422])
 def test_a_bad_record_is_found_by_halving(site: Site, status: int) -> None:
     """It alone is a dead letter, with the endpoint's reason; all others are delivered, in order, once."""
-    site.endpoint.unwanted_status = status
+    site.endpoint.rejected_status = status
     site.deliver(0, 1, 2, 3, 4, "warm", 6, 7, "hot")
     assert [letter.offset for letter in site.letters.records] == [5, 8]
     assert site.taken() == [0, 1, 2, 3, 4, 6, 7]
@@ -348,7 +348,9 @@ def test_halving_goes_on_after_a_retry_where_it_was(site: Site) -> None:
     assert [letter.offset for letter in site.letters.records] == [bad]
     assert sorted(site.taken()) == [number for number in range(16) if number != bad]
     worked = [
-        offsets for offsets, mishap in zip(site.posted(), every_other * 20, strict=False) if mishap.is_taken
+        offsets
+        for offsets, mishap in zip(site.posted(), every_other * 20, strict=False)
+        if mishap.is_accepted
     ]
     assert worked == [
         list(range(16)), list(range(8)), list(range(8, 16)), [8, 9, 10, 11], [8, 9], [10, 11], [10], [11],

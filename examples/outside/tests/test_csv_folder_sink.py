@@ -1,4 +1,4 @@
-"""The sink under random schedules, crashes and zombies: the kit judges it by the files that readers see."""
+"""Checks the sink with the kit under random schedules, crashes and zombies."""
 
 import csv
 import shutil
@@ -13,7 +13,7 @@ from sinksdk.testing import Capabilities, FaultPlan, Guarantee, check_sink
 
 
 class Destination:
-    """A new folder for each case, and what goes wrong with it."""
+    """A new folder for each case, and its injected faults."""
 
     def __init__(self, faults: FaultPlan) -> None:
         self.faults = faults
@@ -24,7 +24,7 @@ class Destination:
 
 
 class FaultyTask(CsvTask):
-    """Publishing and discarding may fail, or have their answers lost."""
+    """A task whose publishes and discards fail as planned."""
 
     def __init__(self, destination: Destination) -> None:
         self.faults = destination.faults
@@ -39,7 +39,7 @@ class FaultyTask(CsvTask):
 
 
 def read_back(destination: Destination) -> Iterator[tuple[str, int, int]]:
-    """Topic, partition and offset of every row; names say the first two."""
+    """Yield topic, partition and offset of every row; the file names contain the first two."""
     for path in sorted(destination.folder.glob("*.csv")):
         topic, _, partition = path.name.partition("+")[0].rpartition("-")
         with path.open(newline="", encoding="utf-8") as file:
@@ -52,7 +52,6 @@ def configured(destination: Destination) -> CsvConfig:
 
 
 def test_the_sink_keeps_its_promise() -> None:
-    """Every record once, in order, and none before it is committed; nothing is left over."""
     check_sink(
         FaultyTask,
         read_back=read_back,
