@@ -1,7 +1,7 @@
-"""Sinks that check what the engine does to them, and the world outside of them.
+"""Sinks that check how the engine calls them, and a model of the world outside of them.
 
-Each sink checks, in every call, what a sink may rely on; :class:`World` says what may be visible. What
-goes wrong is planned beforehand, per method, and counted when it has happened.
+Each sink checks in every call what a sink may rely on; :class:`World` decides what may be visible. Faults are
+planned beforehand, per method, and counted when they happen.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ Offsets = Mapping[TopicPartition, OffsetAndMetadata]
 
 
 class Violation(BaseException):
-    """The engine broke a promise. No Exception: it would take that for a failure of the sink."""
+    """The engine broke its contract. A BaseException: the engine would handle an Exception as the sink's."""
 
 
 def demand(promise: bool, message: str) -> None:
@@ -54,12 +54,12 @@ def demand(promise: bool, message: str) -> None:
 
 
 class World:
-    """The source, what readers see, and what is about to go wrong.
+    """The source, what readers see, and planned faults.
 
     Args:
         source: offsets of each partition's records, ascending, with gaps.
-        faults: what the next calls of each method meet; None is a call that goes well.
-        happened: counts each fault that was met.
+        faults: faults of the next calls of each method; None: the call succeeds.
+        happened: counts the faults.
     """
 
     def __init__(
@@ -81,7 +81,6 @@ class World:
         self.may_close: Collection[ClosingReason | None] = ()
 
     def take(self, method: str) -> str | None:
-        """The fault that this call meets, if any."""
         plan = self.faults.get(method)
         fault = plan.pop() if plan else None
         if fault is not None:
@@ -95,7 +94,6 @@ class World:
             raise ConnectException("broken")
 
     def rows(self, partition: TopicPartition, start: int, end: int | None = None) -> list[int]:
-        """Offsets of the records in a range."""
         return [
             offset for offset in self.source[partition] if start <= offset and (end is None or offset < end)
         ]
@@ -104,7 +102,7 @@ class World:
         return {entry.topic_partition: entry.as_offset() for entry in self.durable.entries}
 
     def saved(self, record: TaskRecord) -> None:
-        """The commit log was written: commits never go back, tokens are never overwritten unpublished."""
+        """Commits never go back, and unpublished tokens are never overwritten."""
         before, self.durable = self.committed(), record
         after = self.committed()
         for partition, old in before.items():
@@ -120,7 +118,7 @@ class World:
 
 
 def watched(log: MemoryCommitLog, world: World) -> MemoryCommitLog:
-    """The log, with the world looking at its writes, and some of their answers lost."""
+    """A commit log that reports its writes to the world and sometimes loses the response."""
 
     def saving(record: TaskRecord) -> None:
         fault = None if log.is_fenced else world.take("write")
@@ -136,7 +134,7 @@ def watched(log: MemoryCommitLog, world: World) -> MemoryCommitLog:
 
 
 class ModelSink(SinkTask):
-    """Checks every call; subclasses say how records become durable."""
+    """Checks every call; subclasses define how records become durable."""
 
     kind: ClassVar[str]
 
@@ -252,7 +250,7 @@ class ModelSink(SinkTask):
             self.context.fail(partition, ConnectException("given up"))
 
     def nonsense(self, fault: str | None, offsets: Offsets) -> object:
-        """A wrong answer, if it is to be one; False otherwise."""
+        """An invalid offset if the fault demands one, else False."""
         if fault == "None":
             return None
         if fault == "beyond":
@@ -266,7 +264,7 @@ class ModelSink(SinkTask):
         return False
 
     def move(self, partition: TopicPartition, where: str) -> None:
-        """Ask for another position; a sink that keeps no offsets of its own asks for the one it has."""
+        """Request another offset; a sink without offsets of its own requests the one it has."""
         self.context.offset({partition: self.begin[partition]})
 
     def keep(self, partition: TopicPartition, offsets: list[int]) -> None:
@@ -280,12 +278,11 @@ class ModelSink(SinkTask):
 
     @staticmethod
     def check(world: World) -> None:
-        """What must be true of the world after each step."""
         raise NotImplementedError
 
 
 class Buffering(ModelSink):
-    """Keeps records back for whole batches of four, and writes them outside when it may: at least once."""
+    """Buffers whole batches of four and writes them when it may: at least once."""
 
     kind = "buffering"
     batch = 4
@@ -295,7 +292,7 @@ class Buffering(ModelSink):
         self.buffered: dict[TopicPartition, list[int]] = defaultdict(list)
 
     def move(self, partition: TopicPartition, where: str) -> None:
-        """It has the next two records already, or lost all but the first two of those it had."""
+        """The sink already has the next two records, or lost all but the first two."""
         begin, end = self.begin[partition], self.world.ends.get(partition)
         if where == "forward":
             has = self.world.rows(partition, begin, end)[:2]
@@ -333,7 +330,7 @@ class Buffering(ModelSink):
 
 
 class TwoPhase(ModelSink):
-    """Files that are noted before their first record and become visible after their commit: exactly once."""
+    """Files prepared before their first record and published after their commit: exactly once."""
 
     kind = "two-phase"
 
@@ -372,5 +369,4 @@ class TwoPhase(ModelSink):
 
 
 def batch(partition: TopicPartition, offsets: Sequence[int]) -> SinkRecords:
-    """Records with these offsets."""
     return SinkRecords.of(partition, [SinkRecord(*partition, offset=offset) for offset in offsets])

@@ -1,4 +1,4 @@
-"""What the property tests have met: counted while they run, printed at the end of every run."""
+"""Counts the faults and events that property tests met, for the summary of a run."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Final
 
 EXERCISED: Final[defaultdict[str, Counter[str]]] = defaultdict(Counter)
-"""By test, how often each fault and event occurred."""
 
 
 def until_each_happened(
@@ -16,19 +15,16 @@ def until_each_happened(
     run: Callable[[int], Counter[str]],
     seeds: Iterable[int],
 ) -> Counter[str]:
-    """Run further schedules until every rare event has occurred.
+    """Run further schedules until each rare event has happened.
 
     Args:
-        rare: events, each of which a test's own schedules may lack by chance.
-        happened: in the test's own schedules.
+        rare: events that may be missing from a test's own schedules by chance.
+        happened: events of the test's own schedules.
         run: runs the schedule of a seed.
-        seeds: at most these.
-
-    Returns:
-        What happened in the further schedules.
+        seeds: the maximum number of further schedules.
 
     Raises:
-        AssertionError: an event never occurred.
+        AssertionError: an event never happened.
     """
     more: Counter[str] = Counter()
     for seed in seeds:

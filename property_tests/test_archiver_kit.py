@@ -1,4 +1,4 @@
-"""The public test kit on the archiver: as an author would, with S3 in memory and with a real server."""
+"""The public test kit on the archiver, with S3 in memory and with a real server."""
 
 from __future__ import annotations
 
@@ -60,7 +60,6 @@ Row = tuple[str, int, int, object]
 
 
 def rows_of(objects: dict[str, bytes]) -> Iterator[Row]:
-    """Every record of the archive, as an outsider decodes it."""
     for _, data in sorted(objects.items()):
         for row in fastavro.reader(io.BytesIO(data)):
             assert isinstance(row, dict)
@@ -68,7 +67,6 @@ def rows_of(objects: dict[str, bytes]) -> Iterator[Row]:
 
 
 def count(title: str, report: Report) -> None:
-    """For the summary at the end of the run."""
     EXERCISED[title].update(report.exercised)
 
 
@@ -76,7 +74,7 @@ def count(title: str, report: Report) -> None:
 
 
 class PlannedS3(FakeS3):
-    """S3 in memory whose requests go wrong as the kit plans it."""
+    """S3 in memory whose requests fail as the kit plans."""
 
     def __init__(self, faults: FaultPlan) -> None:
         super().__init__(plan=self.asked)
@@ -87,16 +85,16 @@ class PlannedS3(FakeS3):
         if kind is None:
             return None
         if kind is FaultKind.SLOW:
-            self.faults.be_slow()
+            self.faults.delay()
             return None
         if kind in (FaultKind.CRASH_BEFORE, FaultKind.CRASH_AFTER):
             return Fault(self.faults.crash(), after_effect=kind is FaultKind.CRASH_AFTER)
         errors = {
             FaultKind.RETRIABLE: slow_down,
             FaultKind.PERMANENT: denied,
-            FaultKind.LOST_ANSWER: no_answer,
+            FaultKind.LOST_RESPONSE: no_answer,
         }
-        return Fault(errors[kind](), after_effect=kind is FaultKind.LOST_ANSWER)
+        return Fault(errors[kind](), after_effect=kind is FaultKind.LOST_RESPONSE)
 
 
 def make_archiver(
@@ -120,7 +118,7 @@ def archived(s3: PlannedS3) -> Iterator[Row]:
 
 
 def refuse(s3: S3, settings: S3ArchiverConfig, partition: TopicPartition, offset: int | None) -> None:
-    """What the connector does when an operator alters an offset: nothing is archived twice."""
+    """The connector's alter_offsets: no record may be archived twice."""
     if problems := problems_of(s3, settings, {partition: offset}, {}, {}):
         raise ConnectException("; ".join(problems))
 
@@ -138,12 +136,11 @@ IN_MEMORY: SinkOptions = {
 @pytest.mark.slow
 @pytest.mark.parametrize("is_late", [True, False], ids=["parts that travel", "parts sent at once"])
 def test_the_archiver_is_exactly_once(*, is_late: bool) -> None:
-    """Whatever request fails, whoever is fenced: each record once, in order, never before its commit."""
     make = functools.partial(make_archiver, S3ArchiverTask, is_late=is_late)
     report = check_sink(make, read_back=archived, settings=CASES, **IN_MEMORY)
     count("the kit on the archiver, S3 in memory", report)
     assert report.guarantee is Guarantee.EXACTLY_ONCE
-    assert report.exercised[f"{DESTINATION}: {FaultKind.LOST_ANSWER}"] >= report.cases // 50
+    assert report.exercised[f"{DESTINATION}: {FaultKind.LOST_RESPONSE}"] >= report.cases // 50
 
 
 @pytest.mark.extended
@@ -152,7 +149,6 @@ def test_the_archiver_is_exactly_once(*, is_late: bool) -> None:
     "limits", [Limits(records=5), Limits(interval=4_000, files=2)], ids=["count", "time"]
 )
 def test_groups_of_files_are_exactly_once(limits: Limits) -> None:
-    """The same with records in three folders in turns: each once, never before its commit."""
     make = functools.partial(make_archiver, S3ArchiverTask, is_late=True, folders=Turns(3), limits=limits)
     report = check_sink(make, read_back=archived, settings=CASES, **{**IN_MEMORY, "capabilities": UNORDERED})
     count("the kit on the archiver, groups of files", report)
@@ -163,13 +159,12 @@ VIEWS = ("", "keys", "headers")
 
 
 def beside(**more: Any) -> dict[str, Any]:
-    """Files of three objects each, of which each says by itself which records it holds."""
     views = FormatOfViews([View(name, RecordAvro("null", None, 64)) for name in VIEWS])
     return {"file_format": views, "folders": Turns(2), "limits": Limits(records=5), **more}
 
 
 def archived_in_all_views(s3: PlannedS3) -> Iterator[Row]:
-    """Records that are in files of values, of keys and of headers; as often as in those that have them most."""
+    """Records in files of values, keys and headers, as often as in the view that has them most."""
     layout = config(KEYS).layout()
     counted = {view: Counter[Row]() for view in VIEWS}
     for where, found in s3.objects.items():
@@ -185,8 +180,7 @@ BESIDE: SinkOptions = {**IN_MEMORY, "capabilities": UNORDERED}
 
 
 @pytest.mark.nightly
-def test_keys_and_headers_beside_values_are_exactly_once() -> None:
-    """Each record once in each of three files: whatever request fails, whoever is fenced."""
+def test_files_of_keys_and_headers_are_exactly_once() -> None:
     make = functools.partial(make_archiver, S3ArchiverTask, is_late=True, **beside())
     report = check_sink(make, read_back=archived_in_all_views, settings=CASES, **BESIDE)
     count("the kit on the archiver, keys and headers beside values", report)
@@ -194,14 +188,12 @@ def test_keys_and_headers_beside_values_are_exactly_once() -> None:
 
 
 def archived_values(s3: PlannedS3) -> Iterator[Row]:
-    """Records of files that are not beside others. As many files without bytes must be visible."""
+    """Records of files without views. As many empty files must be visible."""
     data = {where.key: found.data for where, found in s3.objects.items() if where.key.endswith(".avro")}
     return rows_of({key: found for key, found in data.items() if not key.endswith(".keys.avro")})
 
 
 class NoContent:
-    """A file without bytes."""
-
     buffered = 0
 
     def header(self) -> Iterator[bytes]:
@@ -215,8 +207,6 @@ class NoContent:
 
 
 class NoBytes(RecordAvro):
-    """Files without bytes, of whatever records."""
-
     def begin(self, header: FileHeader, key: str, kind: object) -> Any:
         return NoContent()
 
@@ -224,7 +214,6 @@ class NoBytes(RecordAvro):
 @pytest.mark.extended
 @pytest.mark.slow
 def test_files_without_bytes_are_exactly_once() -> None:
-    """Beside each file of records is one of no bytes, as empty values without a separator make it."""
     views = [View("", RecordAvro("null", None, 64)), View("keys", NoBytes("null", None, 64))]
     make = functools.partial(
         make_archiver,
@@ -243,8 +232,7 @@ def test_files_without_bytes_are_exactly_once() -> None:
 
 @pytest.mark.extended
 @pytest.mark.slow
-def test_keys_beside_values_that_were_visible_already_are_written_alone() -> None:
-    """Of a withdrawn commit some objects may be visible, each of its own view."""
+def test_keys_are_written_alone_if_their_values_are_visible() -> None:
     make = functools.partial(make_archiver, Aborting, **beside())
     assert withdrawn(make, BESIDE, notes=2, read_back=archived_in_all_views) == 1
     steps = (("deliver", 1, 3), ("deliver", 0, 3), ("revoke", 0), ("deliver", 0, 1))
@@ -254,8 +242,7 @@ def test_keys_beside_values_that_were_visible_already_are_written_alone() -> Non
 
 
 @pytest.mark.extended
-def test_groups_that_an_archiver_aborts_have_to_go_back() -> None:
-    """Some of a group's files may be visible when its commit is withdrawn: their records are not archived twice."""
+def test_aborted_groups_withdraw_their_commit() -> None:
     grouping = {"folders": Turns(3), "limits": Limits(records=5)}
     make = functools.partial(make_archiver, Aborting, **grouping)
     options: SinkOptions = {**IN_MEMORY, "capabilities": UNORDERED}
@@ -263,8 +250,7 @@ def test_groups_that_an_archiver_aborts_have_to_go_back() -> None:
     check_sink(make, read_back=archived, settings=CASES, **options)
 
 
-def test_a_file_that_was_visible_before_its_commit_is_withdrawn_stays_so() -> None:
-    """Regression: the kit took such a file for one that was published before its commit."""
+def test_kit_does_not_take_early_visible_files_for_published() -> None:
     make = functools.partial(make_archiver, Aborting, folders=Turns(3), limits=Limits(records=5))
     steps = (("deliver", 1, 3), ("deliver", 0, 3), ("revoke", 0), ("deliver", 0, 1))
     options: SinkOptions = {**IN_MEMORY, "capabilities": UNORDERED}
@@ -278,15 +264,11 @@ def withdrawn(
     notes: int,
     read_back: Callable[[PlannedS3], Iterator[Row]] = archived,
 ) -> int:
-    """How often the kit counts a withdrawal where a closing commit happens, and its answer is lost.
-
-    Args:
-        notes: writes of noted tokens before it.
-    """
+    """Count the kit's withdrawals when the response to a closing commit is lost."""
     counted = Counter[str]()
     trial = Trial(Subject(make, read_back, **options), counted)
     try:
-        for step in (("fault", COMMIT_LOG, notes, "lost answer"), ("deliver", 0, 2), ("rebalance",)):
+        for step in (("fault", COMMIT_LOG, notes, "lost response"), ("deliver", 0, 2), ("rebalance",)):
             trial.step(*step)
         trial.finish()
     finally:
@@ -295,7 +277,7 @@ def withdrawn(
 
 
 class Aborting(S3ArchiverTask):
-    """The archiver with a mistake: it aborts what it has under way when its partitions are taken away."""
+    """An archiver that aborts its uploads when its partitions are taken away."""
 
     def publish(self, partition: TopicPartition, tokens: Sequence[Token]) -> None:
         super().publish(partition, tokens)
@@ -313,31 +295,28 @@ class Aborting(S3ArchiverTask):
 
 
 @pytest.mark.extended
-def test_an_archiver_that_aborts_when_it_is_fenced_has_to_go_back() -> None:
-    """Its last commit may have happened: then it is withdrawn and archived again, and the report counts it."""
+def test_fenced_archiver_that_aborts_causes_a_withdrawal() -> None:
     make = functools.partial(make_archiver, Aborting)
     assert withdrawn(make, IN_MEMORY, notes=1) == 1
     check_sink(make, read_back=archived, settings=CASES, **IN_MEMORY)
 
 
-def test_a_task_that_discards_in_close_is_not_frozen_there() -> None:
-    """Regression: the kit took the task for its own successor, and what the real one published for close's work."""
+def test_kit_does_not_freeze_a_task_that_discards_in_close() -> None:
     make = functools.partial(make_archiver, Aborting)
-    commit_is_lost = (("fault", COMMIT_LOG, 2, "lost answer"), ("deliver", 2, 3), ("commit",))
+    commit_is_lost = (("fault", COMMIT_LOG, 2, "lost response"), ("deliver", 2, 3), ("commit",))
     steps = (("transform", 4), ("deliver", 2, 1), ("freeze", 0), *commit_is_lost)
     replay(steps, make, read_back=archived, **IN_MEMORY)
 
 
 class AbortingInSilence(Aborting):
-    """And when an upload that was committed is gone, it goes on as if it had been published."""
+    """And treats a missing committed upload as published."""
 
     def publish(self, partition: TopicPartition, tokens: Sequence[Token]) -> None:
         with contextlib.suppress(UnpublishableException):
             super().publish(partition, tokens)
 
 
-def test_an_archiver_that_hides_what_is_gone_is_caught() -> None:
-    """Nothing is withdrawn, so that what the upload held is lost."""
+def test_kit_catches_an_archiver_that_hides_missing_uploads() -> None:
     make = functools.partial(make_archiver, AbortingInSilence)
     with pytest.raises(SinkContractError, match=r"lost: (records|others)-\d is committed up to"):
         check_sink(make, read_back=archived, **IN_MEMORY)
@@ -355,13 +334,13 @@ OPERATIONS = {
 SPOILED: Mapping[FaultKind, Mapping[str, Any]] = {
     FaultKind.RETRIABLE: {"status": 503, "code": "SlowDown"},
     FaultKind.PERMANENT: {"status": 403, "code": "AccessDenied"},
-    FaultKind.LOST_ANSWER: {"takes_effect": True},
+    FaultKind.LOST_RESPONSE: {"takes_effect": True},
 }
 
 
 @dataclass
 class ServedS3:
-    """One case's folder in the bucket of a real server, behind a layer that spoils requests."""
+    """One case's folder in the bucket of a real server, behind a layer that injects faults."""
 
     endpoint: str
     layer: FaultyS3
@@ -369,12 +348,11 @@ class ServedS3:
     folder: str
 
     def __call__(self, settings: S3ArchiverConfig, endpoint: str | None = None) -> S3:
-        """What the archiver takes for S3; see :class:`Connect`."""
         return cast("S3", SpoiledClient(connect(settings, endpoint), self))
 
 
 class SpoiledClient:
-    """The archiver's own client; each request that the plan picks goes wrong on the wire."""
+    """The archiver's own client; requests that the plan picks fail on the wire."""
 
     def __init__(self, client: S3, site: ServedS3) -> None:
         self._client = client
@@ -394,7 +372,7 @@ class SpoiledClient:
                 site.layer.spoil(OPERATIONS[name], **SPOILED[kind])
             result = method(*arguments, **options)
             if kind is FaultKind.SLOW:
-                site.faults.be_slow()
+                site.faults.delay()
             if kind is FaultKind.CRASH_AFTER:
                 raise site.faults.crash()
             return result
@@ -405,7 +383,6 @@ class SpoiledClient:
 @pytest.mark.extended
 @pytest.mark.slow
 def test_the_archiver_is_exactly_once_on_a_real_server() -> None:
-    """The same through boto3, HTTP and moto: answers that never come, 503, 403."""
     with serving() as (endpoint, layer):
         outsider = client(endpoint)
         outsider.create_bucket(Bucket="bucket")

@@ -1,7 +1,4 @@
-"""Good and bad records in any mixture, crashes anywhere, dead letters that are slow or lost: nothing is dropped.
-
-The real engine; only converter, sink and the place of the dead letters are models.
-"""
+"""Random good and bad records, crashes, slow and lost dead letters: no record is dropped."""
 
 from __future__ import annotations
 
@@ -25,7 +22,7 @@ from tests.helpers.depth import SEED
 
 PARTITIONS = [TopicPartition("flights", number) for number in range(2)]
 Kind = Literal["good", "unreadable", "refused", "swallowed"]
-"""What a record is: unreadable to the converter, or refused by the task, which may swallow the refusal."""
+"""A record may be unreadable for the converter, or rejected by the task, which may swallow the rejection."""
 
 kinds = st.sampled_from(["good", "good", "good", "unreadable", "refused", "swallowed"])
 steps = st.one_of(
@@ -39,8 +36,6 @@ steps = st.one_of(
 
 
 class World:
-    """What there is to read, and what has become of it."""
-
     def __init__(self, source: dict[TopicPartition, list[SinkRecord]], happened: Counter[str]) -> None:
         self.source = source
         self.happened = happened
@@ -75,7 +70,6 @@ class World:
         return {"kind": data.decode() if data else ""}
 
     def check(self, log: MemoryCommitLog) -> None:
-        """Nothing is committed that is neither delivered nor durably a dead letter."""
         for partition, committed in log.offsets.items():
             for record in self.source[partition][: committed.offset]:
                 place = (partition, record.offset)
@@ -87,7 +81,7 @@ class World:
 
 
 class Letter(Future[None]):
-    """Done when the engine waits for it, at the latest: as a producer that is flushed."""
+    """Written when the engine waits for it at the latest, as by a producer's flush."""
 
     def __init__(self, world: World, record: SinkRecord) -> None:
         super().__init__()
@@ -100,8 +94,6 @@ class Letter(Future[None]):
 
 
 class Picky(SinkTask):
-    """Durable as soon as put returns; reports what it refuses, as it was given or changed."""
-
     world: World
 
     def put(self, records: SinkRecords) -> None:
@@ -124,8 +116,6 @@ class Picky(SinkTask):
 
 
 class Run:
-    """One task after the other on the same partitions, as the runtime would drive them."""
-
     def __init__(self, world: World, ceiling: ErrorLimit, log: MemoryCommitLog | None = None) -> None:
         self.world = world
         options = EngineOptions(
@@ -205,7 +195,6 @@ HAPPENS = {
 }
 CASES = 400
 _ROUND = 50
-"""Cases of one seed."""
 happened: Counter[str] = Counter()
 
 
@@ -234,8 +223,7 @@ def check(
     }, "recovered without faults, everything is there"
 
 
-def test_nothing_is_dropped(caplog: pytest.LogCaptureFixture) -> None:
-    """Each record is delivered or a dead letter, and every dead letter is durable before its offset is committed."""
+def test_no_record_is_dropped(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.CRITICAL)
     happened.clear()
     rounds = -(-max(CASES, settings.default.max_examples) // _ROUND)

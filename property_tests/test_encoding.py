@@ -1,4 +1,4 @@
-"""Whatever the records and however they are laid out in Arrow: fastavro's bytes."""
+"""The archiver's Avro encoding equals fastavro's for any records in any Arrow layout."""
 
 from __future__ import annotations
 
@@ -73,7 +73,6 @@ partitions = st.builds(TopicPartition, st.text(min_size=1, max_size=80), st.inte
 
 @st.composite
 def batches(draw: st.DrawFn) -> tuple[list[Row], pa.RecordBatch]:
-    """Rows, and a batch of them: with any column types, perhaps a slice, perhaps without some columns."""
     rows = draw(st.lists(row, max_size=12))
     if draw(st.booleans()) and rows:  # columns that are equal in all rows are encoded in another way
         rows = [{**rows[0], "offset": each["offset"]} for each in rows]
@@ -95,13 +94,13 @@ def _as_is(column: pa.Array) -> pa.Array:
 
 
 def _moved(column: pa.Array) -> pa.Array:
-    """As a slice of something longer: values and bits begin elsewhere in the buffers."""
+    """A slice of something longer, so that values and validity bits have offsets in their buffers."""
     exercised["columns that are slices"] += 1
     return pa.concat_arrays([column[:1]] * 3 + [column]).slice(3 * len(column[:1]))
 
 
 def _filled_nulls(column: pa.Array) -> pa.Array:
-    """With something behind each null."""
+    """Nulls with garbage in the values buffer."""
     if column.type not in (pa.binary(), pa.int64()) or column.null_count in (0, len(column)):
         return column
     exercised["columns with something behind nulls"] += 1
@@ -111,7 +110,7 @@ def _filled_nulls(column: pa.Array) -> pa.Array:
 
 
 def _moved_items(column: pa.Array) -> pa.Array:
-    """Lists whose items, and whose items' fields, are slices."""
+    """Lists whose items, and fields of items, are slices."""
     if column.type != HEADERS_TYPE or not len(column.values):
         return column
     exercised["headers with children that are slices"] += 1
@@ -123,7 +122,6 @@ def _moved_items(column: pa.Array) -> pa.Array:
 
 
 def _plain(kind: pa.DataType) -> pa.DataType:
-    """A type that arrays of Python's bytes can be made of at once."""
     return (
         kind
         if pa.types.is_nested(kind) or pa.types.is_integer(kind) or pa.types.is_timestamp(kind)
@@ -151,10 +149,9 @@ def as_avro(partition: TopicPartition, each: Row) -> Row:
 @LOOPS
 @given(partition=partitions, made=batches())
 @RUN
-def test_datums_are_fastavros(
+def test_datums_equal_fastavro(
     loop: Loop | None, partition: TopicPartition, made: tuple[list[Row], pa.RecordBatch]
 ) -> None:
-    """Each row, found by its borders, is what fastavro writes for the record."""
     rows, batch = made
     encoded = RecordEncoder(partition, needed(loop)).encode(batch)
     assert len(encoded) == len(rows)
@@ -166,10 +163,9 @@ def test_datums_are_fastavros(
 
 @given(partition=partitions, made=batches())
 @RUN
-def test_compiled_and_plain_give_the_same(
+def test_compiled_and_plain_encoder_agree(
     partition: TopicPartition, made: tuple[list[Row], pa.RecordBatch]
 ) -> None:
-    """Bytes and borders; fastavro reads from them the records that were given."""
     rows, batch = made
     plain = RecordEncoder(partition, plain_loop).encode(batch)
     compiled = RecordEncoder(partition, needed(compiled_loop)).encode(batch)
@@ -194,10 +190,9 @@ def test_compiled_and_plain_give_the_same(
     by=st.integers(0, 3),
 )
 @RUN
-def test_the_first_header_without_a_key_is_told_by_both(
+def test_both_encoders_report_the_first_header_without_key(
     lists: list[list[str | None] | None], by: int
 ) -> None:
-    """Be the key null or the header itself; one in rows that are cut off, or behind a null list, is none."""
     kind = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
     rows = [
         None if each is None else [None if key == "struct" else {"key": key, "value": b"v"} for key in each]
@@ -225,14 +220,13 @@ def test_the_first_header_without_a_key_is_told_by_both(
     max_bytes=st.integers(1, 20_000),
 )
 @RUN
-def test_files_are_fastavros(
+def test_files_equal_fastavro(
     partition: TopicPartition,
     made: list[tuple[list[Row], pa.RecordBatch]],
     block_bytes: int,
     min_rows: int,
     max_bytes: int,
 ) -> None:
-    """Coalesced, encoded and cut into blocks, the whole file is the one that fastavro writes."""
     coalescer, encoder = BatchCoalescer(min_rows, max_bytes), RecordEncoder(partition)
     writer = ContainerWriter(RECORD_SCHEMA, codec("null"), {"topic": b"t"}, MARKER, block_bytes)
     pieces = [*writer.header()]

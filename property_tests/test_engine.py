@@ -1,7 +1,4 @@
-"""The engine under random schedules: deliveries, commits, closes, losses, fences, crashes, and every fault.
-
-The real WorkerSinkTask, commit log and clock; only the sinks and their outside world are models.
-"""
+"""The real engine under random schedules: deliveries, commits, closes, losses, fences, crashes and faults."""
 
 from __future__ import annotations
 
@@ -48,12 +45,11 @@ OPTIONS = EngineOptions(
     commit_interval=5.0, retry=RetryPolicy(timeout=2.0, max_delay=1.0), max_poll_records=3
 )
 PERIODIC = (None, ClosingReason.FAILURE)
-"""Besides the periodic commit itself, a put that fails for good closes its partition."""
+"""Calls of a periodic commit; a permanently failing put also closes its partition."""
 
 CASES = 200
-"""At least so many for each method that may fail, and for all of them together."""
+"""Minimum number of cases for each method that may fail, and for all of them together."""
 _ROUND = 50
-"""Cases of one seed."""
 
 EVENTS = {
     *(f"a zombie tried to {step}" for step in ("commit", "tick", "close", "flush")),
@@ -63,14 +59,11 @@ EVENTS = {
 happened: Counter[str] = Counter()
 
 Fault = tuple[str, str, int]
-"""A method, what goes wrong with it, and how many calls go well before that."""
 
 subsets = st.sets(st.sampled_from(PARTITIONS), min_size=1)
 
 
 class Engine(RuleBasedStateMachine):
-    """One task after another on the same partitions, each taking over what the one before made durable."""
-
     def set_up(self, kind: type[ModelSink], gaps: Sequence[Sequence[int]], faults: Sequence[Fault]) -> None:
         happened[kind.kind] += 1
         self.kind = kind
@@ -85,7 +78,6 @@ class Engine(RuleBasedStateMachine):
         self.start(MemoryCommitLog())
 
     def start(self, log: MemoryCommitLog) -> None:
-        """A task that starts from what is durable."""
         self.log = watched(log, self.world)
         self.sink = self.kind(self.world)
         self.worker = WorkerSinkTask(
@@ -96,14 +88,13 @@ class Engine(RuleBasedStateMachine):
         self.worker.start()
 
     def step(self, call: Callable[[], None], may_close: Iterable[ClosingReason | None] = PERIODIC) -> None:
-        """As the runtime does: a task whose write failed loses everything, and another one takes over."""
+        """A task whose write failed loses its partitions, and another takes over."""
         try:
             self.checked(call, may_close)
         except StoreUnavailable:  # the one write that failed; nobody has fenced this task
             self.end_of_task()
 
     def checked(self, call: Callable[[], None], may_close: Iterable[ClosingReason | None]) -> None:
-        """A call in which the sinks may find the engine breaking a promise."""
         self.world.may_close = tuple(may_close)
         try:
             call()
@@ -122,7 +113,7 @@ class Engine(RuleBasedStateMachine):
     @rule(chosen=subsets, length=st.none() | st.integers(0, 20), again=st.integers(0, 2))
     @precondition(lambda self: self.worker.assignment() != set(PARTITIONS))
     def open(self, chosen: set[TopicPartition], length: int | None, again: int) -> None:
-        """Open what is not open, from its commit; the source may deliver a few rows from before it."""
+        """Open closed partitions at their commits; the source may deliver a few earlier rows."""
         plans: list[RangePlan] = []
         for partition in sorted(chosen - self.worker.assignment()):
             start = self.worker.committed(partition) or 0
@@ -142,7 +133,6 @@ class Engine(RuleBasedStateMachine):
     @rule(which=st.integers(0, 2), count=st.integers(1, 8))
     @precondition(lambda self: self.unread_partitions() and not self.worker.pending)
     def deliver(self, which: int, count: int) -> None:
-        """Offer the next rows, whether their partition is still open or not."""
         partition = self.unread_partitions()[which % len(self.unread_partitions())]
         rows = self.unread[partition][:count]
         del self.unread[partition][:count]
@@ -153,7 +143,6 @@ class Engine(RuleBasedStateMachine):
         then=st.sampled_from(["tick", "commit", "close"]),
     )
     def work(self, counts: list[int], then: str) -> None:
-        """A stretch of what tasks mostly do: open what is not, put, and commit."""
         if self.worker.assignment() != set(PARTITIONS):
             self.open(set(PARTITIONS), None, 0)
         for which, count in enumerate(counts):
@@ -180,7 +169,6 @@ class Engine(RuleBasedStateMachine):
     @rule(partition=st.sampled_from(PARTITIONS), due=st.booleans())
     @precondition(lambda self: any(self.is_read(partition) for partition in PARTITIONS))
     def finish(self, partition: TopicPartition, due: bool) -> None:
-        """The end of a range that was read, with or without a flush."""
         read = [p for p in PARTITIONS if self.is_read(p)]
         partition = partition if partition in read else read[0]
         reason = ClosingReason.DUE if due else None
@@ -215,7 +203,6 @@ class Engine(RuleBasedStateMachine):
     @rule(really=st.integers(0, 4))
     @precondition(lambda self: self.sink.accepted)
     def crash(self, really: int) -> None:
-        """The process is gone; nothing of its own code runs."""
         if really:
             return
         happened["crash"] += 1
@@ -224,7 +211,6 @@ class Engine(RuleBasedStateMachine):
     @rule(really=st.integers(0, 4))
     @precondition(lambda self: self.sink.accepted)
     def fence(self, really: int) -> None:
-        """Another attempt takes over while this one goes on for a while."""
         if really:
             return
         happened["fence"] += 1
@@ -234,7 +220,7 @@ class Engine(RuleBasedStateMachine):
     @rule(step=st.sampled_from(["commit", "tick", "close", "flush"]))
     @precondition(lambda self: self.zombies)
     def zombie(self, step: str) -> None:
-        """A fenced task that does not know: nothing it does changes what is durable or visible."""
+        """Nothing that a fenced task does changes what is durable or visible."""
         zombie = self.zombies[-1]
         happened[f"a zombie tried to {step}"] += 1
         durable, visible = self.log.saved, list(self.world.visible)
@@ -280,17 +266,14 @@ class Engine(RuleBasedStateMachine):
             assert outcome.position >= self.sink.position(outcome.partition)
 
     def unread_partitions(self) -> list[TopicPartition]:
-        """Partitions that were opened by this task and have rows left."""
         return [partition for partition in PARTITIONS if self.unread.get(partition)]
 
     def is_read(self, partition: TopicPartition) -> bool:
-        """Whether all rows of a partition's range were delivered, and none awaits redelivery."""
         return self.ends.get(partition) is not None and not self.unread[partition] and not self.worker.pending
 
     # -- the end -------------------------------------------------------------------------------------
 
     def teardown(self) -> None:
-        """Recovered without faults, and closed, everything is there; nothing is left over."""
         if not hasattr(self, "world") or self.is_broken:
             return
         self.world.faults.clear()
@@ -317,7 +300,7 @@ class Engine(RuleBasedStateMachine):
 
 
 def engine_with_faults_of(methods: Sequence[str], first: Sequence[Fault] = ()) -> type[Engine]:
-    """The machine, in which calls of these methods go wrong; what goes wrong first may be given."""
+    """The machine with faults in these methods; the first faults may be given."""
     faults = [(method, fault) for method in methods for fault in FAULTS[method]]
     kinds = [TwoPhase] if set(methods) <= {"publish", "discard"} else [Buffering, TwoPhase]
 
@@ -339,8 +322,9 @@ def engine_with_faults_of(methods: Sequence[str], first: Sequence[Fault] = ()) -
 
 
 @pytest.mark.parametrize("failing", extended_after(1, ["anything", *FAULTS]))
-def test_the_engine_keeps_its_promises(failing: str, caplog: pytest.LogCaptureFixture) -> None:
-    """The engine: whatever fails, in whatever order: no loss, nothing twice, nobody called out of turn."""
+def test_engine_keeps_its_contract_under_random_schedules(
+    failing: str, caplog: pytest.LogCaptureFixture
+) -> None:
     caplog.set_level(logging.CRITICAL)
     happened.clear()
     # Behind others a fault may never be reached: each one is the first in its share of the cases.

@@ -1,4 +1,4 @@
-"""Whatever values are, and wherever batches are cut: files hold them, and nothing else does."""
+"""Files hold exactly the given values, wherever batches are cut."""
 
 from __future__ import annotations
 
@@ -88,7 +88,6 @@ values = st.lists(st.none() | anything | enveloped | framed, max_size=12)
 
 @st.composite
 def columns(draw: st.DrawFn) -> pa.Array:
-    """Values as a column of any type of bytes, perhaps a slice."""
     given_values = draw(values)
     kind = draw(st.sampled_from([pa.binary(), pa.large_binary(), pa.binary_view()]))
     column = pa.array(given_values, pa.binary()).cast(kind)
@@ -99,8 +98,7 @@ def columns(draw: st.DrawFn) -> pa.Array:
 @pytest.mark.parametrize("kind", ValueKind)
 @given(column=columns())
 @RUN
-def test_both_loops_do_the_same(kind: ValueKind, column: pa.Array) -> None:
-    """Values: bytes, borders and fates of the compiled loop are those of the one in Python."""
+def test_compiled_and_plain_loop_agree(kind: ValueKind, column: pa.Array) -> None:
     if compiled_values is None:
         missing("the compiled loop", "install with a C compiler")
     before = bytes(5) if kind is ValueKind.FRAMED else b""
@@ -117,8 +115,7 @@ def test_both_loops_do_the_same(kind: ValueKind, column: pa.Array) -> None:
 
 @given(column=columns())
 @RUN
-def test_both_scans_say_the_same(column: pa.Array) -> None:
-    """JSON: the compiled scan's verdicts are those of the one in Python."""
+def test_compiled_and_plain_json_scan_agree(column: pa.Array) -> None:
     if compiled_scan is None:
         missing("the compiled scan", "install with a C compiler")
     known = column.cast(pa.large_binary())
@@ -130,8 +127,7 @@ def test_both_scans_say_the_same(column: pa.Array) -> None:
 
 @given(documents=st.lists(written, min_size=1, max_size=8))
 @RUN
-def test_json_is_read_back(documents: list[bytes]) -> None:
-    """JSON: each value that is UTF-8 and not null is one line, and means the same."""
+def test_json_lines_parse_to_the_same_values(documents: list[bytes]) -> None:
     texts = read_json(pa.array(documents, pa.binary()))
     assert list(texts.failed) == [row for row, document in enumerate(documents) if not _is_text(document)]
     expected = [value for value in map(json.loads, filter(_is_text, documents)) if value is not None]
@@ -152,7 +148,7 @@ def _is_text(value: bytes) -> bool:
 @given(column=columns())
 @RUN
 def test_a_row_is_one_line_of_json_or_bad_or_null(column: pa.Array) -> None:
-    """JSON: of any bytes each row is one line that readers take, bad, or null; what Python takes is not bad."""
+    """Values that Python's json accepts are not bad."""
     values = column.cast(pa.binary())
     texts = read_json(values)
     lines = pieces_of(encode(JsonLines(nulls="ignore"), batch(texts.column)))
@@ -200,7 +196,6 @@ FORMATS: dict[str, Callable[[], Format[Any]]] = {
 def test_a_file_is_the_same_however_batches_are_cut(
     name: str, rows: list[tuple[int, str | None]], data: Any
 ) -> None:
-    """Files: batches, and slices of them, may end anywhere: the bytes are those of one batch."""
     if name == "avro":
         given_values = [_avro(*row) for row in rows]
     else:
@@ -226,8 +221,7 @@ def test_a_file_is_the_same_however_batches_are_cut(
 
 @given(column=columns())
 @RUN
-def test_ids_are_those_of_the_framing(column: pa.Array) -> None:
-    """Ids: four bytes behind a zero, of any column."""
+def test_schema_ids_follow_the_framing(column: pa.Array) -> None:
     expected = [
         -2 if value is None else -1 if len(value) < 5 or value[0] else struct.unpack(">I", value[1:5])[0]
         for value in column.to_pylist()

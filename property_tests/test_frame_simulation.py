@@ -1,7 +1,4 @@
-"""DataFrames written through a sink: crashes, zombies, second attempts, new checkpoints, on thousands of schedules.
-
-And the test of the tests: with one piece of the protocol left out, the simulation must fail.
-"""
+"""Thousands of schedules of DataFrame writes with crashes, zombies, second attempts and new checkpoints."""
 
 from __future__ import annotations
 
@@ -47,8 +44,7 @@ def test_rows_are_written_once_in_a_few_schedules() -> None:
 @pytest.mark.extended
 @pytest.mark.slow
 @pytest.mark.parametrize("seeds", portions(DEPTH.schedules, SEED), ids="from {0.start}".format)
-def test_whatever_happens_each_row_is_written_once(seeds: range) -> None:
-    """Nothing is visible before its micro-batch is committed, nothing twice; in the end all of it, and nothing is left."""
+def test_dataframes_are_exactly_once_under_random_schedules(seeds: range) -> None:
     happened = run_some(run, seeds)
     EXERCISED["DataFrames that are written"].update(happened)
 
@@ -60,14 +56,12 @@ def test_whatever_happens_each_row_is_written_once(seeds: range) -> None:
     assert not [what for what in EXPECTED if happened[what] < AT_ONCE // 10], "something hardly ever happened"
 
 
-def test_a_seed_is_a_story() -> None:
-    """The same seed gives the same schedule, step by step; another one gives another."""
+def test_seed_determines_schedule() -> None:
     assert run(7) == run(7)
     assert run(7) != run(8)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", FRAMES.mutations)
-def test_a_protocol_with_a_piece_left_out_is_noticed(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each piece of the protocol is needed: without it a schedule fails within three minutes of computing, and says how."""
+def test_mutation_of_the_batch_commit_fails(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     FRAMES.notice(name, monkeypatch, SEED)

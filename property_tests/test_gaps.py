@@ -1,4 +1,4 @@
-"""Whatever gaps offsets have, files cost few jobs and records are hardly ever read twice."""
+"""Random gaps in offsets: files take few jobs, and records are hardly ever read twice."""
 
 from __future__ import annotations
 
@@ -24,11 +24,10 @@ SIZE = 500  # records per file
 HOUR = 3600.0
 
 Stretch = tuple[int, int]
-"""So many records, each followed by gaps up to so many offsets."""
 
 
 class Gapped:
-    """A partition that grows, its planner, and a sink that writes files of exactly ``SIZE`` records."""
+    """A growing partition, its planner, and a sink that writes files of exactly ``SIZE`` records."""
 
     def __init__(self, stretches: Sequence[Stretch], most: int = 50_000_000) -> None:
         steps = np.repeat([every for _, every in stretches], [records for records, _ in stretches])
@@ -42,7 +41,6 @@ class Gapped:
         self.jobs = self.read = self.files = 0
 
     def grow(self, looks: int) -> None:
-        """All of it comes, step by step, and after each the driver looks."""
         step = max(self.last // looks, 1)
         while self.end < self.last:
             self.end = min(self.end + step, self.last)
@@ -50,14 +48,12 @@ class Gapped:
             self.look()
 
     def rest(self, seconds: float) -> None:
-        """Nothing more comes."""
         until = self.now + seconds
         while self.now < until:
             self.now += 60.0
             self.look()
 
     def look(self) -> None:
-        """What a driver does until nothing is worth a generation."""
         while True:
             available = OffsetRange(0, self.end)
             self.state = observe(Backlog(PARTITION, available, self.committed, state=self.state), self.now)
@@ -93,7 +89,6 @@ class Gapped:
 
 @pytest.mark.parametrize("every", extended_after(2, [2, 100, 1, 3, 10, 30, 300, 1_000]))
 def test_even_gaps_cost_at_most_three_jobs_per_file_and_hardly_any_record_twice(every: int) -> None:
-    """From its first file on, with nothing known of the partition before."""
     partition = Gapped([(20 * SIZE, every)])
     partition.grow(looks=400)
     partition.rest(120.0)
@@ -116,7 +111,7 @@ stretches = st.lists(st.tuples(st.integers(1, 3 * SIZE), densities), min_size=1,
 def test_changing_gaps_cost_at_most_three_jobs_per_file_and_half_as_many_records_again(
     stretches: list[Stretch], looks: int, most: int
 ) -> None:
-    """Over any pattern of densities, again and again; what the last file was looked at for in vain comes on top."""
+    """Records read without result for the last file come on top."""
     records = sum(count for count, _ in stretches)
     partition = Gapped(stretches * (20 * SIZE // records + 1), most)
     partition.grow(looks)
@@ -131,7 +126,7 @@ def test_changing_gaps_cost_at_most_three_jobs_per_file_and_half_as_many_records
 
 @pytest.mark.parametrize("every", extended_after(1, [10, 2, 100]))
 def test_dense_records_after_sparse_ones_do_not_wait_for_the_estimate(every: int) -> None:
-    """One wrong estimate is made good by the next generation: from then on it is a file at a time."""
+    """One wrong estimate is corrected by the next generation; from then on a file at a time."""
     partition = Gapped([(5 * SIZE, every), (100 * SIZE, 1)])
     partition.grow(looks=(5 * every + 100) * 5)
 

@@ -80,7 +80,7 @@ def run(
 
 
 @given(sent=stream, calls=limits, columns=wanted, limit=st.sampled_from((2**31 - 1, 20, 3)))
-def test_compiled_and_plain_give_the_same_buffers(
+def test_compiled_and_plain_loop_give_the_same_buffers(
     sent: list[Fake | None], calls: list[tuple[int, int, int]], columns: frozenset[str], limit: int
 ) -> None:
     sent = [each and replace(each, headers=as_utf_8(each.headers)) for each in sent]
@@ -111,7 +111,6 @@ def as_utf_8(headers: tuple[tuple[bytes, bytes | None], ...]) -> tuple[tuple[byt
 
 
 def buffers(found: Filled) -> bytes | None:
-    """A batch's buffers, byte for byte, as Arrow would send them."""
     return found.batch.serialize().to_pybytes() if found.batch is not None else None
 
 

@@ -1,8 +1,7 @@
-"""A task's tokens, whatever happens to them: what is open outside is known to whoever comes next.
+"""Random use of a task's tokens: each open upload is known to the successor.
 
-Random tasks prepare, commit, publish, withdraw and discard tokens, try to use the ids of discarded ones again,
-crash, and are taken over by further attempts and generations. After each step the record that is durable
-is merged as a successor would merge it.
+Tasks prepare, commit, publish, withdraw and discard tokens, reuse ids of discarded ones, crash, and are taken over by
+further attempts and generations. After each step the durable record is merged as a successor would merge it.
 """
 
 from __future__ import annotations
@@ -22,13 +21,10 @@ PARTITIONS = tuple(TopicPartition("t", partition) for partition in range(2))
 
 
 def some(tokens: Sequence[Token]) -> st.SearchStrategy[list[Token]]:
-    """At least one of them, each once."""
     return st.lists(st.sampled_from(tokens), unique_by=lambda token: token.id, min_size=1)
 
 
 class Recorded(Ledger):
-    """A ledger whose durable record can be looked at."""
-
     def __init__(self, record: TaskRecord, plan: GenerationPlan) -> None:
         super().__init__(record, by_partition(plan.stale), retired=plan.retired)
         self.durable = record
@@ -38,8 +34,6 @@ class Recorded(Ledger):
 
 
 class Tokens(RuleBasedStateMachine):
-    """Tokens of one task, and what is open and visible outside."""
-
     def __init__(self) -> None:
         super().__init__()
         self.plan = GenerationPlan(generation=1, config_version=1, tasks=(), committed=())
@@ -50,7 +44,6 @@ class Tokens(RuleBasedStateMachine):
 
     @rule(partition=st.sampled_from(PARTITIONS))
     def prepare(self, partition: TopicPartition) -> None:
-        """An id is used once."""
         token = f"token-{len(self.used)}"
         self.ledger.prepare({partition: [Token(token)]})
         self.open[token] = partition
@@ -59,7 +52,6 @@ class Tokens(RuleBasedStateMachine):
     @precondition(lambda self: self.foreign())
     @rule(data=st.data(), partition=st.sampled_from(PARTITIONS))
     def prepare_again(self, data: st.DataObject, partition: TopicPartition) -> None:
-        """An id that was discarded, or that an earlier attempt has prepared, is refused."""
         token = data.draw(st.sampled_from(self.foreign()))
         with pytest.raises(ConnectException):
             self.ledger.prepare({partition: [Token(token)]})
@@ -86,7 +78,6 @@ class Tokens(RuleBasedStateMachine):
     @precondition(lambda self: self.unpublished())
     @rule(data=st.data())
     def withdraw(self, data: st.DataObject) -> None:
-        """What was not published yet is still open, and is to be discarded."""
         partition, tokens = data.draw(st.sampled_from(self.unpublished()))
         left = [token for token in tokens if token.id in self.open]
         self.ledger.withdraw(partition, OffsetAndMetadata(1), left)
@@ -94,7 +85,6 @@ class Tokens(RuleBasedStateMachine):
     @precondition(lambda self: self.discardable())
     @rule(data=st.data())
     def discard(self, data: st.DataObject) -> None:
-        """Predecessors' tokens, or its own; as many as can be."""
         partition = data.draw(st.sampled_from(self.discardable()))
         self._discard(partition, data.draw(some([*self.ledger.stale(partition), *self.own(partition)])))
 
@@ -107,7 +97,6 @@ class Tokens(RuleBasedStateMachine):
     @precondition(lambda self: self.unpublished() or self.visible)
     @rule(data=st.data(), partition=st.sampled_from(PARTITIONS))
     def discard_what_is_committed(self, data: st.DataObject, partition: TopicPartition) -> None:
-        """Never, by whatever mistake of the caller."""
         committed = {token.id for _, tokens in self.unpublished() for token in tokens}
         chosen = data.draw(some([Token(token) for token in sorted(committed | self.visible)]))
         with pytest.raises(ConnectException):
@@ -118,7 +107,6 @@ class Tokens(RuleBasedStateMachine):
         self.ledger.flush()
 
     def open_all(self) -> None:
-        """As each attempt does first: discard what predecessors have left."""
         for partition in PARTITIONS:
             if tokens := self.ledger.stale(partition):
                 self._discard(partition, tokens)
@@ -147,26 +135,21 @@ class Tokens(RuleBasedStateMachine):
             self.open_all()
 
     def foreign(self) -> list[str]:
-        """Ids that are discarded, or not this attempt's."""
         own = {token.id for partition in PARTITIONS for token in self.own(partition)}
         return [token for token in self.used if token not in own and token not in self.visible]
 
     def own(self, partition: TopicPartition) -> list[Token]:
-        """What this attempt has begun and no commit covers."""
         return [token for token in self.ledger.prepared(partition) if token.id in self.open]
 
     def unpublished(self) -> list[tuple[TopicPartition, tuple[Token, ...]]]:
-        """Partitions with tokens to publish, and these."""
         commits = [(partition, self.ledger.committed(partition)) for partition in PARTITIONS]
         return [(partition, at.tokens) for partition, at in commits if at is not None and at.publish]
 
     def committable(self) -> list[TopicPartition]:
-        """Partitions with own tokens that a commit may cover now."""
         waiting = {partition for partition, _ in self.unpublished()}
         return [partition for partition in PARTITIONS if self.own(partition) and partition not in waiting]
 
     def discardable(self) -> list[TopicPartition]:
-        """Partitions with something to discard."""
         return [p for p in PARTITIONS if self.ledger.stale(p) or self.own(p)]
 
     @invariant()

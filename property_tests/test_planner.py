@@ -1,4 +1,4 @@
-"""Planner and assignment under random topics, policies and sinks: every record is planned once, none in vain."""
+"""Planner and assignment for random topics, policies and sinks: each record is planned once."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MOST_ROUNDS = 200
 
 
 class Topic:
-    """One partition: what was produced, and what a sink that writes whole batches has committed of it."""
+    """One partition: its records, and the commits of a sink that writes whole batches."""
 
     def __init__(self, number: int) -> None:
         self.partition = TopicPartition("t", number)
@@ -30,7 +30,6 @@ class Topic:
         self.written: list[int] = []
 
     def produce(self, count: int, gap: int) -> None:
-        """Records, then offsets that have none."""
         self.offsets += range(self.end, self.end + count)
         self.end += count + gap
 
@@ -40,7 +39,6 @@ class Topic:
         return Backlog(self.partition, OffsetRange(0, self.end), self.committed, state=self.state)
 
     def read(self, planned: RangePlan, size: int | None) -> None:
-        """What engine and sink do with a range: whole batches, or all of it where it is due."""
         rows = self.offsets[bisect_left(self.offsets, planned.start) : bisect_left(self.offsets, planned.end)]
         is_cut = planned.records is not None and len(rows) > planned.records
         rows = rows[: planned.records] if is_cut else rows
@@ -61,7 +59,6 @@ class Topic:
 def check(
     decision: Decision, shares: Sequence[Sequence[RangePlan]], topics: Mapping[TopicPartition, Topic]
 ) -> None:
-    """What is true of every plan."""
     planned = [share.topic_partition for shares_of_task in shares for share in shares_of_task]
     assert sorted(planned) == sorted(r.topic_partition for r in decision.ranges), "each range to one task"
     for share in (share for shares_of_task in shares for share in shares_of_task):
@@ -83,7 +80,6 @@ rounds = st.lists(
 def test_every_record_is_planned_once(
     policy: BatchPolicy, rounds: list[tuple[int, int, int, int]], max_records: int, max_tasks: int
 ) -> None:
-    """Ranges begin at commits, end within the topic, and follow one another until all is written once."""
     topics = {TopicPartition("t", number): Topic(number) for number in range(3)}
     planner, now = Planner(policy, max_records), 0.0
 
@@ -114,7 +110,6 @@ def test_every_record_is_planned_once(
 def test_only_whole_batches_are_read_before_they_are_due(
     rounds: list[tuple[int, int, int, int]], size: int
 ) -> None:
-    """A range ends after a multiple of the batch; and nothing is read in vain for ever."""
     planner = Planner(BatchPolicy(max_records=size, max_wait=None))
     topics = [Topic(number) for number in range(3)]
     for number, count, gap, _ in rounds:
@@ -143,7 +138,6 @@ ranges = st.lists(st.integers(0, 50), max_size=20).map(
 
 @given(ranges=ranges, max_tasks=st.integers(1, 6))
 def test_assignments_are_complete_and_balanced(ranges: list[RangePlan], max_tasks: int) -> None:
-    """Each range goes to one task, no task is empty, and loads differ by one range at most."""
     tasks = assign(ranges, max_tasks)
     exercised["assignments"] += 1
     assert sorted(share.partition for shares in tasks for share in shares) == [r.partition for r in ranges]
@@ -156,7 +150,6 @@ def test_assignments_are_complete_and_balanced(ranges: list[RangePlan], max_task
 
 @given(ranges=ranges, max_tasks=st.integers(1, 6))
 def test_assignments_are_sticky(ranges: list[RangePlan], max_tasks: int) -> None:
-    """The same ranges stay with the tasks that had them."""
     before = assign(ranges, max_tasks)
     previous = {share.topic_partition: task for task, shares in enumerate(before) for share in shares}
     assert assign(ranges, max_tasks, previous) == before

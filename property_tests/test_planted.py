@@ -1,4 +1,4 @@
-"""Mistakes are planted by behaviour: what the product keeps to itself may be reorganized without them."""
+"""Mutations use public names only, so that private code can be reorganised without them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MODULES = sorted(
 
 
 def private_names(source: str) -> list[str]:
-    """Private names that a module imports, patches or calls, without those that it defines itself."""
+    """Private names that a module imports, patches or calls and does not define itself."""
     tree = ast.parse(source)
     own = {
         node.name if isinstance(node, (ast.FunctionDef, ast.ClassDef)) else node.attr
@@ -44,13 +44,11 @@ def _is_private(name: str) -> bool:
 
 
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: path.stem)
-def test_mistakes_are_planted_without_private_names(path: Path) -> None:
-    """No private name of the product is imported, patched or called."""
+def test_mutations_use_no_private_names(path: Path) -> None:
     assert private_names(path.read_text()) == []
 
 
 def test_all_modules_of_mutations_are_read() -> None:
-    """Those of the sink, of sources, of DataFrames and of watermarks, and the words they are planted in."""
     assert {path.stem for path in MODULES} >= {
         "mutations",
         "source_mutations",
@@ -71,12 +69,10 @@ def test_all_modules_of_mutations_are_read() -> None:
     ],
 )
 def test_private_names_are_found(source: str) -> None:
-    """However they are used."""
     assert private_names(source)
 
 
-def test_private_names_of_the_module_itself_are_its_own() -> None:
-    """What a module of mutations defines it may use."""
+def test_own_private_names_are_allowed() -> None:
     assert not private_names(
         "def _changed(): ...\nclass A:\n    def b(self): self._c = _changed(); self._c()"
     )

@@ -1,6 +1,6 @@
-"""Any number of drivers, doubled tasks, crashes, pauses, lost answers: exactly once, on thousands of schedules.
+"""Thousands of schedules of drivers, duplicate tasks, crashes, pauses and lost responses: exactly once.
 
-And the test of the tests: with one piece of the protocol left out, the simulation must fail.
+And the mutation tests: without one piece of the protocol a schedule must fail.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ EXPECTED = (
     "error although it took effect",
 )
 RARE = ("late row was passed over before it came", "files of a part of a commit moved away")
-"""Events that occur about five times in a thousand schedules, several times in one: a thousand may lack them."""
+"""Events that may be missing from a thousand schedules: each happens about five times in them."""
 
 
 @pytest.mark.slow
@@ -61,8 +61,7 @@ def test_records_are_archived_once_in_a_few_schedules() -> None:
 @pytest.mark.extended
 @pytest.mark.slow
 @pytest.mark.parametrize("seeds", portions(DEPTH.schedules, SEED), ids="from {0.start}".format)
-def test_whatever_happens_each_record_is_archived_once(seeds: range) -> None:
-    """After each step what is visible is committed, once; in the end it is everything and nothing is left."""
+def test_archiver_is_exactly_once_under_random_schedules(seeds: range) -> None:
     happened = run_some(run, seeds)
     exercised = EXERCISED["the simulated cluster"]
     exercised.update(happened)
@@ -106,29 +105,25 @@ def test_whatever_happens_each_record_is_archived_once(seeds: range) -> None:
     exercised.update(until_each_happened(RARE, happened, run, range(first, first + 3 * AT_ONCE)))
 
 
-def test_a_seed_is_a_story() -> None:
-    """The same seed gives the same schedule, step by step; another one gives another."""
+def test_seed_determines_schedule() -> None:
     assert run(7) == run(7)
     assert run(7) != run(8)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", SINK.mutations)
-def test_a_protocol_with_a_piece_left_out_is_noticed(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each piece of the protocol is needed: without it a schedule fails within three minutes of computing, and says how."""
+def test_mutation_of_the_sink_protocol_fails(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     SINK.notice(name, monkeypatch, SEED)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", TOPIC_CHANGES.mutations)
-def test_a_topic_that_changed_unseen_is_noticed(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A recreated topic and a lost tail are seen before records are committed: without that a schedule fails."""
+def test_mutation_of_the_topic_checks_fails(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     TOPIC_CHANGES.notice(name, monkeypatch, SEED)
 
 
 @pytest.mark.slow
-def test_a_rolling_deploy_reads_nothing_again() -> None:
-    """A second driver is started: the first one flushes, commits and ends, and no record is put a second time."""
+def test_rolling_deploy_reads_no_record_twice() -> None:
     happened: Counter[str] = run_some(run_rolling_deploy, range(SEED, SEED + DEPTH.deploys))
     EXERCISED["rolling deploys in the simulated cluster"].update(happened)
 
@@ -138,15 +133,13 @@ def test_a_rolling_deploy_reads_nothing_again() -> None:
 @pytest.mark.extended
 @pytest.mark.slow
 @pytest.mark.parametrize("name", DEPLOYS.mutations)
-def test_a_deploy_that_loses_progress_is_noticed(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Asking, giving way, committing on close and saying so: without any of them a deploy shows it."""
+def test_mutation_of_the_handover_fails(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     DEPLOYS.notice(name, monkeypatch, SEED)
 
 
 @pytest.mark.extended
 @pytest.mark.slow
-def test_races_lose_nothing() -> None:
-    """Attempts die between commit and publish, or are frozen before a record or an upload is theirs no more."""
+def test_archiver_is_exactly_once_in_races() -> None:
     happened = run_some(races.run, range(SEED, SEED + DEPTH.deploys))
     # A fifth of the seeds meet one of these, a fifth the other: the few of a run may meet none.
     rare = ("frozen about to take its record over", "frozen about to complete an upload")
@@ -163,6 +156,5 @@ def test_races_lose_nothing() -> None:
 @pytest.mark.extended
 @pytest.mark.slow
 @pytest.mark.parametrize("name", RACES.mutations)
-def test_an_attempt_that_loses_a_race_is_noticed(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Tokens in segments, withdrawn commits, the last look: without any of them a race shows it."""
+def test_mutation_of_the_race_protection_fails(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     RACES.notice(name, monkeypatch, SEED)

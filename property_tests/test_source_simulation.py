@@ -1,7 +1,4 @@
-"""A source's drivers, tasks and zombies, reconfigured and crashing: each row in the topic once, on thousands of schedules.
-
-And the test of the tests: with one piece of the protocol left out, the simulation must fail.
-"""
+"""Thousands of schedules of a source's drivers, tasks and zombies: each row is in the topic once."""
 
 from __future__ import annotations
 
@@ -49,7 +46,7 @@ OFTEN = (
     "task abandoned before it had a writer",
     "task abandoned after its writer was made",
 )
-"""What one schedule in twenty must have met, at least: every row of KIP-618's table is among it."""
+"""Events that at least one schedule in twenty must have, each row of KIP-618's table among them."""
 
 
 @pytest.mark.slow
@@ -63,8 +60,7 @@ def test_rows_are_in_the_topic_once_in_a_few_schedules() -> None:
 @pytest.mark.extended
 @pytest.mark.slow
 @pytest.mark.parametrize("seeds", portions(DEPTH.schedules, SEED), ids="from {0.start}".format)
-def test_whatever_happens_each_row_is_in_the_topic_once(seeds: range) -> None:
-    """A read_committed reader sees whole transactions of the newest tasks, in order, in the end all of them once."""
+def test_source_is_exactly_once_under_random_schedules(seeds: range) -> None:
     happened = run_some(run, seeds)
     EXERCISED["the simulated cluster of a source"].update(happened)
 
@@ -72,15 +68,13 @@ def test_whatever_happens_each_row_is_in_the_topic_once(seeds: range) -> None:
     assert not [what for what in OFTEN if happened[what] < AT_ONCE // 20], "something hardly ever happened"
 
 
-def test_a_seed_is_a_story() -> None:
-    """The same seed gives the same schedule, step by step; another one gives another."""
+def test_seed_determines_schedule() -> None:
     assert run(7) == run(7)
     assert run(7) != run(8)
 
 
 @pytest.mark.parametrize("case", ROWS, ids=Case.in_words)
-def test_the_decision_table(case: Case) -> None:
-    """KIP-618, with the tasks before frozen in mid-transaction: whom a round fences, what it records, who is seen."""
+def test_fencing_follows_kip_618_decision_table(case: Case) -> None:
     seen = run_case(case)
 
     assert seen.fenced == case.fenced
@@ -90,15 +84,11 @@ def test_the_decision_table(case: Case) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", SOURCE.mutations)
-def test_a_protocol_with_a_piece_left_out_is_noticed(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each piece of the protocol is needed: without it a schedule fails within three minutes of computing, and says how."""
+def test_mutation_of_the_source_protocol_fails(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     SOURCE.notice(name, monkeypatch, SEED)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", DIRECTORIES.mutations)
-def test_a_topic_directory_with_a_piece_left_out_is_noticed(
-    name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """So is each piece of a topic directory's log."""
+def test_mutation_of_the_topic_directory_fails(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     DIRECTORIES.notice(name, monkeypatch, SEED)

@@ -1,4 +1,4 @@
-"""Source tasks as processes, with crashes, zombies and lost answers at every step outside, and their writers."""
+"""Source tasks with crashes, zombies and lost responses at each operation outside of the process."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ TOPIC: Final = "numbers"
 
 
 class Numbers(SourceTask):
-    """Counts from where it got to, in its own source partition; each fifth number it takes back, if it may."""
+    """Counts in its own source partition; aborts each fifth number, if it defines transactions."""
 
     def __init__(self, number: int, worker: Callable[[], WorkerSourceTask], world: World) -> None:
         self.number = number
@@ -76,8 +76,6 @@ def is_taken_back(number: int) -> bool:
 
 
 class Cluster:
-    """Tasks as processes, each begun again until it has counted to the end."""
-
     def __init__(self, world: World, place: Place, options: SourceOptions) -> None:
         self.world = world
         self.place = place
@@ -134,7 +132,6 @@ class Cluster:
         return [n for n in range(NUMBERS) if not (takes_back and is_taken_back(n))]
 
     def check(self) -> list[str]:
-        """Of each task a reader sees its first numbers, in order, each once."""
         values = [row.value for row in self.place.rows(TOPIC)]
         for task in range(TASKS):
             own = [value for value in values if value.startswith(f"{task}:")]
@@ -162,16 +159,14 @@ def survive(world: World, place: Place, options: SourceOptions) -> None:
 
 
 @given(seed=st.integers(0, 2**48), options=boundaries)
-def test_each_number_is_in_the_topic_once_and_in_order(seed: int, options: SourceOptions) -> None:
-    """Whatever crashes where, whoever wakes up late: never half a transaction, never one twice; stopped is last."""
+def test_source_task_is_exactly_once_in_memory(seed: int, options: SourceOptions) -> None:
     world = World(seed)
     survive(world, Memory(world), options)
 
 
 @pytest.mark.extended
 @given(seed=st.integers(0, 2**48), options=boundaries)
-def test_so_it_is_in_a_topic_directory(seed: int, options: SourceOptions) -> None:
-    """With every single step on disk as a place to crash, to freeze, and to lose an answer."""
+def test_source_task_is_exactly_once_in_a_topic_directory(seed: int, options: SourceOptions) -> None:
     world = World(seed)
     with tempfile.TemporaryDirectory() as folder:
         survive(world, Directory(world, Path(folder) / "topics"), options)

@@ -1,4 +1,4 @@
-"""Topics that come, go and are made again, in any order: when that is an alarm, and what is never read."""
+"""Topics that come, go and are recreated in random order: when to alarm, and what must not be read."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ NAMES = "ab"
 GRACE = 10
 
 Look = tuple[int, frozenset[str]]
-"""Seconds since the look before, and which topics are there."""
+"""Seconds since the last poll, and the topics that exist."""
 
 looks: st.SearchStrategy[list[Look]] = st.lists(
     st.tuples(st.integers(0, 12), st.frozensets(st.sampled_from(NAMES))), min_size=2, max_size=30
@@ -35,7 +35,7 @@ def snapshot(at: float, there: Iterable[str]) -> Snapshot:
 
 
 class Absences:
-    """What is to be expected: since when each topic is missing without interruption, as far as anyone looked."""
+    """The expected time since which each topic has been missing, as far as polls showed."""
 
     def __init__(self) -> None:
         self.since: dict[str, int] = {}
@@ -48,8 +48,7 @@ class Absences:
 
 
 @given(looks=looks)
-def test_an_alarm_means_missing_for_the_grace_time_and_nothing_else(looks: Sequence[Look]) -> None:
-    """Within it never, beyond it always; it names exactly the topics of which that is true."""
+def test_alarm_names_topics_missing_for_the_grace_time(looks: Sequence[Look]) -> None:
     watch = TopicWatch("c", Subscription(tuple(NAMES)), grace=GRACE, waits=False)
     expected, now = Absences(), 0
     for seconds, there in looks:
@@ -67,8 +66,7 @@ def test_an_alarm_means_missing_for_the_grace_time_and_nothing_else(looks: Seque
 
 
 @given(looks=looks)
-def test_a_look_at_the_time_that_is_named_leaves_no_doubt(looks: Sequence[Look]) -> None:
-    """Whoever looks again when he is told to is certain then: the alarm is never later than that."""
+def test_poll_at_the_named_time_decides_the_alarm(looks: Sequence[Look]) -> None:
     watch = TopicWatch("c", Subscription(tuple(NAMES)), grace=GRACE, waits=False)
     now = 0
     for seconds, there in looks:
@@ -83,8 +81,7 @@ def test_a_look_at_the_time_that_is_named_leaves_no_doubt(looks: Sequence[Look])
 
 
 @given(looks=looks)
-def test_who_waits_is_told_of_each_absence_once(looks: Sequence[Look]) -> None:
-    """However long it lasts; a topic that comes back and goes again is another absence."""
+def test_policy_wait_reports_each_absence_once(looks: Sequence[Look]) -> None:
     told: list[str] = []
 
     class Ear(logging.Handler):
@@ -110,7 +107,7 @@ def test_who_waits_is_told_of_each_absence_once(looks: Sequence[Look]) -> None:
 
 
 class Broker:
-    """Topics with ids, in one partition each; the ``source`` of a monitor."""
+    """Topics with ids and one partition each; the ``source`` of a monitor."""
 
     def __init__(self) -> None:
         self.ends: dict[str, int] = {}
@@ -154,10 +151,9 @@ events = st.lists(
 
 
 @given(events=events, by_regex=st.booleans(), policy=st.sampled_from(["fail", "wait"]))
-def test_what_was_read_of_a_topic_is_never_continued_in_another(
+def test_recreated_topic_is_never_read_from_the_old_offset(
     events: Sequence[tuple[str, str, int, int]], *, by_regex: bool, policy: str
 ) -> None:
-    """Deleted and made again with any number of records, noticed or not: each topic is read in one life only."""
     broker, clock = Broker(), ManualClock()
     which = {"topics.regex": f"[{NAMES}]"} if by_regex else {"topics": ",".join(NAMES)}
     config = ConnectorConfig.parse({"name": "c", **which, "missing.topic.policy": policy})

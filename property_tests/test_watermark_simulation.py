@@ -1,7 +1,4 @@
-"""A sink that keeps its own offsets: crashes, zombies, restored backups; each row is in its table, and once.
-
-And the test of the tests: with one piece of its moves left out, the simulation must fail.
-"""
+"""Thousands of schedules of a sink that keeps its own offsets: each row is in its table once."""
 
 from __future__ import annotations
 
@@ -32,8 +29,7 @@ EXPECTED = (
 
 @pytest.mark.extended
 @pytest.mark.slow
-def test_whatever_happens_the_table_is_a_prefix_of_the_log() -> None:
-    """After each insert there is no gap and nothing twice, wherever the sink has moved; in the end it has everything."""
+def test_table_stays_a_prefix_of_the_log_under_random_schedules() -> None:
     happened = run_some(run, range(SEED, SEED + _SCHEDULES))
     EXERCISED["sinks that keep their own offsets"].update(happened)
 
@@ -43,14 +39,12 @@ def test_whatever_happens_the_table_is_a_prefix_of_the_log() -> None:
     )
 
 
-def test_a_seed_is_a_story() -> None:
-    """The same seed gives the same schedule, step by step; another one gives another."""
+def test_seed_determines_schedule() -> None:
     assert run(7) == run(7)
     assert run(7) != run(8)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", WATERMARKS.mutations)
-def test_a_move_with_a_piece_left_out_is_noticed(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each piece is needed: without it a schedule fails within three minutes of computing, and says how."""
+def test_mutation_of_offset_moves_fails(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     WATERMARKS.notice(name, monkeypatch, SEED)

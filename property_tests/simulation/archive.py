@@ -528,8 +528,7 @@ class Archive:
 
     @cached_property
     def restores(self) -> bool:
-        """Whether an operator restores a copy of the store; not with files of values, which have no end
-        offset."""
+        """Whether an operator restores a copy of the store; not with files of values."""
         special = self.deletes or self.changing or self.groups.settings
         return not special and self.operator.random() < 0.5
 
@@ -558,7 +557,7 @@ class Archive:
                 self.world.violation(f"to be tried again after errors.retry.timeout: {failure.message}")
 
     def _expect_order_to_count(self, result: TaskResult) -> None:
-        """After a late row nothing more is committed, the error names its offset, and the connector fails."""
+        """After a late row nothing more is committed, and the connector's error names its offset."""
         for outcome in result.outcomes:
             row, committed = self._late.pop((self.world.current.threads[0], outcome.partition), (None, 0))
             if row is None:
@@ -674,8 +673,7 @@ class Archive:
         return (log.good if content.view else log.with_value)[content.partition]
 
     def _check_deletion(self, last: TaskCountRecord) -> None:
-        """All committed records are visible, and the group has their offsets: the commits are gone from here
-        on."""
+        """All committed records are visible, and the group has their offsets: the commits are gone now."""
         for (partition, _), offsets in self.visible().items():
             group = self.group.at.get(partition, 0)
             if offsets and offsets[-1] >= group:
@@ -737,8 +735,7 @@ class Archive:
         self.world.happened["archive that holds more than the store knows"] += self.is_behind
 
     def _holds_more(self) -> bool:
-        """Whether files hold records that are neither committed nor known to be visible above a withdrawn
-        commit."""
+        """Whether files hold records neither committed nor visible above a withdrawn commit."""
         commits = self.commits()
         return any(
             self._unknown(content, offsets, commits.get(content.partition))

@@ -1,5 +1,4 @@
-"""Several files per topic partition in the simulated archive: how rows are divided, and what each file
-holds."""
+"""Several files per topic partition in the simulated archive: division of rows, and content of files."""
 
 from __future__ import annotations
 

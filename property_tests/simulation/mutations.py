@@ -157,6 +157,7 @@ def publish_before_commit(patch: Patch) -> None:
 
 
 def fenced_task_discards(patch: Patch) -> None:
+    """A fenced task aborts its uploads; its last commit may have taken effect."""
     create, close = SimulatedS3.create_upload, SimulatedTask.close
     begun: dict[Process, dict[str, Location]] = defaultdict(dict)
 
@@ -187,6 +188,8 @@ def unpublished_tokens_overwritten(patch: Patch) -> None:
 
 
 def uploads_aborted_by_listing(patch: Patch) -> None:
+    """An attempt aborts uploads of its partitions that it does not know, which may be committed by now."""
+
     def tidy(task: SimulatedTask, partitions: Collection[TopicPartition]) -> None:
         s3 = task.archive.s3
         for partition in partitions:
@@ -250,6 +253,7 @@ def later_group_published_first(patch: Patch) -> None:
 
 
 def withdrawn_group_not_aborted(patch: Patch) -> None:
+    """A withdrawal checks visible files without aborting the others, which another process may complete."""
     publish, abort, publishing = SimulatedTask.publish, SimulatedS3.abort_upload, set[Process]()
 
     def noted(self: SimulatedTask, partition: TopicPartition, tokens: Sequence[Token]) -> None:
@@ -337,6 +341,7 @@ def skip_lost_at_next_generation(patch: Patch) -> None:
 
 
 def skip_lost_at_second_withdrawal(patch: Patch) -> None:
+    """Tokens of a group begun above visible rows do not mention these rows."""
     commits_as(patch, SimulatedTask, tokens_as(lambda data: {k: v for k, v in data.items() if k != "skip"}))
 
 
@@ -405,6 +410,7 @@ def restored_store_not_detected(patch: Patch) -> None:
 
 
 def records_before_late_row_committed(patch: Patch) -> None:
+    """A late row fails its partition as a failing put does, with a commit."""
     patch.setattr(TaskScope, "casts_doubt", lambda self, error: False)
 
 

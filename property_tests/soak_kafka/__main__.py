@@ -12,7 +12,6 @@ _MASTERS = ("local[2]", "local-cluster[2,1,1024]")
 
 
 def main() -> int:
-    """Exit code 1 when the archive is not what a consumer reads."""
     parser = argparse.ArgumentParser(prog="python -m property_tests.soak_kafka", description=__doc__)
     parser.add_argument("--minutes", type=float, default=5.0, help="how long to kill (default: 5)")
     parser.add_argument("--seed", type=int, default=None, help="of kills and records (default: the clock's)")

@@ -1,4 +1,4 @@
-"""``sinksdk run`` in a process, and what of it can be killed."""
+"""``sinksdk run`` as a process, and its child processes."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ class Driver:
     """A running driver.
 
     Args:
-        number: which one it is, from 1.
-        master: Spark's.
-        process: itself.
-        log: where its output goes; a pipe that nobody reads would hold it up.
+        number: its number, from 1.
+        master: Spark's master.
+        process: the process.
+        log: its output; a pipe that nobody reads would block it.
     """
 
     number: int
@@ -32,7 +32,6 @@ class Driver:
 
     @classmethod
     def start(cls, site: KafkaSite, number: int, master: str, *options: str) -> Driver:
-        """Start one, in a process group of its own."""
         command = [sys.executable, "-m", "sinksdk", "run", str(site.config), *site.source]
         command += ["--store", site.store, "--master", master, *options]
         path = site.folder / f"driver-{number}.log"
@@ -44,27 +43,26 @@ class Driver:
 
     @property
     def has_executors(self) -> bool:
-        """Whether its executors are processes of their own."""
+        """Whether executors are processes of their own."""
         return self.master.startswith("local-cluster")
 
     def workers(self) -> list[int]:
-        """Process ids of Spark's Python workers, the youngest last; each daemon that forks them left out."""
+        """Process ids of Spark's Python workers, the youngest last, without the daemons that fork them."""
         found = sorted(pid for pid, command in descendants(self.process.pid) if "pyspark.worker" in command)
         return found[1:]
 
     def executors(self) -> list[int]:
-        """Process ids of executors that have a JVM of their own."""
+        """Process ids of executors with a JVM of their own."""
         return [
             pid for pid, command in descendants(self.process.pid) if "CoarseGrainedExecutorBackend" in command
         ]
 
     def kill(self) -> None:
-        """End the driver itself at once; its JVM finds that out alone, and its tasks may go on for a while."""
+        """Kill the driver; its JVM and tasks may run on for a while."""
         self.process.kill()
         self.process.wait()
 
     def remove(self) -> None:
-        """End whatever is left of it."""
         with suppress(ProcessLookupError):
             os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()

@@ -1,4 +1,4 @@
-"""Producers that go on while their broker is killed: plain records, and transactions of which some are aborted."""
+"""Producers that continue while their broker is killed: plain records, and transactions, some aborted."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ _VALUE = 600  # bytes, at most
 
 
 class Production:
-    """Two producers, each in a thread of its own, from entering the block to leaving it.
+    """Two producers, each in a thread, for the duration of the block.
 
     Args:
         bootstrap: the broker.
-        topic: where the records go.
-        partitions: how many it has.
-        seed: of what they produce; when is up to the machine.
+        topic: the topic to write to.
+        partitions: its number of partitions.
+        seed: of the records; their timing depends on the machine.
     """
 
     def __init__(self, bootstrap: str, topic: str, partitions: int, seed: int) -> None:
@@ -38,7 +38,7 @@ class Production:
         self._threads = [threading.Thread(target=work) for work in (self._plain, self._transactional)]
         self.happened: Counter[str] = Counter()
         self.acknowledged: set[bytes] = set()
-        """Keys of plain records that the broker has confirmed: none of them may be lost."""
+        """Keys of plain records that the broker has acknowledged: none may be lost."""
 
     def __enter__(self) -> Self:
         for thread in self._threads:
@@ -48,7 +48,7 @@ class Production:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """The broker must be up, so that what is still to be sent arrives."""
+        """The broker must be up, so that pending records arrive."""
         self._ended.set()
         for thread in self._threads:
             thread.join()
@@ -82,7 +82,6 @@ class Production:
         self._in_transactions()  # ends what was broken off: readers stop at a transaction that is open
 
     def _in_transactions(self) -> Producer:
-        """A producer that takes the place of the one before it."""
         producer = Producer(
             {"bootstrap.servers": self._bootstrap, "transactional.id": "soak", "linger.ms": 5, "log_level": 2}
         )

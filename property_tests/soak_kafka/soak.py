@@ -1,7 +1,7 @@
-"""Broker, driver, executors and Python workers are killed while a topic is written; then the archive is looked at.
+"""Kills broker, driver, executors and Python workers while a topic is written; then checks the archive.
 
-What is killed, and how long to wait before it, follows from the seed; what that meets is up to the
-machine, so a seed that fails once may pass the next time.
+The seed decides what is killed and how long to wait before; the state it meets depends on the machine, so a seed that
+fails once may pass the next time.
 """
 
 from __future__ import annotations
@@ -37,26 +37,23 @@ Tell = Callable[[str], None]
 
 
 class SoakFailed(AssertionError):
-    """The archive is not what a consumer reads, or the connector gave up. Says the seed."""
+    """The archive differs from the topic, or the connector gave up. The message has the seed."""
 
 
 def soak(
     seed: int, seconds: float, tell: Tell, masters: Sequence[str] = ("local[2]",), least: Sequence[str] = ()
 ) -> Counter[str]:
-    """Kill for so long, let everything run to its end, and compare.
+    """Kill processes for a while, let everything catch up, and compare.
 
     Args:
-        seed: of what is killed and produced.
-        seconds: how long the killing goes on.
-        tell: gets the story, line by line.
-        masters: Spark's, each driver gets the next one.
-        least: kinds that must have been killed once, however long it takes.
-
-    Returns:
-        How often what happened.
+        seed: of kills and records.
+        seconds: how long processes are killed.
+        tell: called with each line of the story.
+        masters: Spark masters, which drivers use in turn.
+        least: kinds of processes that must be killed at least once, however long it takes.
 
     Raises:
-        SoakFailed: something is lost, twice, changed or left behind.
+        SoakFailed: records are lost, duplicated or changed, or something is left over.
     """
     with ExitStack() as stack:
         broker = stack.enter_context(serving())
@@ -79,8 +76,6 @@ def soak(
 
 
 class Scene:
-    """Broker, site, and the driver that runs just now."""
-
     def __init__(
         self, seed: int, broker: Broker, site: KafkaSite, tell: Tell, masters: Sequence[str]
     ) -> None:
@@ -95,7 +90,7 @@ class Scene:
         self.happened: Counter[str] = Counter()
 
     def kill_for(self, seconds: float, least: Sequence[str]) -> None:
-        """Kill one thing after the other, each kind as often as the others."""
+        """Kill processes, each kind equally often."""
         self._start()
         waiting: list[str] = []
         while self._elapsed < seconds or any(not self.happened[f"kills: {kind}"] for kind in least):
@@ -110,7 +105,6 @@ class Scene:
             self._kill(kind)
 
     def catch_up(self) -> None:
-        """Let a driver run to its end, which it must reach."""
         self._kill_driver()
         driver = self._start("--until-caught-up")
         try:
@@ -122,7 +116,6 @@ class Scene:
         self._say(f"driver {driver.number} has caught up")
 
     def remove(self) -> None:
-        """End what is left of all drivers."""
         for driver in self._drivers:
             driver.remove()
 
@@ -162,7 +155,6 @@ class Scene:
         self._driver.kill()
 
     def _kill_one(self, kind: str) -> None:
-        """A process of the running driver, once there is one."""
         driver, deadline = self._driver, time.monotonic() + _PATIENCE
         while time.monotonic() < deadline and driver.process.poll() is None:
             pids = driver.workers() if kind == "worker" else driver.executors()
@@ -178,7 +170,7 @@ class Scene:
         self._say(f"kill -9 of the {kind} ({pid})")
 
     def _await_progress(self) -> None:
-        """Wait until something was committed, so that a kill meets work under way."""
+        """Wait for a commit, so that the next kill meets work in progress."""
         before, deadline = self._site.committed(), time.monotonic() + _PATIENCE
         while time.monotonic() < deadline and self._driver.process.poll() is None:
             if self._site.committed() != before:
@@ -186,7 +178,7 @@ class Scene:
             time.sleep(0.1)
 
     def _restart_if_ended(self) -> None:
-        """A driver may end by itself only if it was started while there was no broker."""
+        """A driver may end by itself only if it was started without a broker."""
         code = self._driver.process.poll()
         if code is None:
             return
@@ -205,7 +197,7 @@ class Scene:
 
 
 def differences(site: KafkaSite, confirmed: AbstractSet[bytes], happened: Counter[str]) -> Iterator[str]:
-    """What is not as it must be: for ``verify``, and for a consumer and an Avro reader that know nothing of it."""
+    """Return what ``verify`` finds, and what a plain consumer and Avro reader find."""
     code, output = site.verify_with_kafka()
     if code:
         yield f"verify ended with exit code {code}:\n{output}"

@@ -1,4 +1,4 @@
-"""``python -m property_tests.soak_server``: a server with 20 connectors through a bad hour, in six minutes."""
+"""``python -m property_tests.soak_server``: a server with 20 connectors under outages, for six minutes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from property_tests.soak_server.scene import CONNECTORS, HourFailed, run_freezes
 
 
 def main() -> int:
-    """Exit code 1 when a connector needed a hand, or an archive is not what its topic is."""
     parser = argparse.ArgumentParser(prog="python -m property_tests.soak_server", description=__doc__)
     parser.add_argument("--outage", type=float, default=30.0, help="seconds that each is away (30)")
     parser.add_argument(

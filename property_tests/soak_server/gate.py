@@ -1,4 +1,4 @@
-"""A door before a server: while it is shut, nobody gets in, and who is in is thrown out."""
+"""A TCP proxy before a server that can refuse and break connections."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Gate:
     """Forwards connections on the loopback interface, from a port of its own.
 
     Args:
-        port: where the server listens.
+        port: the server's port.
     """
 
     def __init__(self, port: int) -> None:
@@ -26,7 +26,6 @@ class Gate:
         self._connections: set[socket.socket] = set()
         self._lock = threading.Lock()
         self.port = free_port()
-        """Where clients connect to."""
 
     def __enter__(self) -> Self:
         self.open()
@@ -38,13 +37,11 @@ class Gate:
         self.shut()
 
     def open(self) -> None:
-        """Let clients in."""
         listener = socket.create_server(("127.0.0.1", self.port), backlog=256)
         self._listener = listener
         threading.Thread(target=self._accept, args=(listener,), daemon=True).start()
 
     def shut(self) -> None:
-        """Refuse connections, and break those there are."""
         listener, self._listener = self._listener, None
         if listener is not None:
             with suppress(OSError):

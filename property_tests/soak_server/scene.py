@@ -1,7 +1,7 @@
-"""A server with many connectors through a bad hour, told in minutes; then the archives are looked at.
+"""A server with many connectors under outages; then the archives are checked.
 
-S3, Kafka and the store go away at the start and in the middle, the server is killed, connectors are deleted
-and created again. Nobody restarts a connector: all of them go on by themselves.
+S3, Kafka and the store are unavailable at the start and later, the server is killed, connectors are deleted and
+recreated. No connector is restarted: all must recover by themselves.
 """
 
 from __future__ import annotations
@@ -44,42 +44,42 @@ _HANDFUL = 4
 _PATIENCE = 300.0  # seconds until everything is archived after the last outage
 
 CATCH_UP = 60.0
-"""Seconds after the broker's wake within which every connector has committed what was there by then."""
+"""Seconds after the broker's wake within which each connector must have committed all records of then."""
 LAG_AGE = 15.0
-"""Seconds after which a lag that is shown is right, or unknown."""
+"""Seconds after which a shown lag is correct or unknown."""
 
 Tell = Callable[[str], None]
 
 
 class HourFailed(AssertionError):
-    """A connector needed a hand, or an archive is not what its topic is."""
+    """A connector did not recover by itself, or an archive differs from its topic."""
 
 
 @dataclass
 class Happened:
-    """What an hour was made of.
+    """What happened in an hour.
 
     Args:
-        counts: how often what happened.
-        log: lines of the server's log, all its lives together.
+        counts: numbers of events.
+        log: log lines of all runs of the server.
     """
 
     counts: Counter[str] = field(default_factory=Counter)
     log: list[dict[str, Any]] = field(default_factory=list)
 
     def shapes(self, *levels: str) -> Counter[tuple[str, str]]:
-        """Log lines by level and by what they begin with, without the connectors' names."""
+        """Log lines by level and first words, without connectors' names."""
         return Counter(
             (line["level"], _shape(line["message"])) for line in self.log if line["level"] in levels
         )
 
     def without_cause(self) -> list[str]:
-        """Errors that say that something failed and not why: a sentence of a few words."""
+        """Errors that do not name a cause: sentences of a few words."""
         errors = [line for line in self.log if line["level"] in {"ERROR", "CRITICAL"}]
         return [line["message"] for line in errors if ":" not in line["message"]]
 
     def repeated(self, most: int) -> list[str]:
-        """Warnings and errors that one connector, or the server, has logged more often than ``most``."""
+        """Warnings and errors that one connector, or the server, logged more often than ``most``."""
         times = Counter(
             (line.get("connector", "the server"), _shape(line["message"]))
             for line in self.log
@@ -94,8 +94,6 @@ def _shape(message: str) -> str:
 
 
 class Production:
-    """Records for all topics, at an even pace, for as long as the block runs."""
-
     def __init__(self, bootstrap: str, topics: Sequence[str]) -> None:
         self._bootstrap = bootstrap
         self._producer = self._made()
@@ -114,7 +112,7 @@ class Production:
         assert self._producer.flush(120) == 0, "records were not sent"
 
     def renew(self) -> None:
-        """Use another producer: after a freeze this one, too, may never find a broker again."""
+        """Use another producer: after a freeze this one may never find a broker again."""
         before, self._producer = self._producer, self._made()
         before.purge()
 
@@ -135,8 +133,6 @@ class Production:
 
 @dataclass
 class Scene:
-    """All that stands around the server, and the server that runs just now."""
-
     folder: Path
     broker: Broker
     s3: Gate
@@ -147,18 +143,16 @@ class Scene:
     tell: Tell
     connectors: int = CONNECTORS
     every: int = 0
-    """Milliseconds after which every connector ends its files; 0: half of them do, after 15 s."""
+    """Milliseconds after which connectors end their files; 0: half of them do, after 15 s."""
     happened: Happened = field(default_factory=Happened)
     server: Server | None = None
     began: float = field(default_factory=time.monotonic)
 
     @property
     def names(self) -> list[str]:
-        """Names of the connectors."""
         return [f"archive-{number:02d}" for number in range(self.connectors)]
 
     def config(self, name: str) -> dict[str, str]:
-        """A connector's configuration: half of them end files by the clock, too."""
         number = int(name[-2:])
         config = {
             "name": name,
@@ -181,18 +175,15 @@ class Scene:
         return config | ({"rotate.schedule.interval.ms": "15000"} if number >= len(self.topics) else {})
 
     def say(self, what: str) -> None:
-        """Tell it, with the second."""
         self.tell(f"{time.monotonic() - self.began:7.1f} s  {what}")
 
     def start(self, probe: str = "/health") -> None:
-        """Start a server; whatever is away, it must come up by itself."""
         source = ["--bootstrap-servers", self.broker.bootstrap]
         self.server = Server(self.folder, source, self.store, probe=probe)
         self.happened.counts["servers started"] += 1
         self.say(f"server {self.happened.counts['servers started']} answers")
 
     def kill(self) -> None:
-        """``kill -9`` of the server."""
         assert self.server is not None
         self.server.process.kill()
         self.server.process.wait()
@@ -202,7 +193,7 @@ class Scene:
 
     @contextmanager
     def away(self, what: str, seconds: float) -> Iterator[None]:
-        """S3, Kafka or the store is away while the block runs, and at least for so long."""
+        """Make S3, Kafka or the store unavailable for the duration of the block."""
         leave, come_back = {
             "S3": (self.s3.shut, self.s3.open),
             "Kafka": (self.broker.kill, self.broker.start),
@@ -218,7 +209,7 @@ class Scene:
         self.say(f"{what} is back")
 
     def freeze(self, seconds: float, production: Production) -> None:
-        """Freeze the broker and wake it; all connectors must catch up with what was there then, by themselves."""
+        """Freeze the broker and wake it; all connectors must catch up with its records by themselves."""
         self.say(f"Kafka is frozen for {seconds:.0f} s")
         os.kill(self.broker.pid, signal.SIGSTOP)
         time.sleep(seconds)
@@ -245,7 +236,7 @@ class Scene:
         self.say(f"all have caught up {took:.1f} s after the wake")
 
     def _ends_after(self, woken: float) -> dict[TopicPartition, int]:
-        """Where the topics end once the broker, which was woken then, leads its partitions again."""
+        """End offsets once the woken broker leads its partitions again."""
         while True:
             try:
                 return self.ends(timeout=2.0)
@@ -257,14 +248,12 @@ class Scene:
                 time.sleep(0.5)
 
     def create(self, names: Sequence[str]) -> None:
-        """Create connectors over REST."""
         assert self.server is not None
         for name in names:
             self.server.ask("POST", "/connectors", 201, json={"name": name, "config": self.config(name)})
         self.say(f"{len(names)} connectors are created")
 
     def delete(self, names: Sequence[str]) -> None:
-        """Delete connectors over REST, and wait until they are gone."""
         server = self.server
         assert server is not None
         for name in names:
@@ -276,7 +265,7 @@ class Scene:
         self.say(f"{len(names)} connectors are deleted")
 
     def recover(self, pause: float) -> None:
-        """Wait until each connector has committed something since, by itself; at least so many seconds."""
+        """Wait until each connector has committed since, by itself."""
         server = self.server
         assert server is not None
         began = time.monotonic()
@@ -297,7 +286,7 @@ class Scene:
         time.sleep(max(0.0, began + pause - time.monotonic()))
 
     def settle(self) -> None:
-        """Wait until all are RUNNING by themselves and everything is archived, tails included."""
+        """Wait until all are RUNNING and everything is archived, tails included."""
         server = self.server
         assert server is not None
         began = time.monotonic()
@@ -326,7 +315,7 @@ class Scene:
         return states == {"RUNNING": self.connectors}
 
     def _behind(self, herder: Herder, wanted: Mapping[TopicPartition, int] | None = None) -> dict[str, str]:
-        """Connectors that have not committed everything up to these offsets; None: up to the topics' ends."""
+        """Connectors that have not committed everything up to these offsets; None: the topics' ends."""
         ends = self.ends() if wanted is None else wanted
         behind = {}
         for name in self.names:
@@ -338,7 +327,7 @@ class Scene:
         return behind
 
     def wrong_lags(self, herder: Herder, waited: Mapping[TopicPartition, int]) -> list[str]:
-        """Connectors that are RUNNING with lag 0 although records below these offsets are not committed."""
+        """RUNNING connectors with lag 0 although records below these offsets are not committed."""
         found = []
         for info in herder.infos():
             left = sum(max(waited.get(p.partition, 0) - (p.committed or 0), 0) for p in info.partitions)
@@ -347,7 +336,6 @@ class Scene:
         return found
 
     def ends(self, timeout: float = 30.0) -> dict[TopicPartition, int]:
-        """Where the topics end now. Raises KafkaException if the broker does not respond in time."""
         consumer = Consumer({"bootstrap.servers": self.broker.bootstrap, "group.id": "ends", "log_level": 2})
         try:
             return {
@@ -361,13 +349,12 @@ class Scene:
             consumer.close()
 
     def stop(self) -> None:
-        """SIGTERM; the server must end by itself and well."""
+        """SIGTERM; the server must exit with code 0."""
         assert self.server is not None
         if code := self.server.stop():
             raise HourFailed(f"the server ended with exit code {code}")
 
     def differences(self) -> Iterator[str]:
-        """What ``verify`` finds, of each connector, against its commits and its topic."""
         for name in self.names:
             path = self.folder / f"{name}.json"
             path.write_text(json.dumps({"name": name, "config": self.config(name)}))
@@ -380,7 +367,7 @@ class Scene:
 
 
 class LagWatch:
-    """Looks every second whether a connector shows lag 0 although records have waited for some time."""
+    """Checks every second for lags of 0 while records have waited for some time."""
 
     def __init__(self, scene: Scene) -> None:
         self._scene = scene
@@ -415,7 +402,6 @@ class LagWatch:
 
 @contextmanager
 def scene(folder: Path, tell: Tell, connectors: int, every: int = 0) -> Iterator[Scene]:
-    """Broker, S3, PostgreSQL, and the doors before them; all end with the block."""
     with ExitStack() as stack:
         broker = stack.enter_context(serving_kafka())
         endpoint, _, name = stack.enter_context(bucket())
@@ -437,20 +423,17 @@ def scene(folder: Path, tell: Tell, connectors: int, every: int = 0) -> Iterator
 def run_hour(
     folder: Path, tell: Tell, *, outage: float = 30.0, pause: float = 15.0, connectors: int = CONNECTORS
 ) -> Happened:
-    """The script: each of the three away at a start and in the middle, deletions, and the end.
+    """Run the script: each outage at a start and later, deletions, and the end.
 
     Args:
-        folder: for the server's log, which is kept there.
-        tell: gets the story, line by line.
-        outage: seconds that each is away.
-        pause: seconds of peace between two troubles, at least: each connector commits something meanwhile.
-        connectors: how many.
-
-    Returns:
-        What happened, the server's log included.
+        folder: for the server's log.
+        tell: called with each line of the story.
+        outage: seconds of each outage.
+        pause: minimum seconds between two outages, in which each connector commits.
+        connectors: their number.
 
     Raises:
-        HourFailed: a connector needed a hand, or an archive is not what its topic is.
+        HourFailed: a connector did not recover by itself, or an archive differs from its topic.
     """
     with scene(folder, tell, connectors) as at, Production(at.broker.bootstrap, at.topics) as production:
         with at.away("S3", outage):
@@ -495,22 +478,19 @@ def run_freezes(
     seconds: tuple[float, float] = (20.0, 70.0),
     seed: int = 0,
 ) -> Happened:
-    """Freeze the broker again and again while records flow, and wake it.
+    """Freeze the broker repeatedly while records flow, and wake it.
 
     Args:
-        folder: for the server's log, which is kept there.
-        tell: gets the story, line by line.
-        connectors: how many.
-        freezes: how often.
+        folder: for the server's log.
+        tell: called with each line of the story.
+        connectors: their number.
+        freezes: their number.
         seconds: the shortest and the longest freeze.
-        seed: decides how long each is.
-
-    Returns:
-        What happened, the server's log included.
+        seed: of the lengths.
 
     Raises:
-        HourFailed: a connector has not caught up in time or shows lag 0 while records wait, or an archive is not
-            what its topic is.
+        HourFailed: a connector did not catch up in time or shows lag 0 while records wait, or an archive differs from its
+            topic.
     """
     chance = random.Random(seed)  # noqa: S311 - no secret
     with (
