@@ -56,7 +56,7 @@ def test_a_difference_is_told_with_its_line(archived: list[bytes], difference: s
 def test_lines_of_no_file_are_told() -> None:
     """Nothing may be in the archive that was never in a file."""
     contents = {b"1": FILES["a"], b"2": FILES["b"], b"3": [b"x", b"y"]}
-    assert differences(FILES, contents) == ["2 archived lines are of no file: b'x' …"]
+    assert differences(FILES, contents) == ["2 archived lines belong to no file: b'x' …"]
 
 
 def test_copies_are_no_files_of_their_own(tmp_path: Path) -> None:

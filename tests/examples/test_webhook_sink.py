@@ -58,7 +58,7 @@ class Site:
     def deliver(self, *celsius: object) -> None:
         self.harness.deliver(P0, [json.dumps({"celsius": item}) for item in celsius])
 
-    def taken(self) -> list[int]:
+    def accepted(self) -> list[int]:
         return [event["offset"] for event in self.endpoint.events.values()]
 
     def posted(self) -> list[list[int]]:
@@ -303,7 +303,7 @@ class KeyedConnection(test_sinks.Connection):
         super().__init__(faults)
         self.endpoint: KeyedEndpoint = KeyedEndpoint()
 
-    def taken(self) -> list[tuple[Any, ...]]:
+    def accepted(self) -> list[tuple[Any, ...]]:
         return [test_sinks.coordinates(event) for events in self.endpoint.done.values() for event in events]
 
 
