@@ -27,7 +27,6 @@ TICKS = os.sysconf("SC_CLK_TCK")
 
 
 def stat(pid: int, name: str, parent: int, cpu: tuple[int, int, int, int]) -> str:
-    """A line as the kernel writes it: 52 numbers, of which a few matter."""
     numbers = ["S", str(parent), *["0"] * 9, *map(str, cpu), *["0"] * 35]
     return f"{pid} ({name}) {' '.join(numbers)}\n"
 
@@ -44,34 +43,26 @@ def measured(records: int, *, java: float = 0.0, python: float = 0.0, **other: i
 
 
 def test_cpu_includes_children_that_were_waited_for() -> None:
-    """A process's CPU seconds are its own, in user and kernel mode, and its waited-for children's."""
     process = Process.parse(stat(7, "java", 1, (TICKS, 2 * TICKS, 4 * TICKS, 8 * TICKS)))
     assert process == Process(7, parent=1, name="java", cpu=15.0)
 
 
 def test_name_may_hold_anything() -> None:
-    """A program's name with spaces and parentheses moves no field."""
     process = Process.parse(stat(7, "a) S 9 (b", 1, (TICKS, 0, 0, 0)))
     assert (process.name, process.parent, process.cpu) == ("a) S 9 (b", 1, 1.0)
 
 
 def test_tree_is_everything_below() -> None:
-    """Children and theirs belong to a tree, siblings of its root do not."""
     parents = {1: 0, 2: 1, 3: 2, 4: 3, 5: 1}
     processes = {pid: Process(pid, parent, "x", 1.0) for pid, parent in parents.items()}
     assert sorted(process.pid for process in tree(2, processes)) == [2, 3, 4]
 
 
 def test_tree_of_an_ended_process_is_empty() -> None:
-    """A root that has ended has no tree; its former children are somebody else's."""
     assert tree(2, {3: Process(3, 2, "x", 1.0)}) == []
 
 
 def test_ended_child_still_counts() -> None:
-    """What a child used is still counted after it has ended and was waited for.
-
-    The parent is a process of its own: below this one, other tests' processes may just be ending.
-    """
     burn = "import time\nend = time.process_time() + 0.5\nwhile time.process_time() < end: pass"
     wait_for = f"import subprocess, sys\nsubprocess.run([sys.executable, '-c', {burn!r}], check=True)"
     parent_of_an_ended = f"{wait_for}\nprint('ended', flush=True)\nsys.stdin.read()"
@@ -87,26 +78,22 @@ def test_ended_child_still_counts() -> None:
 
 
 def test_own_process_is_running() -> None:
-    """The kernel's lines of this machine can be read, this process's among them, and its memory."""
     assert running()[os.getpid()].parent == os.getppid()
     assert memory(os.getpid()) > 1_000_000
 
 
 def test_consumer_that_was_only_begun(tmp_path: Path) -> None:
-    """A file that the interceptor has made and not yet mapped means no records."""
     (tmp_path / "consumer").touch()
     assert Consumed.read(tmp_path / "consumer").records == 0
 
 
 def test_consumed_is_big_endian(tmp_path: Path) -> None:
-    """The JVM writes big-endian numbers, times in milliseconds."""
     numbers = (5, 1_500, 2_250)
     (tmp_path / "consumer").write_bytes(b"".join(number.to_bytes(8) for number in numbers))
     assert Consumed.read(tmp_path / "consumer") == Consumed(5, first=1.5, last=2.25)
 
 
 def test_topic_rows_have_ratios_of_the_rounds() -> None:
-    """A ratio is the median of the rounds' own ratios, and says whether the target is met."""
     ours = [measured(1_000_000, java=1.0), measured(1_000_000, java=1.0), measured(1_000_000, java=10.0)]
     peer = [measured(1_000_000, java=6.0), measured(1_000_000, java=7.0), measured(1_000_000, java=10.0)]
     *sides, cpu, speed = topic_rows("200 B, null", {"lean sink": peer, "sinksdk": ours}, 1)
@@ -119,14 +106,12 @@ def test_topic_rows_have_ratios_of_the_rounds() -> None:
 
 
 def test_missed_target_is_told() -> None:
-    """A peer that uses less than 2.5 times our CPU with 200 B and zstandard is a missed target."""
     rounds = {"lean sink": [measured(1_000, java=2.4)], "sinksdk": [measured(1_000, java=1.0)]}
     cpu, _speed = topic_rows("", rounds, 0)[-2:]
     assert not cpu.is_met
 
 
 def test_profile_adds_up() -> None:
-    """What is neither read nor done by a part is the rest; together they are everything."""
     counting, reading = [measured(1_000_000, java=1.0)], [measured(1_000_000, java=0.5, python=1.5)]
     whole, parts = [measured(1_000_000, java=0.5, python=7.5)], Parts(encoding=1.0, codec=2.0, sending=1.0)
     *shares, read, floor = profile_rows("1 KB", counting, reading, whole, parts)
@@ -136,7 +121,6 @@ def test_profile_adds_up() -> None:
 
 
 def test_slope_leaves_out_what_each_run_costs() -> None:
-    """Two lengths tell what a record costs and what a run does."""
     short, long = measured(1_000_000, java=5.0), measured(3_000_000, java=9.0)
     assert slope(short, long) == pytest.approx(2.0)
     assert fixed(long, 2.0) == pytest.approx(3.0)
@@ -145,31 +129,26 @@ def test_slope_leaves_out_what_each_run_costs() -> None:
 
 
 def test_memory_is_the_largest_of_all() -> None:
-    """The peak of a side is that of its largest run."""
     (row,) = memory_rows({"sinksdk": [measured(1, peak=1_000_000), measured(1, peak=3_000_000)]})
     assert row.measured == "3 MB"
 
 
 def test_memory_is_told_against_icebergs_sink() -> None:
-    """Ours must not be more than that of the sink that people run."""
     peaks = {"Iceberg's sink": [measured(1, peak=2_000_000)], "sinksdk": [measured(1, peak=3_000_000)]}
     _theirs, ours = memory_rows(peaks)
     assert (ours.against, ours.is_met) == ("1.50 x", False)
 
 
 def test_read_twice_is_what_was_read_beyond_the_topic() -> None:
-    """Records handed to tasks, less those there are, were read twice."""
     (row,) = rebalance_rows({"x": measured(1_000, read=1_010)}, {"x": measured(1_000, read=1_500)})
     assert row.measured == "10 without, 500 with a forced rebalance"
     assert row.against == "50% of all"
 
 
 def test_start_is_told_apart() -> None:
-    """What a process costs before its first topic is no part of the topics' figures."""
     (row,) = start_rows({"x": 3.0}, {"x": measured(1_600_000, java=4.0)})
     assert row.measured == "3.0 CPU s until ready, 4.0 for the first 1.6 M records"
 
 
 def test_no_files_are_told() -> None:
-    """A run that wrote nothing has no mean size."""
     assert files(Measured(1, 1.0, {}, 0, 1, [])) == "no files"

@@ -9,7 +9,6 @@ from benchmarks.kafka_connect.kip275.scene import Life, Loss, lives, losses
 
 
 def test_lives_are_told_by_lines(tmp_path: Path) -> None:
-    """A partition's life begins when it is opened, and has what was handed over until it is opened again."""
     journal = tmp_path / "journal"
     journal.write_text("open 0\nopen 1\nput 0 0 10\nput 1 0 5\nput 0 10 20\nopen 0\nput 0 0 20\n")
     assert lives(journal) == {
@@ -19,44 +18,37 @@ def test_lives_are_told_by_lines(tmp_path: Path) -> None:
 
 
 def test_no_journal_is_no_lives(tmp_path: Path) -> None:
-    """Before a task has been given anything there is nothing to tell."""
     assert lives(tmp_path / "journal") == {}
 
 
 def test_only_what_was_delivered_before_is_read_again() -> None:
-    """Of what comes after the rebalance, records beyond the earlier position are new."""
     played = {0: [Life([(0, 70)]), Life([(40, 60), (60, 100)])]}
     assert losses(played, played, {0: 40}) == {0: Loss(delivered=70, committed=40, read_again=30)}
 
 
 def test_nothing_is_read_again_from_a_commit_at_the_position() -> None:
-    """Who goes on where the rebalance came reads nothing again."""
     played = {0: [Life([(0, 70)]), Life([(70, 100)])]}
     assert losses(played, played, {0: 70}) == {0: Loss(delivered=70, committed=70, read_again=0)}
 
 
 def test_a_partition_that_was_kept_lost_nothing() -> None:
-    """What it had when the rebalance was over is what was delivered; it goes on with its open file."""
     seen, played = {0: [Life([(0, 70)])]}, {0: [Life([(0, 70), (70, 100)])]}
     assert losses(played, seen, {0: 0}) == {0: Loss(70, 0, 0, is_kept=True)}
 
 
 def test_a_second_rebalance_is_another_scene() -> None:
-    """A partition that was opened three times cannot be told in these terms."""
     played = {0: [Life(), Life(), Life()]}
     with pytest.raises(ValueError, match="partition 0 was opened 3 times"):
         losses(played, played, {0: 0})
 
 
 def test_going_on_elsewhere_than_at_the_commit_is_told() -> None:
-    """The commit and the first record after the rebalance say the same, or the measurement is wrong."""
     played = {0: [Life([(0, 70)]), Life([(60, 100)])]}
     with pytest.raises(ValueError, match="committed up to 70 and was read again from 60"):
         losses(played, played, {0: 70})
 
 
 def test_systems_stand_side_by_side() -> None:
-    """Three columns for each system, a row for each task, and two for what they come to."""
     made = table({"a": Played({0: Loss(7, 0, 7)}, 1), "b": Played({0: Loss(7, 0, 0, is_kept=True)}, 2)})
     assert [list(column.cells) for column in made.columns] == [
         ["1", "all", "files at the end"],

@@ -25,7 +25,6 @@ def ask(endpoint: NullS3, method: str, target: str, body: bytes = b"", **headers
 
 
 def test_chunks_within_a_body_are_no_part_of_the_object(endpoint: NullS3) -> None:
-    """What the AWS clients frame as aws-chunked is kept, and counted, as it was before."""
     framed = b"5;chunk-signature=0\r\nhello\r\n3\r\n...\r\n0\r\nx-amz-checksum-crc32:AAAAAA==\r\n\r\n"
     ask(endpoint, "PUT", "/bucket/framed", framed, x_amz_decoded_content_length="8")
     assert ask(endpoint, "GET", "/bucket/framed") == b"hello..."
@@ -33,7 +32,6 @@ def test_chunks_within_a_body_are_no_part_of_the_object(endpoint: NullS3) -> Non
 
 
 def test_parts_add_up_to_an_object_when_it_is_completed(endpoint: NullS3) -> None:
-    """An object appears, with the sum of its parts, once its upload is completed, and only once."""
     ask(endpoint, "POST", "/bucket/parts?uploads")
     ask(endpoint, "PUT", "/bucket/parts?partNumber=1&uploadId=upload", b"12345")
     ask(endpoint, "PUT", "/bucket/parts?partNumber=2&uploadId=upload", b"678")
@@ -44,7 +42,6 @@ def test_parts_add_up_to_an_object_when_it_is_completed(endpoint: NullS3) -> Non
 
 
 def test_aborted_upload_leaves_nothing(endpoint: NullS3) -> None:
-    """The parts of an aborted upload do not count for the next one under the same key."""
     ask(endpoint, "PUT", "/bucket/again?partNumber=1&uploadId=upload", b"12345")
     ask(endpoint, "DELETE", "/bucket/again?uploadId=upload")
     ask(endpoint, "PUT", "/bucket/again?partNumber=1&uploadId=upload", b"12")
@@ -53,7 +50,6 @@ def test_aborted_upload_leaves_nothing(endpoint: NullS3) -> None:
 
 
 def test_uploads_are_told_apart_and_say_what_they_hold(endpoint: NullS3) -> None:
-    """Each upload has an id of its own, as tokens must have, and one that holds data is not an expired one."""
     begun = {ask(endpoint, "POST", "/bucket/listed?uploads") for _ in range(3)}
     assert len(begun) == 3
     ask(endpoint, "PUT", "/bucket/listed?partNumber=1&uploadId=upload", b"12345")
@@ -61,7 +57,6 @@ def test_uploads_are_told_apart_and_say_what_they_hold(endpoint: NullS3) -> None
 
 
 def test_uploads_under_way_are_listed_until_they_end(endpoint: NullS3) -> None:
-    """Of one prefix, with keys as they are: those that are completed or aborted are gone."""
     for key in ("day=1/a%2Bb", "day=1/c", "day=2/a"):
         ask(endpoint, "POST", f"/bucket/{key}?uploads")
     listed = ask(endpoint, "GET", "/bucket?uploads&prefix=day%3D1%2F")
@@ -73,14 +68,12 @@ def test_uploads_under_way_are_listed_until_they_end(endpoint: NullS3) -> None:
 
 
 def test_part_of_a_kept_object_can_be_read(endpoint: NullS3) -> None:
-    """A range is answered as S3 does."""
     ask(endpoint, "PUT", "/bucket/range", b"0123456789")
     assert ask(endpoint, "GET", "/bucket/range", Range="bytes=2-4") == b"234"
     assert ask(endpoint, "GET", "/bucket/range", Range="bytes=7-") == b"789"
 
 
 def test_refused_objects_take_no_data_until_it_heals(endpoint: NullS3) -> None:
-    """Data of a path that has the text in it, however it is quoted, is answered 403; that of others is not."""
     endpoint.objects()
     endpoint.refuse("partition=3/")
     for target in ("/bucket/partition=3/a", "/bucket/partition%3D3/a?partNumber=1&uploadId=upload"):

@@ -52,7 +52,6 @@ def values(count: int) -> list[str]:
 
 
 def visible(folder: Path) -> dict[str, list[int]]:
-    """Offsets by file, of the files that readers look at."""
     return {
         path.name: [json.loads(line)["offset"] for line in path.read_text().splitlines()]
         for path in sorted(folder.glob("*.jsonl"))
@@ -69,7 +68,6 @@ def offsets(harness: SinkTaskHarness) -> dict[TopicPartition, int]:
 
 @both
 def test_a_full_file_is_written_and_committed_at_once(sink: type[SinkConnector], tmp_path: Path) -> None:
-    """flush.size records make a file; the commit that was asked for follows, the rest stays open."""
     harness = harness_of(sink, tmp_path)
     harness.assign(P0, P1)
     harness.deliver(P0, values(12))
@@ -81,7 +79,6 @@ def test_a_full_file_is_written_and_committed_at_once(sink: type[SinkConnector],
 
 @both
 def test_a_partial_file_is_written_and_committed_on_close(sink: type[SinkConnector], tmp_path: Path) -> None:
-    """Nothing is read again after a rebalance: that is commit on close."""
     harness = harness_of(sink, tmp_path)
     harness.assign(P0, P1)
     harness.deliver(P0, values(4))
@@ -96,7 +93,6 @@ def test_a_partial_file_is_written_and_committed_on_close(sink: type[SinkConnect
 
 @both
 def test_values_are_written_as_they_were_read(sink: type[SinkConnector], tmp_path: Path) -> None:
-    """One JSON object per line, with the offset; a tombstone's value is null."""
     harness = harness_of(sink, tmp_path)
     harness.assign(P0)
     harness.deliver(P0, ['{"a": "é"}', None])
@@ -110,7 +106,6 @@ def test_values_are_written_as_they_were_read(sink: type[SinkConnector], tmp_pat
 
 @both
 def test_a_tail_waits_for_more_at_a_planned_end(sink: type[SinkConnector], tmp_path: Path) -> None:
-    """What makes no file is kept back, unless the range is due."""
     harness = harness_of(sink, tmp_path)
     harness.assign(P0, P1, limits=OffsetRange(0, 4))
     harness.deliver(P0, values(4))
@@ -123,7 +118,6 @@ def test_a_tail_waits_for_more_at_a_planned_end(sink: type[SinkConnector], tmp_p
 
 @both
 def test_skipped_records_alone_are_committed(sink: type[SinkConnector], tmp_path: Path) -> None:
-    """Where bad records are tolerated a batch may have nothing to write; its offsets advance all the same."""
     config = sink.config_class.parse(
         {**configured(sink, tmp_path).model_dump(by_alias=True, exclude_none=True), "errors.tolerance": "all"}
     )
@@ -138,20 +132,17 @@ def test_skipped_records_alone_are_committed(sink: type[SinkConnector], tmp_path
 
 @both
 def test_the_connector_waits_for_whole_files(sink: type[SinkConnector], tmp_path: Path) -> None:
-    """A partition is read for flush.size records, or a minute after its oldest unread record came."""
     policy = sink().batch_policy(configured(sink, tmp_path))
     assert (policy.max_records, policy.max_wait) == (10, 60)
 
 
 @pytest.mark.parametrize("name", ["folder_sink.json", "exactly_once_folder_sink.json"])
 def test_the_configurations_would_start(name: str) -> None:
-    """Every key is known and every value right."""
     checked = check_file(EXAMPLES / name)
     assert (checked.problems, checked.warnings) == ([], [])
 
 
 def test_the_topic_is_one_that_can_be_read(tmp_path: Path) -> None:
-    """Two partitions of 5,000 records with keys, times and headers."""
     for partition in (P0, P1):
         write_records(tmp_path, partition, make_topic.readings(partition))
     found = TopicDirectorySource(tmp_path).partitions(Subscription(("readings",)))
@@ -183,14 +174,12 @@ def crash_and_restart(harness: SinkTaskHarness) -> None:
 
 
 def test_nothing_is_visible_before_its_commit(harness: SinkTaskHarness, tmp_path: Path) -> None:
-    """The records are in a hidden file, which a successor knows of."""
     harness.deliver(P0, values(4))
     assert visible(tmp_path) == {}
     assert harness.log.noted == {P0: [str(hidden(tmp_path)[0])]}
 
 
 def test_a_crash_before_the_commit_leaves_nothing(harness: SinkTaskHarness, tmp_path: Path) -> None:
-    """The next owner removes the hidden file and reads its records again."""
     harness.deliver(P0, values(4))
     crash_and_restart(harness)
     assert hidden(tmp_path) == []
@@ -202,8 +191,6 @@ def test_a_crash_before_the_commit_leaves_nothing(harness: SinkTaskHarness, tmp_
 def test_a_crash_after_the_commit_is_made_up_for(
     harness: SinkTaskHarness, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What was committed and not renamed is renamed by the next owner before it reads anything."""
-
     def dies(*_: object) -> None:
         raise KeyboardInterrupt
 
@@ -221,7 +208,6 @@ def test_a_crash_after_the_commit_is_made_up_for(
 
 
 def test_publishing_twice_is_as_good(harness: SinkTaskHarness, tmp_path: Path) -> None:
-    """A crash between the renaming and the store's next write makes the next owner rename again."""
     harness.deliver(P0, values(10))
     crash_and_restart(harness)
     assert harness.outcome(P0).failure is None
@@ -229,7 +215,6 @@ def test_publishing_twice_is_as_good(harness: SinkTaskHarness, tmp_path: Path) -
 
 
 def test_a_missing_committed_file_stops_the_partition(harness: SinkTaskHarness, tmp_path: Path) -> None:
-    """Somebody deleted it: that is said, and the partition does not go on as if it were there."""
     harness.deliver(P0, values(10))
     (tmp_path / "readings-0+0000000000.jsonl").unlink()
     crash_and_restart(harness)
@@ -239,7 +224,6 @@ def test_a_missing_committed_file_stops_the_partition(harness: SinkTaskHarness, 
 
 
 def test_a_zombie_makes_nothing_visible(harness: SinkTaskHarness, tmp_path: Path) -> None:
-    """A task that was fenced cannot commit any more, and without a commit it renames nothing."""
     harness.deliver(P0, values(4))
     harness.fence()
     with pytest.raises(FencedException):
@@ -248,7 +232,7 @@ def test_a_zombie_makes_nothing_visible(harness: SinkTaskHarness, tmp_path: Path
 
 
 class HalfWritten:
-    """A file in which the next write is broken off."""
+    """A file whose next write fails half-way."""
 
     def __init__(self, stream: Any, error: Exception) -> None:
         self.stream, self.error = stream, error
@@ -257,7 +241,6 @@ class HalfWritten:
         return getattr(self.stream, name)
 
     def write(self, content: bytes) -> None:
-        """Half of it, once."""
         if self.error is not None:
             error, self.error = self.error, None
             self.stream.write(content[: len(content) // 2])
@@ -266,7 +249,6 @@ class HalfWritten:
 
 
 def test_half_a_batch_is_never_committed(harness: SinkTaskHarness, tmp_path: Path) -> None:
-    """When the disk is full in the middle of a batch, what was accepted before is committed, and nothing else."""
     harness.deliver(P0, values(4))
     file = harness.task.files[P0]  # type: ignore[attr-defined]  # the example's own
     file.stream = HalfWritten(file.stream, OSError(28, "no space left on device"))
@@ -278,7 +260,6 @@ def test_half_a_batch_is_never_committed(harness: SinkTaskHarness, tmp_path: Pat
 
 
 def test_a_batch_that_comes_again_is_written_once(harness: SinkTaskHarness, tmp_path: Path) -> None:
-    """Half of it was written when the destination asked for a moment's patience."""
     harness.deliver(P0, values(4))
     file = harness.task.files[P0]  # type: ignore[attr-defined]  # the example's own
     file.stream = HalfWritten(file.stream, RetriableException("busy"))
@@ -290,7 +271,6 @@ def test_a_batch_that_comes_again_is_written_once(harness: SinkTaskHarness, tmp_
 
 
 def test_metadata_is_left_alone(harness: SinkTaskHarness) -> None:
-    """What is committed is the offset; published tokens leave the commit."""
     harness.deliver(P0, values(10))
     harness.revoke(P0)
     assert harness.committed == {P0: OffsetAndMetadata(10)}

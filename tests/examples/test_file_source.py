@@ -29,7 +29,7 @@ ROOT = Path(__file__).parents[2]
 
 
 class Following:
-    """Tasks that follow a directory, one after the other, into topics in memory."""
+    """Runs tasks that follow a directory, one after the other, into topics in memory."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -37,14 +37,12 @@ class Following:
         self.keys: dict[str, str] = {}
 
     def write(self, name: str, text: bytes | str) -> Path:
-        """Append to a file."""
         path = self.directory / name
         with path.open("ab") as file:
             file.write(text.encode() if isinstance(text, str) else text)
         return path
 
     def run(self, meanwhile: Callable[[], object] = lambda: None) -> SourceTaskOutcome:
-        """A new task: it reads all there is, then something happens, it reads the rest, and is stopped."""
         task = Patient()
         worker = WorkerSourceTask(
             task,
@@ -60,12 +58,11 @@ class Following:
 
     @property
     def lines(self) -> list[str]:
-        """What is in the topic, sorted."""
         return sorted((record.value or b"").decode() for record in self.topics.records("lines"))
 
 
 class Patient(FileTask):
-    """Does what it is told when nothing came for some looks."""
+    """Runs a callback after some empty polls."""
 
     at_rest: list[Callable[[], object]]
     empty = 0
@@ -90,14 +87,12 @@ def following(tmp_path: Path) -> Following:
 
 
 def test_lines_become_records(following: Following) -> None:
-    """Each line is a record, as the bytes it is, empty ones and those that are no UTF-8 too."""
     following.write("a", b"one\n\ntw\xf6\r\n")
     following.run()
     assert [record.value for record in following.topics.records("lines")] == [b"one", b"", b"tw\xf6\r"]
 
 
 def test_files_that_grow_are_read_on(following: Following) -> None:
-    """By the same task and by the next one; a line counts once it has its end."""
     following.write("a", "one\ntw")
     following.run(lambda: following.write("a", "o\nth"))
     assert following.lines == ["one", "two"]
@@ -108,7 +103,6 @@ def test_files_that_grow_are_read_on(following: Following) -> None:
 
 
 def test_records_have_the_key_of_their_content(following: Following) -> None:
-    """So Kafka has the lines of a file in one partition, in order; a renamed file keeps its key."""
     following.write("a", "one\ntwo\n")
     following.write("b", "one\nthree\n")
     following.run(lambda: following.write("a", "four\n").rename(following.directory / "c"))
@@ -120,8 +114,6 @@ def test_records_have_the_key_of_their_content(following: Following) -> None:
 
 @pytest.mark.parametrize("is_running", [True, False])
 def test_renamed_files_are_the_same(following: Following, is_running: bool) -> None:
-    """A rotated file is read on under its new name, and a new one under the old name from its beginning."""
-
     def rotate() -> None:
         path = following.write("log", "three\n")
         path.rename(path.with_name("log.1"))
@@ -140,8 +132,6 @@ def test_renamed_files_are_the_same(following: Following, is_running: bool) -> N
 
 @pytest.mark.parametrize("is_running", [True, False])
 def test_a_copy_takes_over_from_what_was_truncated(following: Following, is_running: bool) -> None:
-    """copytruncate: what was not read yet is read from the copy, what was is not read again."""
-
     def rotate() -> None:
         path = following.write("log", "three\n")
         shutil.copy(path, path.with_name("log.1"))
@@ -159,8 +149,6 @@ def test_a_copy_takes_over_from_what_was_truncated(following: Following, is_runn
 
 
 def test_a_truncated_file_is_read_from_its_beginning(following: Following) -> None:
-    """With other lines in it, fewer or more, it is another content."""
-
     def replace(text: str) -> None:
         os.truncate(following.directory / "log", 0)
         following.write("log", text)
@@ -173,7 +161,6 @@ def test_a_truncated_file_is_read_from_its_beginning(following: Following) -> No
 
 
 def test_packed_files_are_read_on(following: Following) -> None:
-    """A file that was rotated and compressed goes on where it was; one that is half written waits."""
     path = following.write("log", "one\ntwo\nthree")
     following.run()
     packed = gzip.compress(path.read_bytes())
@@ -189,7 +176,6 @@ def test_packed_files_are_read_on(following: Following) -> None:
 def test_packed_files_that_are_broken_are_told_of(
     following: Following, caplog: pytest.LogCaptureFixture, packed: bytes
 ) -> None:
-    """Once, and only when nobody can be writing them any more; the other files are read."""
     path = following.write("log.gz", packed)
     following.write("log", "three\n")
     following.run()
@@ -201,7 +187,6 @@ def test_packed_files_that_are_broken_are_told_of(
 
 
 def test_large_packed_files(following: Following) -> None:
-    """They are unpacked forward, once, whatever the size of a transaction."""
     lines = [f"{n:07d} {'x' * (n % 50)}" for n in range(20_000)]
     following.write("log.gz", gzip.compress("\n".join(lines).encode()))
     following.keys = {"batch.records": "7000"}
@@ -210,7 +195,6 @@ def test_large_packed_files(following: Following) -> None:
 
 
 def test_files_that_begin_alike_are_told_apart(following: Following) -> None:
-    """Two CSV files with the same header and the same first rows: each line of each, however they grow."""
     following.keys = {"skip.lines": "1", "batch.records": "1"}
     following.write("a.csv", "n,m\n1,1\n2,2\n")
     following.write("b.csv", "n,m\n1,1\n3,3\n")
@@ -222,7 +206,6 @@ def test_files_that_begin_alike_are_told_apart(following: Following) -> None:
 
 
 def test_a_copy_is_no_other_file(following: Following) -> None:
-    """Neither at once nor later, also when the original has grown meanwhile."""
     path = following.write("a", "one\ntwo\n")
     shutil.copy(path, path.with_name("b"))
     following.run(lambda: following.write("a", "three\n"))
@@ -231,7 +214,6 @@ def test_a_copy_is_no_other_file(following: Following) -> None:
 
 
 def test_a_last_line_without_an_end(following: Following) -> None:
-    """After file.idle.ms it is whole; the end that comes later is not another line."""
     following.keys = {"file.idle.ms": "0"}
     following.write("a", "one\ntwo")
     following.run()
@@ -241,7 +223,6 @@ def test_a_last_line_without_an_end(following: Following) -> None:
 
 
 def test_a_file_that_vanishes_is_read_to_its_end(following: Following) -> None:
-    """What was opened before it was deleted is read."""
     following.keys = {"batch.records": "1"}
     path = following.write("a", "one\ntwo\nthree\n")
     task = FileTask()
@@ -262,7 +243,6 @@ class WorkerContext:
 
 
 def test_long_lines(following: Following) -> None:
-    """Longer than what is read at a time is no matter; longer than allowed ends the task, with what to do."""
     following.keys = {"max.line.bytes": str(10 * CHUNK)}
     following.write("a", f"{'x' * (5 * CHUNK)}\nshort\n")
     following.run()
@@ -275,7 +255,6 @@ def test_long_lines(following: Following) -> None:
 
 
 def test_tasks_share_the_files(following: Following) -> None:
-    """Each content is one task's, whatever its file is called; together they read all."""
     for n in range(20):
         following.write(f"f{n}", f"{n}\n")
     counts = []
@@ -315,7 +294,6 @@ FILES, LINES = 12, 300
 
 
 def write_and_rotate(directory: Path, written: list[str]) -> None:
-    """A log that is renamed when it is full, and every third time copied and truncated."""
     log = directory / "app.log"
     for number in range(FILES):
         with log.open("a") as file:
@@ -335,7 +313,6 @@ def write_and_rotate(directory: Path, written: list[str]) -> None:
 
 
 def values_in(topics: Path) -> list[str]:
-    """What any reader of the topic directory sees: files that a transaction names."""
     if not (topics / "topic=lines").is_dir():
         return []
     source = TopicDirectorySource(topics)
@@ -350,7 +327,6 @@ def values_in(topics: Path) -> list[str]:
 
 @pytest.mark.slow
 def test_a_process_that_is_killed_again_and_again(tmp_path: Path) -> None:
-    """Kill -9 while files rotate: in the end each line is in the topic directory, once."""
     directory, topics = tmp_path / "logs", tmp_path / "topics"
     directory.mkdir()
     written: list[str] = []
@@ -374,7 +350,6 @@ def test_a_process_that_is_killed_again_and_again(tmp_path: Path) -> None:
 
 
 def test_a_pause_in_the_last_line(following: Following) -> None:
-    """A task that has waited for the rest of a line takes it for whole when the file has been idle for long."""
     following.keys = {"file.idle.ms": "80", "poll.interval.ms": "40"}
     following.write("a", "one\ntwo")
     following.run(lambda: None)
@@ -382,12 +357,10 @@ def test_a_pause_in_the_last_line(following: Following) -> None:
 
 
 def test_the_configuration_would_start() -> None:
-    """Every key is known and every value right."""
     checked = check_file(ROOT / "examples" / "file_source.json")
     assert (checked.problems, checked.warnings) == ([], [])
 
 
 def test_a_directory_that_is_not_there(tmp_path: Path) -> None:
-    """The connector does not start, and says which one it is."""
     with pytest.raises(ConfigException, match=r"'directory' is .*/nowhere, and there is no such directory"):
         FileSource().start(config_of(tmp_path / "nowhere", {}))

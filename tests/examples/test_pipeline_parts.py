@@ -1,4 +1,4 @@
-"""Parts of examples/pipeline; what they do together is in tests/integration/test_pipeline.py."""
+"""Parts of examples/pipeline; tests/integration/test_pipeline.py runs all of it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,6 @@ FILES = {"a": [b"a1", b"a2", b"a3"], "b": [b"b1"]}
 
 @pytest.mark.parametrize("name", ["files.json", "archive.json"])
 def test_the_configurations_would_start(name: str) -> None:
-    """Every key is known and every value right."""
     checked = check_file(PIPELINE / name)
     assert (checked.problems, checked.warnings) == ([], [])
 
@@ -33,7 +32,6 @@ def test_the_configurations_would_start(name: str) -> None:
 
 
 def test_an_archive_with_each_line_once_differs_in_nothing() -> None:
-    """Whatever keys the source has given; an empty file has nothing to be archived."""
     assert differences(FILES | {"c": []}, {b"1": FILES["b"], b"2": FILES["a"]}) == []
 
 
@@ -49,18 +47,15 @@ def test_an_archive_with_each_line_once_differs_in_nothing() -> None:
     ids=["not archived yet", "lost", "twice", "out of order", "twice at the end"],
 )
 def test_a_difference_is_told_with_its_line(archived: list[bytes], difference: str) -> None:
-    """Which file, which line, what should be there and what is."""
     assert differences(FILES, {b"1": archived, b"2": FILES["b"]}) == [difference]
 
 
 def test_lines_of_no_file_are_told() -> None:
-    """Nothing may be in the archive that was never in a file."""
     contents = {b"1": FILES["a"], b"2": FILES["b"], b"3": [b"x", b"y"]}
     assert differences(FILES, contents) == ["2 archived lines belong to no file: b'x' …"]
 
 
 def test_copies_are_no_files_of_their_own(tmp_path: Path) -> None:
-    """An older copy, a packed one, and a line that has no end yet are not expected in the archive."""
     (tmp_path / "a.jsonl").write_bytes(b"1\n2\n3\n4")
     (tmp_path / "a.jsonl.1").write_bytes(b"1\n2\n")
     (tmp_path / "a.jsonl.2.gz").write_bytes(gzip.compress(b"1\n2\n3\n"))
@@ -72,7 +67,6 @@ def test_copies_are_no_files_of_their_own(tmp_path: Path) -> None:
 
 
 def test_an_interrupted_input_is_gone_on_with(tmp_path: Path) -> None:
-    """Wherever it was cut off, also in the middle of a line; what is complete is left alone."""
     readings = Readings(tmp_path, 10, 1_000)
     readings.run()
     whole = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
@@ -101,7 +95,6 @@ def s3(tmp_path: Path, port: int) -> Iterator[Service]:
 
 @pytest.mark.slow
 def test_the_s3_keeps_what_it_has_answered(s3: Service, port: int) -> None:
-    """Kill -9: objects are there, and an upload that was begun can be completed."""
     endpoint = f"http://127.0.0.1:{port}"
     make_bucket(endpoint, "archive")
     begun = client(endpoint)
@@ -124,7 +117,6 @@ def test_the_s3_keeps_what_it_has_answered(s3: Service, port: int) -> None:
 
 @pytest.mark.slow
 def test_a_service_runs_once_whoever_started_it(s3: Service, tmp_path: Path) -> None:
-    """Another one of its name, as after a crash of whoever started it, finds it and ends it."""
     assert s3.process is not None
     successor = Service("s3", ["examples.pipeline.s3"], tmp_path)
     successor.ensure()

@@ -1,4 +1,4 @@
-"""The queue is there while the connector is, whatever becomes of it, and goes when it is deleted (KIP-883)."""
+"""The queue exists while its connector does, and is removed when that is deleted (KIP-883)."""
 
 import json
 import threading
@@ -41,7 +41,6 @@ P0 = TopicPartition("readings", 0)
 
 @pytest.fixture(scope="module")
 def endpoint() -> Iterator[str]:
-    """An SQS, on a port of this machine."""
     server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
     server.start()
     host, port = server.get_host_and_port()
@@ -91,7 +90,6 @@ def harness_of(raw: dict[str, str], url: str) -> SinkTaskHarness:
 
 
 def test_records_are_sent_and_committed(raw: dict[str, str], sqs: Any) -> None:
-    """In batches of ten, each with its coordinates; closing commits what was sent."""
     url = sqs.create_queue(QueueName=raw["queue.prefix"])["QueueUrl"]
     harness = harness_of(raw, url)
     harness.deliver(P0, [json.dumps({"n": n}) for n in range(23)])
@@ -104,7 +102,6 @@ def test_records_are_sent_and_committed(raw: dict[str, str], sqs: Any) -> None:
 
 
 def test_a_crash_before_the_commit_sends_again(raw: dict[str, str], sqs: Any) -> None:
-    """At-least-once: nothing is lost, and what was sent without a commit is sent twice."""
     url = sqs.create_queue(QueueName=raw["queue.prefix"])["QueueUrl"]
     harness = harness_of(raw, url)
     harness.deliver(P0, ["1", "2"])
@@ -121,8 +118,6 @@ def test_a_crash_before_the_commit_sends_again(raw: dict[str, str], sqs: Any) ->
 def test_what_the_queue_refuses_is_tried_again_if_that_may_help(
     *, is_ours: bool, kind: type[Exception]
 ) -> None:
-    """A batch may be taken in part: SQS says of each message whose fault it is."""
-
     class Half:
         def send_message_batch(self, **_: Any) -> Any:
             return {"Failed": [{"Id": "7", "SenderFault": is_ours, "Message": "no"}]}
@@ -137,7 +132,6 @@ def test_what_the_queue_refuses_is_tried_again_if_that_may_help(
 
 
 def test_a_queue_that_is_away_is_tried_again(raw: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
-    """No answer at all may be one later."""
     monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")
     task = QueueTask()
     nowhere = {"queue.url": "http://127.0.0.1:1/queue", "sqs.endpoint": "http://127.0.0.1:1"}
@@ -151,7 +145,7 @@ def test_a_queue_that_is_away_is_tried_again(raw: dict[str, str], monkeypatch: p
 
 
 class Process:
-    """A process that runs the connector as its operator wants, on a source that has nothing to read."""
+    """A process that runs the connector on an empty source, as its operator requests."""
 
     def __init__(self, store: MemoryStore, folder: Path) -> None:
         self.store, self.folder, self.signal = store, folder, ClosingSignal()
@@ -223,7 +217,6 @@ def becomes(herder: Herder, state: str) -> None:
 def test_the_queue_stays_whatever_becomes_of_the_connector(
     process: Process, herder: Herder, raw: dict[str, str], queues: Callable[[], Sequence[str]]
 ) -> None:
-    """Paused, resumed, stopped, configured, restarted, rebalanced, shut down: the same queue; deleted: none."""
     mine = [herder.create("queue", raw).incarnation]
     with process.running():
         soon(lambda: queues() == mine, "the queue was not made")
@@ -248,7 +241,6 @@ def test_the_queue_stays_whatever_becomes_of_the_connector(
 def test_a_paused_connectors_queue_goes_too(
     process: Process, herder: Herder, raw: dict[str, str], queues: Callable[[], Sequence[str]]
 ) -> None:
-    """Nothing of it runs, and whoever deletes it never made the queue."""
     herder.create("queue", raw)
     with process.running():
         soon(lambda: len(queues()) == 1, "the queue was not made")
@@ -264,7 +256,6 @@ def test_a_paused_connectors_queue_goes_too(
 def test_a_connector_created_again_keeps_its_own_queue(
     process: Process, herder: Herder, raw: dict[str, str], queues: Callable[[], Sequence[str]]
 ) -> None:
-    """Not even one that was told of its deletion long after takes the new one's queue away."""
     old = QueueSink()
     herder.create("queue", raw)
     with process.running():
@@ -288,7 +279,6 @@ def identity(incarnation: str) -> ConnectorIdentity:
 def test_cleaning_up_may_be_repeated_and_begin_half_way(
     raw: dict[str, str], queues: Callable[[], Sequence[str]]
 ) -> None:
-    """After a crash stop(True) comes again; after a start that failed it finds what there is, or nothing."""
     connector = QueueSink()
     connector.identity = identity("mine")
     connector.start(QueueConfig.parse(raw))
@@ -308,6 +298,5 @@ def test_cleaning_up_may_be_repeated_and_begin_half_way(
 
 
 def test_its_configuration_would_start() -> None:
-    """Every key is known and every value right."""
     checked = check_file(Path(queue_sink.__file__).with_suffix(".json"))
     assert (checked.problems, checked.warnings) == ([], [])

@@ -1,6 +1,6 @@
-"""docs/write-a-database-sink.md and docs/write-an-http-sink.md: their mistakes are found, their messages are said.
+"""Checks docs/write-a-database-sink.md and docs/write-an-http-sink.md: their mistakes fail with the quoted messages.
 
-Their commands are typed by tests/integration/test_examples_spark.py, their code is run by tests/project/test_docs.py.
+Their commands run in tests/integration/test_examples_spark.py, their code in tests/project/test_docs.py.
 """
 
 from __future__ import annotations
@@ -41,7 +41,6 @@ def blocks(page: Path, language: str) -> list[str]:
 
 
 def messages(page: Path) -> set[str]:
-    """The first column of the table "What goes wrong"."""
     section = page.read_text().partition("## What goes wrong")[2].partition("\n## ")[0]
     return set(re.findall(r"^\| `(.*?)` \|", section, re.MULTILINE))
 
@@ -50,7 +49,6 @@ def messages(page: Path) -> set[str]:
 
 
 def changed(module: str, diff: str) -> str:
-    """With the line that begins with a minus replaced by the next one; what is added first goes to the imports."""
     lines = diff.splitlines()
     at = next(number for number, line in enumerate(lines) if line.startswith("-"))
     old, new = lines[at][1:], lines[at + 1].removeprefix("+")
@@ -64,7 +62,6 @@ def changed(module: str, diff: str) -> str:
     ("page", "name"), [(DATABASE, "upsert_sink.py"), (HTTP, "webhook_sink.py")], ids=["database", "http"]
 )
 def test_the_pages_mistake_is_caught_as_it_says(page: Path, name: str, tmp_path: Path) -> None:
-    """Its command passes with the example, and fails with the mistake and the page's story."""
     shutil.copytree(ROOT / "examples", tmp_path / "examples")
     command = next(block for block in blocks(page, "bash") if "pytest" in block)
     command = command.replace(".venv/bin/python", sys.executable)
@@ -88,7 +85,6 @@ def test_the_pages_mistake_is_caught_as_it_says(page: Path, name: str, tmp_path:
 
 
 def failure_of(task: type[SinkTask], config: ConnectorConfig, *records: SinkRecord) -> str:
-    """Why the partition ends."""
     harness = SinkTaskHarness(task, config, dead_letters=Letters())
     harness.start()
     harness.assign(P0)
@@ -106,14 +102,12 @@ def said(attempt: Callable[[], object]) -> str:
 
 
 def keys_of(name: str, **others: str) -> dict[str, str]:
-    """An example's configuration; keyword ``key_columns`` is key ``key.columns``."""
     configured = json.loads((ROOT / "examples" / name).read_text())
     changes = {key.replace("_", "."): value for key, value in others.items()}
     return {"name": configured["name"], **configured["config"], **changes}
 
 
 def test_a_database_sinks_messages_are_those_of_the_page(tmp_path: Path) -> None:
-    """Each is said in the situation that it stands for."""
     file = tmp_path / "readings.sqlite"
 
     def config(**others: str) -> UpsertConfig:
@@ -154,7 +148,6 @@ def zombies_failure(config: UpsertConfig) -> str:
 
 
 def test_an_http_sinks_messages_are_those_of_the_page(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each is said in the situation that it stands for."""
     monkeypatch.setenv("RECEIVER_TOKEN", "open-sesame")
     endpoint = Endpoint("open-sesame")
     with serving(endpoint) as url:
@@ -191,7 +184,6 @@ def assert_said(expected: set[str], found: list[str]) -> None:
 
 
 def test_the_page_shows_how_to_reach_postgresql(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With the page's URL the configuration is right, and the password is hidden."""
     (line,) = blocks(DATABASE, "properties")
     key, _, url = line.strip().partition("=")
     environment: Mapping[str, str] = {"PGUSER": "me", "PGPASSWORD": "open-sesame"}

@@ -1,4 +1,4 @@
-"""The sink for a database, on SQLite and on a real PostgreSQL: what readers of its table see, whatever happens."""
+"""The database sink on SQLite and on a real PostgreSQL."""
 
 from __future__ import annotations
 
@@ -58,7 +58,6 @@ class Database:
         return UpsertConfig.parse({**keys, "value.columns": "celsius, note", "incarnation": "mine", **others})
 
     def connector(self, incarnation: str = "mine", **others: str) -> UpsertSink:
-        """One that was started."""
         connector = UpsertSink()
         connector.identity = ConnectorIdentity("store", "test", incarnation)
         connector.start(self.config(**others))
@@ -85,7 +84,6 @@ class Database:
         return self.tasks[-1]
 
     def close(self) -> None:
-        """Connections of tasks that have crashed."""
         for task in self.tasks:
             task.stop()
 
@@ -101,7 +99,6 @@ def database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Databas
 
 @pytest.fixture
 def in_postgres(postgres: PostgresServer) -> Iterator[Database]:
-    """In a schema of its own."""
     url = postgres.url(f"upsert_{uuid.uuid4().hex}").replace("postgresql://", "postgresql+psycopg://")
     with closing(Database(url)) as made:
         yield made
@@ -138,7 +135,6 @@ def reading(offset: int, sensor: str, celsius: object, **others: Any) -> SinkRec
 
 
 def test_the_newest_record_of_a_key_is_its_row(database: Database, harness: SinkTaskHarness) -> None:
-    """A field that is not there is NULL; a tombstone deletes; a new record after it inserts again; others stay."""
     harness.deliver(P0, [reading(0, "a", 1, note="x"), reading(1, "b", 2), reading(2, "a", 3)])
     assert database.rows() == [("a", 3, None), ("b", 2, None)]
     harness.deliver(P0, [record(3, "a", None), reading(4, "c", 4), record(5, "b", None), reading(6, "b", 5)])
@@ -149,7 +145,6 @@ def test_the_newest_record_of_a_key_is_its_row(database: Database, harness: Sink
 
 
 def test_nested_values_are_json_and_keys_may_be_objects(database: Database, harness: SinkTaskHarness) -> None:
-    """An object's fields are the key's columns; lists and objects in a value become JSON text."""
     harness.deliver(P0, [record(0, {"sensor": "a"}, {"celsius": 1, "note": {"by": ["me"]}, "unknown": 1})])
     assert database.rows() == [("a", 1, '{"by": ["me"]}')]
 
@@ -157,7 +152,6 @@ def test_nested_values_are_json_and_keys_may_be_objects(database: Database, harn
 def test_the_table_is_what_a_plain_program_makes_of_the_topic(
     database: Database, harness: SinkTaskHarness
 ) -> None:
-    """Thousands of upserts and deletions of few keys, put in random portions, again and again, by new attempts."""
     choice = random.Random(7)  # noqa: S311 - no secret
     topic = [
         reading(offset, choice.choice("abcdefgh"), offset) if choice.random() < 0.7
@@ -184,7 +178,6 @@ def test_the_table_is_what_a_plain_program_makes_of_the_topic(
 
 
 def test_records_of_one_offset_are_all_written(database: Database) -> None:
-    """A transform may make several rows of a record: they are one step of the watermark."""
     harness = harness_of(database)
     harness.assign(P0)
     single = SinkRecords.of(P0, [reading(0, "a", 1), reading(1, "b", 2)])
@@ -208,7 +201,6 @@ def test_records_of_one_offset_are_all_written(database: Database) -> None:
 def test_a_record_that_the_table_refuses_is_a_dead_letter(
     database: Database, harness: SinkTaskHarness, letters: Letters
 ) -> None:
-    """NOT NULL, no key, no object, too large a number: reported; all others of its batch are written, in order."""
     harness.deliver(
         P0,
         [
@@ -230,7 +222,6 @@ def test_a_record_that_the_table_refuses_is_a_dead_letter(
 
 @pytest.mark.slow
 def test_a_value_of_another_type_is_a_dead_letter_on_postgresql(in_postgres: Database) -> None:
-    """Where SQLite takes anything: text that is no number, a boolean, text that is too long, or holds a NUL."""
     letters = Letters()
     harness = harness_of(in_postgres, dead_letters=letters)
     harness.assign(P0)
@@ -247,7 +238,6 @@ def test_a_value_of_another_type_is_a_dead_letter_on_postgresql(in_postgres: Dat
 
 
 def test_where_bad_records_are_not_tolerated_nothing_of_the_batch_is_written(database: Database) -> None:
-    """The partition ends with the record's coordinates and the database's reason; what came before is committed."""
     harness = SinkTaskHarness(database.task, database.config())
     harness.start()
     harness.assign(P0)
@@ -264,7 +254,6 @@ def test_where_bad_records_are_not_tolerated_nothing_of_the_batch_is_written(dat
 def test_a_table_that_is_gone_drains_no_topic_into_the_dead_letters(
     database: Database, harness: SinkTaskHarness, letters: Letters
 ) -> None:
-    """That is no record's fault: nothing is reported, and nothing committed."""
     database.run("DROP TABLE readings")
     harness.deliver(P0, [reading(0, "a", 1)])
     assert letters.records == []
@@ -275,7 +264,6 @@ def test_a_table_that_is_gone_drains_no_topic_into_the_dead_letters(
 
 
 def test_a_new_attempt_goes_on_from_the_watermark(database: Database) -> None:
-    """What was written before a crash, and not committed, is not put again."""
     first = harness_of(database)
     first.assign(P0)
     first.deliver(P0, [reading(0, "a", 1), reading(1, "b", 2)])
@@ -289,7 +277,6 @@ def test_a_new_attempt_goes_on_from_the_watermark(database: Database) -> None:
 
 
 def test_a_zombie_of_an_older_generation_writes_nothing(database: Database) -> None:
-    """It is fenced by the watermark itself, also where its records are new."""
     zombie = harness_of(database, generation=1)
     zombie.assign(P0)
     harness_of(database, generation=2).assign(P0)
@@ -302,7 +289,6 @@ def test_a_zombie_of_an_older_generation_writes_nothing(database: Database) -> N
 
 
 def test_a_zombie_of_the_same_generation_repeats_nothing(database: Database) -> None:
-    """Two attempts at one task may write by turns: each record once, whoever comes first."""
     one, other = harness_of(database), harness_of(database)
     for harness in (one, other):
         harness.assign(P0)
@@ -314,7 +300,6 @@ def test_a_zombie_of_the_same_generation_repeats_nothing(database: Database) -> 
 
 
 def losing(task: UpsertTask, *, takes_effect: bool) -> None:
-    """The connection dies at the next COMMIT, before or after the server has seen it."""
     dialect: Any = task.engine.dialect
 
     def do_commit(connection: Any) -> None:
@@ -331,7 +316,6 @@ def losing(task: UpsertTask, *, takes_effect: bool) -> None:
 def test_a_connection_that_dies_at_commit(
     database: Database, harness: SinkTaskHarness, *, takes_effect: bool
 ) -> None:
-    """Nobody knows the outcome: put again, the watermark tells. Exactly once either way."""
     losing(harness.task, takes_effect=takes_effect)
     harness.deliver(P0, [reading(0, "a", 1), reading(1, "a", 2)])
     assert bool(database.rows()) is takes_effect
@@ -344,7 +328,6 @@ def test_a_connection_that_dies_at_commit(
 
 
 def test_an_outage_passes(database: Database, harness: SinkTaskHarness) -> None:
-    """A database that is away is tried again, and nothing but its address is said: no password, no values."""
     original, harness.task.engine = harness.task.engine, sa.create_engine(
         "postgresql+psycopg://user:secret@127.0.0.1:1/nowhere"
     )  # fmt: skip
@@ -357,7 +340,6 @@ def test_an_outage_passes(database: Database, harness: SinkTaskHarness) -> None:
 
 @pytest.mark.slow
 def test_a_deadlock_is_resolved(in_postgres: Database, postgres: PostgresServer) -> None:
-    """Two writers lock the same rows in another order; PostgreSQL ends one of them, which writes again."""
     database = in_postgres
     harness = harness_of(database)
     harness.assign(P0)
@@ -399,7 +381,6 @@ def soon(condition: Callable[[], bool], what: str) -> None:
 def test_a_zombie_in_the_middle_of_its_transaction_holds_its_successor_up_and_repeats_nothing(
     in_postgres: Database, postgres: PostgresServer
 ) -> None:
-    """The watermark's row is locked: a successor's `open` waits for the zombie's end, and sees what it did."""
     database = in_postgres
     zombie = harness_of(database, generation=1)
     zombie.assign(P0)
@@ -432,7 +413,6 @@ def test_a_zombie_in_the_middle_of_its_transaction_holds_its_successor_up_and_re
 
 
 def test_a_restored_backup_gets_again_what_it_has_lost(database: Database) -> None:
-    """The watermark is behind what it was at the last commit: the commit goes back to it."""
     harness = harness_of(database)
     harness.assign(P0)
     harness.deliver(P0, [reading(0, "a", 1)])
@@ -447,7 +427,6 @@ def test_a_restored_backup_gets_again_what_it_has_lost(database: Database) -> No
 
 
 def test_a_commit_ahead_of_the_watermark_is_no_reason_to_go_back(database: Database) -> None:
-    """A range may end in offsets without records, which are committed and never put."""
     harness = harness_of(database)
     harness.assign(P0, limits=OffsetRange(0, 9))
     harness.deliver(P0, [reading(0, "a", 1)])
@@ -475,8 +454,6 @@ CREATE TRIGGER noted AFTER INSERT OR UPDATE ON records FOR EACH ROW EXECUTE FUNC
 
 @pytest.mark.slow
 def test_each_record_is_applied_once_on_postgresql(postgres: PostgresServer) -> None:
-    """The kit's faults, crashes, zombies and rebalances on a real server, as in examples/test_sinks.py on SQLite."""
-
     def new_database(faults: FaultPlan) -> test_sinks.Database:
         schema = f"kit_{uuid.uuid4().hex}"
         url = postgres.url(schema).replace("postgresql://", "postgresql+psycopg://")
@@ -499,7 +476,6 @@ def test_each_record_is_applied_once_on_postgresql(postgres: PostgresServer) -> 
 
 
 def test_altered_offsets_move_the_watermark(database: Database, harness: SinkTaskHarness) -> None:
-    """What the operator lets read again is written again, and a zombie that was further on is fenced."""
     harness.deliver(P0, [reading(0, "a", 1), reading(1, "a", 2)])
     connector = database.connector()
     for _ in range(2):
@@ -517,7 +493,6 @@ def test_altered_offsets_move_the_watermark(database: Database, harness: SinkTas
 
 
 def test_a_connector_created_again_begins_anew(database: Database, harness: SinkTaskHarness) -> None:
-    """Its watermarks are those of its incarnation; those of another one do not hold it up, and go when it goes."""
     harness.deliver(P0, [reading(0, "a", 1)])
     old, new = database.connector(), database.connector("new")
     assert new.task_configs(2) == [{"incarnation": "new"}] * 2
@@ -552,7 +527,6 @@ def test_a_connector_created_again_begins_anew(database: Database, harness: Sink
 def test_what_cannot_work_is_said_before_anything_runs(
     database: Database, key: str, value: str, problem: str
 ) -> None:
-    """The table, its columns and its key are looked at when the connector starts."""
     with pytest.raises(ConfigException, match=problem):
         database.connector(**{key: value})
 
@@ -562,14 +536,12 @@ def test_what_cannot_work_is_said_before_anything_runs(
     [("mssql+pymssql://h/d", "pymssql"), ("oops", "Could not parse"), ("oracle+nothing://h/d", "oracle")],
 )
 def test_an_address_that_cannot_be_used_is_said_without_connecting(url: str, problem: str) -> None:
-    """A URL that is none, a driver that is not installed, a database without ON CONFLICT."""
     keys = {"name": "n", "topics": "t", "table": "t", "key.columns": "k", "value.columns": "v"}
     (found,) = UpsertSink().validate(UpsertConfig.parse({**keys, "database.url": url}))
     assert problem in found
 
 
 def test_a_database_that_is_away_at_the_start_may_come_back(tmp_path: Path) -> None:
-    """An outage is no wrong configuration: the connector starts again later."""
     (tmp_path / "readings.sqlite").mkdir()
     with pytest.raises(RetriableException, match="unable to open"):
         Database(f"sqlite:///{tmp_path / 'other.sqlite'}").connector(
@@ -578,6 +550,5 @@ def test_a_database_that_is_away_at_the_start_may_come_back(tmp_path: Path) -> N
 
 
 def test_its_configuration_would_start() -> None:
-    """Every key is known and every value right."""
     checked = check_file(Path(upsert_sink.__file__).with_suffix(".json"))
     assert (checked.problems, checked.warnings) == ([], [])

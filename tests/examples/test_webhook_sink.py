@@ -1,4 +1,4 @@
-"""The sink for an HTTP endpoint, against a real server: what it gets, and what becomes of every kind of answer."""
+"""The HTTP sink against a real server, with every kind of response."""
 
 from __future__ import annotations
 
@@ -62,7 +62,6 @@ class Site:
         return [event["offset"] for event in self.endpoint.events.values()]
 
     def posted(self) -> list[list[int]]:
-        """Offsets of each request."""
         return [[event["offset"] for event in events] for _, events in self.endpoint.requests]
 
     def keys(self) -> list[str]:
@@ -90,7 +89,6 @@ def site() -> Iterator[Site]:
 
 
 def test_records_are_posted_with_their_ids_and_committed(site: Site) -> None:
-    """Coordinates, time, key and value; a tombstone's value is null."""
     record = SinkRecord(*P0, 0, b"a", b'{"celsius": 1}', 1_700_000_000_000)
     site.harness.deliver(P0, [record, SinkRecord(*P0, 1, b"a", None)])
     site.harness.stop()
@@ -121,7 +119,6 @@ def test_records_are_posted_with_their_ids_and_committed(site: Site) -> None:
     ("form", "content_type"), [("json", "application/json"), ("ndjson", "application/x-ndjson")]
 )
 def test_both_forms_of_a_body(site: Site, form: str, content_type: str) -> None:
-    """An array, or an object in each line, also where a value has line breaks."""
     site.configure(body_format=form)
     site.deliver(["two\nlines"], {"é": None}, 3)
     ((headers, events),) = site.endpoint.requests
@@ -130,7 +127,6 @@ def test_both_forms_of_a_body(site: Site, form: str, content_type: str) -> None:
 
 
 def test_who_is_posting_is_said_in_a_header_of_choice(site: Site) -> None:
-    """As a bearer's token, or as an API's key; path and query of the URL stay as they are."""
     site.configure(auth_header_value="Bearer secret")
     site.deliver(1)
     site.configure(auth_header_name="X-Api-Key", auth_header_value="secret", endpoint_url=f"{site.url}?v=1")
@@ -142,7 +138,6 @@ def test_who_is_posting_is_said_in_a_header_of_choice(site: Site) -> None:
 
 
 def test_a_request_is_no_larger_than_allowed(site: Site) -> None:
-    """Neither in records nor in bytes; all of them reach the endpoint, in order."""
     site.configure(batch_max_records="3")
     site.deliver(*range(8))
     assert site.posted() == [[0, 1, 2], [3, 4, 5], [6, 7]]
@@ -158,7 +153,6 @@ def test_a_request_is_no_larger_than_allowed(site: Site) -> None:
 
 
 def test_values_that_json_has_no_word_for(site: Site) -> None:
-    """Bytes are in base64, decimals and dates are texts; what is no number, and too large a record, is a dead letter."""
     site.configure(batch_max_bytes="300")
     values = [b"\xff", Decimal("1.5"), datetime(2026, 1, 2, tzinfo=UTC), float("nan"), "x" * 400, "y"]
     single = SinkRecords.of(P0, [SinkRecord(*P0, offset, None, b"") for offset in range(len(values))])
@@ -173,7 +167,6 @@ def test_values_that_json_has_no_word_for(site: Site) -> None:
 
 
 def test_records_of_one_offset_have_ids_of_their_own(site: Site) -> None:
-    """A transform may make several of one; after a failure in their middle all of them are posted again, as they were."""
     site.configure(batch_max_records="2")
     single = SinkRecords.of(P0, [SinkRecord(*P0, offset, None, b"") for offset in range(2)])
     multiplied = SinkRecords(P0, single.arrow.take(pa.array([0, 1, 1, 1])), [None] * 4, list("abcd"))
@@ -195,7 +188,6 @@ def test_records_of_one_offset_have_ids_of_their_own(site: Site) -> None:
 
 @pytest.mark.parametrize("status", [408, 409, 425, 429, 500, 502, 503, 504])
 def test_an_endpoint_that_cannot_now_is_asked_again(site: Site, status: int) -> None:
-    """What came before is not posted again; the same request has the same key."""
     site.configure(batch_max_records="2")
     site.endpoint.mishaps += [TAKEN, Mishap(status)]
     site.deliver(*range(5))
@@ -211,7 +203,6 @@ def test_an_endpoint_that_cannot_now_is_asked_again(site: Site, status: int) -> 
 
 @pytest.mark.parametrize("status", [429, 503])
 def test_it_is_asked_again_when_it_says(site: Site, status: int) -> None:
-    """Retry-After replaces the engine's own delay."""
     site.endpoint.mishaps.append(Mishap(status, {"Retry-After": "90"}))
     site.deliver(1)
     site.harness.advance(89)
@@ -221,7 +212,6 @@ def test_it_is_asked_again_when_it_says(site: Site, status: int) -> None:
 
 
 def test_retry_after_is_seconds_or_a_date() -> None:
-    """Nonsense is as good as nothing; nobody waits for more than a day, or for the past."""
     assert seconds_in("0") == 0
     assert seconds_in("7") == 7
     assert seconds_in("9" * 500) == 86_400
@@ -235,7 +225,6 @@ def test_retry_after_is_seconds_or_a_date() -> None:
 
 
 def test_a_lost_answer_is_a_repeat_that_the_endpoint_recognises(site: Site) -> None:
-    """Nobody knows whether it was taken: the same ids under the same key."""
     site.endpoint.mishaps += [LOST, Mishap(is_lost=True)]
     site.deliver(*range(3))
     site.harness.advance(0.3)
@@ -246,7 +235,6 @@ def test_a_lost_answer_is_a_repeat_that_the_endpoint_recognises(site: Site) -> N
 
 
 def test_an_endpoint_that_is_away_or_silent_is_asked_again(site: Site) -> None:
-    """No connection, and no answer in time; the message names the host, and no path, which may be a secret."""
     site.configure(endpoint_url="http://127.0.0.1:1/secret-path")
     records = SinkRecords.of(P0, [SinkRecord(*P0, 0, None, b"1")])
     with pytest.raises(RetriableException) as caught:
@@ -260,7 +248,7 @@ def test_an_endpoint_that_is_away_or_silent_is_asked_again(site: Site) -> None:
 
 
 def test_no_connection_waits_between_two_calls(site: Site) -> None:
-    """Servers end idle ones, and the next request would fail; within a call all requests go through one."""
+    """Servers close idle connections, and the next request would fail."""
     connected: list[Any] = []
     create = site.harness.task.endpoint._create_connection
     site.harness.task.endpoint._create_connection = lambda *a: connected.append(create(*a)) or connected[-1]
@@ -272,7 +260,6 @@ def test_no_connection_waits_between_two_calls(site: Site) -> None:
 
 
 def test_a_new_attempt_in_other_portions_repeats_ids_and_no_keys(site: Site) -> None:
-    """After a crash a request may hold other records than before: that is what each record's own id is for."""
     site.endpoint.mishaps.append(LOST)
     site.deliver(*range(3))
     site.harness.crash()
@@ -285,7 +272,7 @@ def test_a_new_attempt_in_other_portions_repeats_ids_and_no_keys(site: Site) -> 
 
 
 class KeyedEndpoint(Endpoint):
-    """Does what is asked under each key once, and looks at no id."""
+    """Executes each idempotency key once, and ignores ids."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -312,7 +299,7 @@ class KeyedConnection(test_sinks.Connection):
     ("records", "guarantee"), [(1, Guarantee.EFFECTIVELY_ONCE), (2, Guarantee.AT_LEAST_ONCE)]
 )
 def test_to_an_endpoint_that_recognises_keys_alone(records: int, guarantee: Guarantee) -> None:
-    """Once, if each request holds one record; otherwise now and then twice, after a crash or by a zombie."""
+    """Duplicates only if requests have several records, after a crash or by a zombie."""
     options: SinkOptions = {**test_sinks.WEBHOOK, "config": test_sinks.webhook_config(records)}
     options["destination"] = KeyedConnection
     options["capabilities"] = replace(options["capabilities"], guarantee=guarantee)
@@ -327,7 +314,6 @@ def test_to_an_endpoint_that_recognises_keys_alone(records: int, guarantee: Guar
 
 @pytest.mark.parametrize("status", [400, 413, 422])
 def test_a_bad_record_is_found_by_halving(site: Site, status: int) -> None:
-    """It alone is a dead letter, with the endpoint's reason; all others are delivered, in order, once."""
     site.endpoint.rejected_status = status
     site.deliver(0, 1, 2, 3, 4, "warm", 6, 7, "hot")
     assert [letter.offset for letter in site.letters.records] == [5, 8]
@@ -338,7 +324,6 @@ def test_a_bad_record_is_found_by_halving(site: Site, status: int) -> None:
 
 
 def test_halving_goes_on_after_a_retry_where_it_was(site: Site) -> None:
-    """Also where the endpoint takes a single request at a time: nothing is halved, or refused, twice."""
     bad = 11
     every_other = [TAKEN, Mishap(429, {"Retry-After": "1"})]
     site.endpoint.mishaps.extend(every_other * 20)
@@ -359,7 +344,6 @@ def test_halving_goes_on_after_a_retry_where_it_was(site: Site) -> None:
 
 
 def test_a_half_whose_answer_is_lost_is_posted_again_as_it_was(site: Site) -> None:
-    """Under the same key, and with no record of the next request; cuts are forgotten when all is delivered."""
     site.configure(batch_max_records="4")
     site.endpoint.mishaps += [*[TAKEN] * 4, LOST]
     site.deliver("warm", *range(1, 6))
@@ -371,7 +355,6 @@ def test_a_half_whose_answer_is_lost_is_posted_again_as_it_was(site: Site) -> No
 
 
 def test_the_reason_is_in_the_dead_letter(site: Site) -> None:
-    """What the endpoint has said about the record, in its first 200 bytes."""
     site.configure(errors_deadletterqueue_context_headers_enable="true")
     site.deliver("warm")
     (letter,) = site.letters.records
@@ -382,7 +365,6 @@ def test_the_reason_is_in_the_dead_letter(site: Site) -> None:
 
 
 def test_where_bad_records_are_not_tolerated_the_partition_ends_at_the_bad_one(site: Site) -> None:
-    """With its offset and the endpoint's reason; what stands before it was delivered."""
     site.configure(errors_tolerance="none")
     site.deliver(0, 1, "warm", 3)
     failure = site.harness.outcome(P0).failure
@@ -394,7 +376,6 @@ def test_where_bad_records_are_not_tolerated_the_partition_ends_at_the_bad_one(s
 
 @pytest.mark.parametrize("status", [301, 401, 403, 404, 405, 410, 415])
 def test_an_endpoint_that_is_wrong_drains_no_topic_into_the_dead_letters(site: Site, status: int) -> None:
-    """That is no record's fault: the partition ends with the answer, nothing is reported or committed."""
     site.endpoint.mishaps.append(Mishap(status))
     site.deliver(0, 1)
     failure = site.harness.outcome(P0).failure
@@ -422,7 +403,6 @@ def test_an_endpoint_that_is_wrong_drains_no_topic_into_the_dead_letters(site: S
     ],
 )
 def test_what_cannot_work_is_said_before_anything_runs(keys: Mapping[str, str], problem: str) -> None:
-    """Without a request, and without the secret."""
     whole: dict[str, Any] = {"name": "n", "topics": "t", "endpoint.url": "https://host", **keys}
     with pytest.raises(ConfigException, match=problem) as caught:
         WebhookConfig.parse(whole)
@@ -432,7 +412,6 @@ def test_what_cannot_work_is_said_before_anything_runs(keys: Mapping[str, str], 
 
 @pytest.mark.parametrize(("url", "port"), [("https://host/path", 443), ("https://host:8443", 8443)])
 def test_https_checks_certificates(site: Site, url: str, port: int) -> None:
-    """With Python's default context, which trusts the machine's authorities, or those of SSL_CERT_FILE."""
     connection = site.config(endpoint_url=url).connect()
     assert isinstance(connection, HTTPSConnection)
     assert (connection.host, connection.port) == ("host", port)
@@ -440,14 +419,12 @@ def test_https_checks_certificates(site: Site, url: str, port: int) -> None:
 
 
 def test_secrets_are_shown_nowhere(site: Site) -> None:
-    """Neither the header's value nor the URL, whose path may be one."""
     shown = repr(site.config(auth_header_value="Bearer abcdefgh"))
     assert "abcdefgh" not in shown
     assert site.url not in shown
 
 
 def test_its_configuration_would_start(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every key is known and every value right."""
     monkeypatch.setenv("RECEIVER_TOKEN", "token")
     checked = check_file(Path(webhook_sink.__file__).with_suffix(".json"))
     assert (checked.problems, checked.warnings) == ([], [])

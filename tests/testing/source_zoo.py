@@ -1,8 +1,7 @@
-"""Sources that are wrong on purpose, and what they are made of: honest ones.
+"""Correct sources, and sources derived from them that each break one rule.
 
-Each breaks one rule that real sources have broken. The kit's own tests see to it that
-:func:`~sinksdk.testing.check_source` catches all of them with its default settings; reading them shows
-what it can see. Each reads from a :class:`~sinksdk.testing.MemoryOrigin`.
+Real sources have broken each of these rules. :func:`~sinksdk.testing.check_source` must catch all of them with default
+settings. Each source reads from a :class:`~sinksdk.testing.MemoryOrigin`.
 """
 
 from __future__ import annotations
@@ -28,7 +27,6 @@ _FOR_EVER: Final = 5.0  # seconds: longer than the kit waits, and not so long th
 
 
 def share(origin: MemoryOrigin, tasks: int) -> list[list[str]]:
-    """Configurations of tasks: which parts each reads."""
     parts = sorted(origin.parts)
     return [parts[number::tasks] for number in range(min(tasks, len(parts)))]
 
@@ -37,21 +35,19 @@ def share(origin: MemoryOrigin, tasks: int) -> list[list[str]]:
 
 
 class PartSource(SourceTask):
-    """Reads parts line by line, and waits for ever, until it is stopped."""
+    """Reads parts line by line; an idle poll waits until stop."""
 
     def __init__(self, origin: MemoryOrigin) -> None:
         self.origin = origin
         self.stopping = threading.Event()
 
     def start(self, config: Sequence[str]) -> None:
-        """Go on where earlier tasks got to."""
         told = self.context.offset_storage_reader().offsets([{"part": part} for part in config])
         self.next = {
             part: int(str(offset["next"])) if offset else 0 for part, offset in zip(config, told, strict=True)
         }
 
     def poll(self) -> Sequence[SourceRecord] | None:
-        """The next lines of the first part that has some."""
         for part in self.next:
             if records := self.read(part):
                 return records
@@ -59,41 +55,35 @@ class PartSource(SourceTask):
         return None
 
     def read(self, part: str) -> list[SourceRecord]:
-        """The next lines of a part: the position moves on when they are here."""
         start = self.next[part]
         lines = self.origin.read(part, start)
         self.next[part] = start + len(lines)
         return [self.record(part, number, line) for number, line in enumerate(lines, start)]
 
     def record(self, part: str, number: int, line: bytes) -> SourceRecord:
-        """A line, with the number of the next one as its offset."""
         return SourceRecord({"part": part}, {"next": number + 1}, TOPIC, line)
 
     def wait(self) -> None:
-        """Until there may be more."""
         self.stopping.wait()
 
     def stop(self) -> None:
-        """Only signal."""
         self.stopping.set()
 
 
 class LookingSource(PartSource):
-    """Looks again after a while, instead of waiting for ever."""
+    """Polls again after a while instead of waiting for ever."""
 
     def wait(self) -> None:
-        """A while."""
         self.stopping.wait(_A_WHILE)
 
 
 class ThreadedSource(PartSource):
-    """Reads ahead on a thread of its own, and holds a file: both are gone after ``stopped``."""
+    """Reads ahead on a thread of its own and holds a file; ``stopped`` releases both."""
 
     thread: threading.Thread | None = None
     file: int | None = None
 
     def start(self, config: Sequence[str]) -> None:
-        """Begin to read ahead."""
         super().start(config)
         self.ready: queue.Queue[list[SourceRecord] | Exception] = queue.Queue(maxsize=1)
         self.file = os.open(os.devnull, os.O_RDONLY)
@@ -101,7 +91,6 @@ class ThreadedSource(PartSource):
         self.thread.start()
 
     def read_ahead(self) -> None:
-        """Batches and errors, in their order, until stopped."""
         while not self.stopping.is_set():
             found: list[SourceRecord] | Exception = []
             try:
@@ -118,7 +107,6 @@ class ThreadedSource(PartSource):
                 self.stopping.wait(_A_WHILE)
 
     def poll(self) -> Sequence[SourceRecord] | None:
-        """What was read ahead."""
         try:
             found = self.ready.get(timeout=_A_WHILE)
         except queue.Empty:
@@ -128,7 +116,6 @@ class ThreadedSource(PartSource):
         return found
 
     def stopped(self) -> None:
-        """Release both, as far as they are there."""
         self.stopping.set()
         if self.thread is not None:
             self.thread.join()
@@ -137,19 +124,16 @@ class ThreadedSource(PartSource):
 
 
 class QueueSource(PartSource):
-    """Lets the origin forget what was committed; a crash before that has it given again: at least once."""
+    """Acknowledges committed lines; after a crash before that they are delivered again: at least once."""
 
     def start(self, config: Sequence[str]) -> None:
-        """From the first line that is not forgotten."""
         self.next = {part: self.origin.forgotten[part] for part in config}
         self.done = dict(self.next)
 
     def commit_record(self, record: SourceRecord, _: RecordMetadata | None) -> None:
-        """Remember what can be forgotten."""
         self.done[str(record.source_partition["part"])] = int(str(record.source_offset["next"]))
 
     def commit(self) -> None:
-        """Forget it."""
         for part, end in self.done.items():
             self.origin.forget(part, end)
 
@@ -158,7 +142,6 @@ class PairingSource(PartSource):
     """Ends a transaction after each second record."""
 
     def read(self, part: str) -> list[SourceRecord]:
-        """At most two, and commit them."""
         records = super().read(part)[:2]
         if records:
             self.next[part] = int(str(records[-1].source_offset["next"]))
@@ -172,34 +155,30 @@ class PairingSource(PartSource):
 
 
 class SkipsAhead(PartSource):
-    """Its offset is one too many."""
+    """Its offset is one too high."""
 
     def record(self, part: str, number: int, line: bytes) -> SourceRecord:
-        """As if the next line had been read."""
         return SourceRecord({"part": part}, {"next": number + 2}, TOPIC, line)
 
 
 class LagsBehind(PartSource):
-    """Its offset is that of the record itself, and reading begins there."""
+    """Its offset is that of the record itself, and it reads on from there."""
 
     def record(self, part: str, number: int, line: bytes) -> SourceRecord:
-        """As if the line had not been read."""
         return SourceRecord({"part": part}, {"next": number}, TOPIC, line)
 
 
 class StartsAfresh(PartSource):
-    """Asks nobody where earlier tasks got to."""
+    """Ignores committed offsets."""
 
     def start(self, config: Sequence[str]) -> None:
-        """From the first line."""
         self.next = dict.fromkeys(config, 0)
 
 
 class GoesBack(PartSource):
-    """Counts down: its offsets are how many lines are left."""
+    """Its offsets count down."""
 
     def start(self, config: Sequence[str]) -> None:
-        """Go on where earlier tasks got to."""
         told = self.context.offset_storage_reader().offsets([{"part": part} for part in config])
         self.next = {
             part: len(self.origin.parts[part]) - int(str(offset["left"])) if offset else 0
@@ -207,16 +186,14 @@ class GoesBack(PartSource):
         }
 
     def record(self, part: str, number: int, line: bytes) -> SourceRecord:
-        """How many lines are left."""
         left = len(self.origin.parts[part]) - number - 1
         return SourceRecord({"part": part}, {"left": left}, TOPIC, line)
 
 
 class MovesOnTooSoon(PartSource):
-    """Moves its position before the lines are here; a look that fails loses them."""
+    """Moves its position before the read, so that a failed read loses lines."""
 
     def read(self, part: str) -> list[SourceRecord]:
-        """The position first."""
         start = self.next[part]
         self.next[part] = min(start + 3, len(self.origin.parts[part]))
         lines = self.origin.read(part, start)
@@ -224,20 +201,18 @@ class MovesOnTooSoon(PartSource):
 
 
 class AcknowledgesAtOnce(QueueSource):
-    """Lets the origin forget what it has polled, committed or not."""
+    """Acknowledges polled lines before they are committed."""
 
     def read(self, part: str) -> list[SourceRecord]:
-        """Read, and forget."""
         records = super().read(part)
         self.origin.forget(part, self.next[part])
         return records
 
 
 class SwallowsErrors(PartSource):
-    """Takes a look that failed for the end of a line that is worth nothing."""
+    """Skips a line when a read fails."""
 
     def read(self, part: str) -> list[SourceRecord]:
-        """Read, or go on with the next line."""
         try:
             return super().read(part)
         except RetriableException:
@@ -248,10 +223,9 @@ class SwallowsErrors(PartSource):
 
 
 class Shuffles(PartSource):
-    """Gives the lines of a batch in another order."""
+    """Reorders the lines of a batch."""
 
     def read(self, part: str) -> list[SourceRecord]:
-        """The last line first, with the offset that the last one must have."""
         records = super().read(part)
         values = [record.value for record in reversed(records)]
         return [
@@ -261,10 +235,9 @@ class Shuffles(PartSource):
 
 
 class NamesPartitionsByTask(PartSource):
-    """Its source partitions depend on how many tasks there are."""
+    """Its source partitions depend on the number of tasks."""
 
     def start(self, config: Sequence[str]) -> None:
-        """Ask for the task's own place."""
         self.share = ",".join(config)
         told = self.context.offset_storage_reader().offsets([self.place(part) for part in config])
         self.next = {
@@ -272,59 +245,53 @@ class NamesPartitionsByTask(PartSource):
         }
 
     def place(self, part: str) -> dict[str, str]:
-        """A part among the task's own."""
         return {"share": self.share, "part": part}
 
     def record(self, part: str, number: int, line: bytes) -> SourceRecord:
-        """A line in the task's own place."""
         return SourceRecord(self.place(part), {"next": number + 1}, TOPIC, line)
 
 
 class SharesItsPosition(PartSource):
-    """Keeps its position in its class: a new task goes on where one got to that has not committed."""
+    """Keeps its position in its class: a new task continues from an uncommitted position."""
 
     next: dict[str, int] = {}  # noqa: RUF012 - the mistake
 
     def start(self, config: Sequence[str]) -> None:
-        """Ask only for what nobody knows here."""
         for part in config:
             offset = self.context.offset_storage_reader().offset({"part": part})
             self.next.setdefault(part, int(str(offset["next"])) if offset else 0)
 
 
 class NeverWaits(PartSource):
-    """Returns at once when there is nothing."""
+    """Returns at once when there is nothing to read."""
 
     def wait(self) -> None:
         """Not at all."""
 
 
 class CannotBeStopped(PartSource):
-    """Waits for something that nobody signals."""
+    """Waits for an event that stop does not set."""
 
     def wait(self) -> None:
-        """For what does not come."""
         threading.Event().wait(_FOR_EVER)
 
 
 class HangsInStop(PartSource):
-    """Waits in ``stop`` for its poll to be over, which waits for ``stop`` to signal."""
+    """Its ``stop`` waits for the end of poll, which waits for ``stop``."""
 
     def __init__(self, origin: MemoryOrigin) -> None:
         super().__init__(origin)
         self.idle = threading.Event()
 
     def stop(self) -> None:
-        """The wrong way round."""
         self.idle.wait(_FOR_EVER)
         super().stop()
 
 
 class LeavesAThread(ThreadedSource):
-    """Does not wait for its thread, which goes on for a while."""
+    """Does not join its thread, which runs on for a while."""
 
     def start(self, config: Sequence[str]) -> None:
-        """One thread more."""
         super().start(config)
         threading.Thread(
             target=threading.Event().wait, args=[_FOR_EVER], name="forgotten", daemon=True
@@ -332,27 +299,24 @@ class LeavesAThread(ThreadedSource):
 
 
 class LeavesAFile(PartSource):
-    """Closes nothing."""
+    """Closes no file."""
 
     def start(self, config: Sequence[str]) -> None:
-        """Open a file for good."""
         super().start(config)
         self.file = Path(os.devnull).open("rb")  # noqa: SIM115 - the mistake
 
 
 class LeavesAFileOfHalfAStart(PartSource):
-    """Does not close what it has opened if its start fails half-way."""
+    """Leaves a file open if its start fails half-way."""
 
     opened: int | None = None
 
     def start(self, config: Sequence[str]) -> None:
-        """Open, ask, and only then say that it is open."""
         opened = os.open(os.devnull, os.O_RDONLY)
         super().start(config)
         self.opened = opened
 
     def stopped(self) -> None:
-        """Close what is known to be open."""
         if self.opened is not None:
             os.close(self.opened)
 
@@ -361,24 +325,21 @@ class ReleasesInStop(PartSource):
     """Calls ``stopped`` itself."""
 
     def stop(self) -> None:
-        """Signal, and release at once."""
         super().stop()
         self.stopped()
 
 
 class ReleasesWhatIsNotThere(PartSource):
-    """Its ``stopped`` fails when its start has failed half-way."""
+    """Its ``stopped`` fails after its start failed half-way."""
 
     def stopped(self) -> None:
-        """Forget the position, which may not be there."""
         self.next.clear()
 
 
 class DropsTheLastLine(PartSource):
-    """Does not give what it takes for unfinished."""
+    """Treats the last line as incomplete."""
 
     def read(self, part: str) -> list[SourceRecord]:
-        """All but the last line of the last part."""
         return [record for record in super().read(part) if record.value != b"c-2"]
 
 
@@ -386,11 +347,9 @@ class EndsTransactionsInBetween(PairingSource):
     """Gives all lines of a batch one offset, and ends a transaction among them."""
 
     def record(self, part: str, number: int, line: bytes) -> SourceRecord:
-        """With the offset of the batch's end."""
         return SourceRecord({"part": part}, {"next": number // 3 * 3 + 3}, TOPIC, line)
 
     def read(self, part: str) -> list[SourceRecord]:
-        """Three lines, committed after the first."""
         records = PartSource.read(self, part)
         transactions = self.context.transaction_context()
         if records and transactions is not None:
@@ -403,7 +362,7 @@ class EndsTransactionsInBetween(PairingSource):
 
 
 class Table:
-    """Rows that change in place: a reader may miss what one was before. Each change has its own number."""
+    """Rows that change in place; a reader may miss earlier states. Each change has a number."""
 
     def __init__(self, faults: FaultPlan) -> None:
         self.faults = faults
@@ -413,13 +372,10 @@ class Table:
             self.put(key, b"first of " + key)
 
     def put(self, key: bytes, value: bytes) -> None:
-        """Insert a row, or change it."""
         self.changed += 1
         self.rows[key] = (self.changed, value)
 
     def since(self, changed: int) -> list[tuple[int, bytes, bytes]]:
-        """Two rows that have changed since then, the oldest change first."""
-
         def look() -> list[tuple[int, bytes, bytes]]:
             rows = ((at, key, value) for key, (at, value) in self.rows.items() if at > changed)
             return sorted(rows)[:2]
@@ -427,12 +383,11 @@ class Table:
         return self.faults.run("origin", look)
 
     def truth(self) -> dict[bytes, bytes | None]:
-        """The rows as they are."""
         return {key: value for key, (_, value) in self.rows.items()}
 
 
 class RowSource(SourceTask):
-    """Reads rows as they are, in the order of their changes."""
+    """Reads the current rows in the order of their changes."""
 
     partition: Final = {"table": "rows"}
 
@@ -441,63 +396,54 @@ class RowSource(SourceTask):
         self.stopping = threading.Event()
 
     def start(self, config: object) -> None:
-        """Go on after the last change that was read."""
         offset = self.context.offset_storage_reader().offset(self.partition)
         self.changed = int(str(offset["changed"])) if offset else 0
 
     def poll(self) -> Sequence[SourceRecord]:
-        """Rows that have changed."""
         records = [self.record(*row) for row in self.look()]
         if not records:
             self.stopping.wait(_A_WHILE)
         return records
 
     def look(self) -> list[tuple[int, bytes, bytes]]:
-        """The next rows."""
         rows = self.table.since(self.changed)
         if rows:
             self.changed = rows[-1][0]
         return rows
 
     def record(self, changed: int, key: bytes, value: bytes) -> SourceRecord:
-        """A row, and the number of its change."""
         return SourceRecord(self.partition, {"changed": changed}, TOPIC, value, key)
 
     def stop(self) -> None:
-        """Only signal."""
         self.stopping.set()
 
 
 class MissesChanges(RowSource):
-    """Wrong: gives each row once, as it was when it was first seen."""
+    """Wrong: delivers each row once, in the state that it first saw."""
 
     def look(self) -> list[tuple[int, bytes, bytes]]:
-        """Without rows that were read before."""
         return [row for row in super().look() if row[2].startswith(b"first")]
 
 
 class InventsRows(RowSource):
-    """Wrong: makes two rows of one."""
+    """Wrong: delivers two rows for one."""
 
     def look(self) -> list[tuple[int, bytes, bytes]]:
-        """Each row, and another one with its change."""
         return [made for at, k, value in super().look() for made in ((at, k, value), (at, k + b"'", value))]
 
 
 class RepeatsRows(RowSource):
-    """Wrong: begins one change before the one that it has committed."""
+    """Wrong: starts one change before its committed one."""
 
     def start(self, config: object) -> None:
-        """One too early."""
         super().start(config)
         self.changed -= 1
 
 
 class GivesWhatWasBefore(RowSource):
-    """Wrong: gives an older state of a row after a newer one."""
+    """Wrong: delivers an older state of a row after a newer one."""
 
     def look(self) -> list[tuple[int, bytes, bytes]]:
-        """A row as it is, and then as it was first."""
         return [
             made for at, k, value in super().look() for made in ((at, k, value), (at, k, b"first of " + k))
         ]
@@ -505,19 +451,13 @@ class GivesWhatWasBefore(RowSource):
 
 @dataclass(frozen=True)
 class SourceSpecimen:
-    """A source, and what it claims to be.
-
-    Args:
-        make_task: makes it.
-        capabilities: what it claims.
-    """
+    """A source, and its declared capabilities."""
 
     make_task: type[PartSource]
     capabilities: SourceCapabilities = field(default_factory=SourceCapabilities)
 
     @property
     def name(self) -> str:
-        """What it is called."""
         return self.make_task.__name__
 
 
@@ -546,4 +486,4 @@ BROKEN: Final = (
     SourceSpecimen(AcknowledgesAtOnce, _AT_LEAST_ONCE),
     SourceSpecimen(EndsTransactionsInBetween, _PAIRING),
 )
-"""Sources that do not."""
+"""Sources that break their promise."""

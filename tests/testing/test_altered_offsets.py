@@ -1,4 +1,4 @@
-"""The kit's operator: who alters offsets, what is required of a sink then, and what is not."""
+"""The kit's operator alters offsets: what a sink must do then."""
 
 from __future__ import annotations
 
@@ -34,8 +34,7 @@ def visible(trial: Trial[Any]) -> list[int]:
     return [offset for _, _, offset, _ in trial.destination.read_back()]
 
 
-def test_what_is_read_again_may_be_seen_again() -> None:
-    """An operator has had it archived twice, whatever the sink promises."""
+def test_rewound_offset_allows_one_duplicate() -> None:
     trial = trial_of(zoo.TwoPhaseSink, Guarantee.EXACTLY_ONCE)
     for step in (("deliver", 0, 3), ("alter", 0, 1), ("deliver", 0, 2), ("rebalance",)):
         trial.step(*step)
@@ -43,8 +42,7 @@ def test_what_is_read_again_may_be_seen_again() -> None:
     assert visible(trial) == [0, 1, 2, 1, 2]
 
 
-def test_once_more_is_not_twice_more() -> None:
-    """A record that was read again once may be seen twice, and no third time."""
+def test_rewound_offset_allows_no_third_copy() -> None:
     trial = trial_of(zoo.AppendsAgain, Guarantee.EFFECTIVELY_ONCE)
     for step in (("deliver", 0, 1), ("commit",), ("reset", 0), ("fault", "destination", 0, "lost response")):
         trial.step(*step)
@@ -53,8 +51,7 @@ def test_once_more_is_not_twice_more() -> None:
         trial.step("tick", 1)
 
 
-def test_what_is_passed_over_need_not_be_there() -> None:
-    """An operator goes on at a later offset; what comes from there on must be there."""
+def test_skipped_offsets_may_be_missing() -> None:
     trial = trial_of(zoo.BufferingSink)
     for step in (("deliver", 0, 1), ("alter", 0, 3), ("deliver", 0, 1), ("rebalance",)):
         trial.step(*step)
@@ -63,7 +60,7 @@ def test_what_is_passed_over_need_not_be_there() -> None:
 
 
 def test_offsets_are_not_altered_while_something_is_unpublished() -> None:
-    """The operator is refused, as by sinksdk: the tokens would be lost."""
+    """The tokens would be lost, so sinksdk refuses, too."""
     trial = trial_of(zoo.TwoPhaseSink, Guarantee.EXACTLY_ONCE)
     trial.step("deliver", 0, 3)
     trial.step("fault", "destination", 1, "permanent error")  # after the upload is filled: it is published
@@ -74,8 +71,7 @@ def test_offsets_are_not_altered_while_something_is_unpublished() -> None:
     assert visible(trial) == [0, 1, 2]
 
 
-def test_a_mark_is_moved_again_after_a_fault() -> None:
-    """The command fails, and the operator gives it once more."""
+def test_alter_is_retried_after_a_fault() -> None:
     trial = trial_of(zoo.WatermarkSink, Guarantee.EFFECTIVELY_ONCE, zoo.move_mark)
     for step in (("deliver", 0, 2), ("fault", "destination", 0, "permanent error"), ("alter", 0, 1)):
         trial.step(*step)
@@ -83,8 +79,8 @@ def test_a_mark_is_moved_again_after_a_fault() -> None:
     assert trial.destination.marks[str(P0)] == 1
 
 
-def test_a_zombie_does_not_append_behind_a_mark_that_was_moved_back() -> None:
-    """Regression: it was the next one that the log wanted, before the operator moved the mark below."""
+def test_zombie_does_not_append_after_a_rewound_watermark() -> None:
+    """Regression: the zombie's offset was the log's next one before the operator moved the watermark."""
     trial = trial_of(zoo.WatermarkSink, Guarantee.EFFECTIVELY_ONCE, zoo.move_mark)
     for step in (("deliver", 0, 1), ("fence",), ("alter", 0, 0), ("zombie_deliver", 0, 1)):
         trial.step(*step)
@@ -93,8 +89,6 @@ def test_a_zombie_does_not_append_behind_a_mark_that_was_moved_back() -> None:
 
 
 def test_a_connector_may_refuse_other_offsets() -> None:
-    """Nothing is altered then."""
-
     def refuse(*_: object) -> None:
         raise ConnectException("it would be archived twice")
 
@@ -106,7 +100,6 @@ def test_a_connector_may_refuse_other_offsets() -> None:
 
 
 def test_a_harness_goes_on_at_an_altered_offset() -> None:
-    """Step by step: what was open is closed with a commit, and the next task begins elsewhere, without metadata."""
     destination = MemoryDestination()
     harness = SinkTaskHarness(lambda: zoo.CountsInItsMetadata(destination))
     harness.start()

@@ -51,7 +51,7 @@ read_back = MemoryDestination.read_back
 
 
 class Unwatched(SinkTask):
-    """Writes at once, to a list that knows of no faults."""
+    """Writes at once, to a list without a fault plan."""
 
     def __init__(self, rows: list[SinkRecord]) -> None:
         self.rows = rows
@@ -68,7 +68,6 @@ def coordinates(rows: list[SinkRecord]) -> list[tuple[str, int, int]]:
 
 
 def test_the_report_says_what_was_shown(capsys: pytest.CaptureFixture[str]) -> None:
-    """The guarantee, and how often each step was done and each fault was met; it is printed too."""
     report = check_sink(
         zoo.TwoPhaseSink,
         read_back=read_back,
@@ -85,7 +84,6 @@ def test_the_report_says_what_was_shown(capsys: pytest.CaptureFixture[str]) -> N
 
 
 def test_every_fault_is_met_with_default_settings() -> None:
-    """A green run is no empty run: each kind of fault at each place, in one case of a hundred at least."""
     report = check_sink(zoo.RangeSink, read_back=read_back, capabilities=EFFECTIVELY)
     kinds = {what: count for what, count in report.exercised.items() if ": " in what}
     assert len(kinds) == 6 + 5 + 2 + 3
@@ -98,14 +96,12 @@ EFFECTIVELY = Capabilities(Guarantee.EFFECTIVELY_ONCE)
 
 @pytest.mark.extended
 def test_transforms_may_be_left_out() -> None:
-    """transforms=False: no record is dropped or multiplied, for a table that has the offset as its key."""
     report = check_sink(zoo.KeysByOffset, read_back=read_back, capabilities=EFFECTIVELY, transforms=False)
     assert not [what for what in report.exercised if what.startswith("transform")]
 
 
 @pytest.mark.extended
 def test_both_phases_are_driven() -> None:
-    """A crash after the commit is made up for by the next owner, who also discards what no commit covers."""
     exactly = Capabilities(Guarantee.EXACTLY_ONCE)
     report = check_sink(zoo.TwoPhaseSink, read_back=read_back, capabilities=exactly)
     assert report.exercised["published by the next owner"] >= report.cases // 10
@@ -115,20 +111,18 @@ def test_both_phases_are_driven() -> None:
 
 @pytest.mark.extended
 def test_a_run_that_hardly_met_a_fault_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It shows little: many cases must have met each fault now and then."""
     monkeypatch.setitem(check.POSSIBLE, "moon", (FaultKind.SLOW,))
     with pytest.raises(KitError, match=r"these faults hardly ever happened in \d+ cases: moon: slow;"):
         check_sink(zoo.RangeSink, read_back=read_back, capabilities=EFFECTIVELY)
 
 
 def test_a_destination_without_faults_is_told() -> None:
-    """Where it does not ask the plan, the report says that nothing went wrong inside of it."""
     report = check_sink(Unwatched, read_back=coordinates, destination=lambda faults: [], settings=FEW)
     assert "the destination does not use its fault plan" in str(report)
 
 
 def test_more_than_at_least_once_is_not_shown_where_nothing_can_go_wrong() -> None:
-    """A destination that never asks the plan would let a sink pass that repeats what had a lost answer."""
+    """A destination without a fault plan would let a sink pass that repeats a write after a lost response."""
     with pytest.raises(KitError, match=r"never used its fault plan.*effectively once cannot be checked"):
         check_sink(
             Unwatched,
@@ -140,14 +134,12 @@ def test_more_than_at_least_once_is_not_shown_where_nothing_can_go_wrong() -> No
 
 
 def bare(faults: FaultPlan) -> MemoryDestination:
-    """A destination that cannot tell what is left over."""
     destination = MemoryDestination(faults)
     destination.leftovers = None  # type: ignore[assignment,method-assign]  # it has none
     return destination
 
 
-def test_leftovers_that_nobody_looked_at_are_told() -> None:
-    """A sink that discards nothing passes where nobody can see it; the report says that nobody looked."""
+def test_report_names_unchecked_leftovers() -> None:
     exactly = Capabilities(Guarantee.EXACTLY_ONCE)
     unseen = check_sink(
         zoo.DiscardsNothing, read_back=read_back, destination=bare, capabilities=exactly, settings=FEW
@@ -165,7 +157,6 @@ def test_leftovers_that_nobody_looked_at_are_told() -> None:
 
 
 def test_two_runs_are_the_same() -> None:
-    """With default settings schedules are not random from run to run."""
     first, second = (
         check_sink(zoo.BufferingSink, read_back=read_back, settings=FEW).exercised for _ in range(2)
     )
@@ -173,7 +164,6 @@ def test_two_runs_are_the_same() -> None:
 
 
 def test_logging_is_as_before() -> None:
-    """Injected faults are not logged; what the author's tests log afterwards is."""
     with pytest.raises(SinkContractError):
         check_sink(zoo.AcknowledgesEarly, read_back=read_back, settings=FEW)
     assert logging.root.manager.disable == logging.NOTSET
@@ -183,7 +173,6 @@ def test_logging_is_as_before() -> None:
 
 
 def test_a_read_back_that_sees_nothing_is_an_error() -> None:
-    """It would let every sink pass."""
     with pytest.raises(
         KitError, match="read_back sees nothing after records were put and committed without any fault"
     ) as caught:
@@ -193,8 +182,6 @@ def test_a_read_back_that_sees_nothing_is_an_error() -> None:
 
 
 def test_a_sink_that_writes_nothing_is_an_error_that_says_why() -> None:
-    """What the task raised without any fault is in the message."""
-
     class Wrong(SinkTask):
         def put(self, records: SinkRecords) -> None:
             raise TypeError("no such table")
@@ -204,17 +191,15 @@ def test_a_sink_that_writes_nothing_is_an_error_that_says_why() -> None:
 
 
 class Typed(ConnectorConfig):
-    """A sink's configuration, here of typed values."""
+    pass
 
 
 def typed(**keys: str) -> Typed:
-    """Values with a field that the kit's default records do not have."""
     schema = {"value.converter": "json", "value.converter.schema": "sensor STRING NOT NULL"}
     return Typed.parse({"name": "typed", "topics": "records"} | schema | keys)
 
 
 def sensed(partition: TopicPartition, offset: int) -> SinkRecord:
-    """A record of this schema, but for every third one."""
     value = b'{"sensor": "s"}' if offset % 3 else b"{}"
     return SinkRecord(partition.topic, partition.partition, offset, b"k", value)
 
@@ -234,7 +219,6 @@ def test_a_run_of_tombstones_alone_is_an_error() -> None:
 
 
 def test_values_that_are_skipped_before_put_are_not_lost_by_the_sink() -> None:
-    """errors.tolerance=all without dead letters: what no value passes is a mistake of the test."""
     with pytest.raises(
         KitError, match=r"no record with a value was ever delivered: no task received it, because a conv"
     ):
@@ -246,7 +230,6 @@ def test_values_that_are_skipped_before_put_are_not_lost_by_the_sink() -> None:
 
 
 def test_a_value_that_is_skipped_before_put_is_lost_and_told_so() -> None:
-    """The sink may skip none unless it declares dead letters, and the message does not blame its task."""
     with pytest.raises(
         SinkContractError, match=r"not at the destination: no task received it, because a converter"
     ):
@@ -259,7 +242,7 @@ def test_a_value_that_is_skipped_before_put_is_lost_and_told_so() -> None:
 
 
 class ForgetsOnClose(SinkTask):
-    """Notes what it stages, and publishes none of it: its closing commit forgets the tokens."""
+    """Stages records, and returns no tokens from its closing commit."""
 
     def __init__(self, destination: MemoryDestination) -> None:
         self.destination = destination
@@ -278,7 +261,6 @@ class ForgetsOnClose(SinkTask):
 
 
 def test_a_sink_that_shows_nothing_of_what_it_commits_on_close_is_told_what_it_did() -> None:
-    """The message says what the closing commit was, and that its tokens were forgotten: read_back may be right."""
     with pytest.raises(
         KitError,
         match=r"the sink does not publish what it commits \(on close, pre_commit returned records-0 up to 3 and "
@@ -288,7 +270,7 @@ def test_a_sink_that_shows_nothing_of_what_it_commits_on_close_is_told_what_it_d
 
 
 class KeepsFive(zoo.BufferingSink):
-    """Commits nothing before it has more than the kit ever puts, closing or not."""
+    """Commits only more records than the kit ever puts, also on close."""
 
     def pre_commit(self, offsets: Any) -> Any:
         return {}
@@ -296,7 +278,6 @@ class KeepsFive(zoo.BufferingSink):
 
 @pytest.mark.parametrize("promise", [Guarantee.AT_LEAST_ONCE, Guarantee.EXACTLY_ONCE])
 def test_a_closing_commit_that_keeps_everything_back_is_the_sinks_mistake(promise: Guarantee) -> None:
-    """It ignores is_closing(), the mistake that costs every rebalance the most; not one of read_back."""
     with pytest.raises(
         SinkContractError,
         match=r"closing left the commit of records-0 at 0, and its last.*return all of them",
@@ -305,13 +286,11 @@ def test_a_closing_commit_that_keeps_everything_back_is_the_sinks_mistake(promis
 
 
 def test_a_sink_that_says_so_may_commit_nothing_and_then_nothing_is_shown() -> None:
-    """What is never committed cannot be judged."""
     with pytest.raises(KitError, match="no record that was put was ever committed, not even on close"):
         check_sink(KeepsFive, read_back=read_back, capabilities=Capabilities(commits_on_close=False))
 
 
 def test_a_failing_test_shows_none_of_the_kits_frames(tmp_path: Path) -> None:
-    """What an author sees is the call and the message."""
     lines = [
         "from sinksdk.testing import MemoryDestination, check_sink",
         "from tests.testing.zoo import RangeSink",
@@ -329,7 +308,7 @@ def test_a_failing_test_shows_none_of_the_kits_frames(tmp_path: Path) -> None:
 
 
 class Picky(SinkTask):
-    """Reports what it does not like as bad, and writes the rest."""
+    """Reports bad records and writes the rest."""
 
     def __init__(self, destination: MemoryDestination) -> None:
         self.destination = destination
@@ -343,7 +322,6 @@ class Picky(SinkTask):
 
 
 def test_a_sink_that_reports_every_record_is_an_error_that_says_why() -> None:
-    """Nothing is wrong with read_back then: how many records were bad, and what the first one had."""
     with pytest.raises(
         KitError,
         match=r"has reported 5 of 5 records as bad, the first one with .*DataException: it has no name",
@@ -357,7 +335,6 @@ def test_a_sink_that_reports_every_record_is_an_error_that_says_why() -> None:
 
 
 def test_there_may_be_several_kinds_of_bad_records() -> None:
-    """They are put in turn."""
     seen = set()
 
     class Counting(Picky):
@@ -377,15 +354,12 @@ def test_there_may_be_several_kinds_of_bad_records() -> None:
 
 
 def test_bad_records_that_the_configuration_refuses_are_an_error() -> None:
-    """dead_letters=True is tried with bad records; errors.tolerance=none says that there must be none."""
     config = ConnectorConfig.parse({"name": "c", "topics": "t", "errors.tolerance": "none"})
     with pytest.raises(KitError, match=r"errors.tolerance=none contradicts dead_letters=True"):
         check_sink(Picky, read_back=read_back, config=config, capabilities=Capabilities(dead_letters=True))
 
 
 def test_a_sink_that_commits_without_its_tokens_is_an_error_that_says_so() -> None:
-    """Everything it has prepared will be discarded, so readers see nothing: read_back is not to blame."""
-
     class Forgetful(zoo.TwoPhaseSink):
         def pre_commit(self, offsets: Mapping[TopicPartition, Any]) -> Mapping[TopicPartition, Any]:
             super().pre_commit(offsets)
@@ -396,7 +370,6 @@ def test_a_sink_that_commits_without_its_tokens_is_an_error_that_says_so() -> No
 
 
 def test_a_destination_that_is_not_new_is_an_error() -> None:
-    """Two cases must not see each other's records."""
     shared = MemoryDestination()
     shared.write("old", [SinkRecord("t", 0, 0)])
     with pytest.raises(KitError, match="in a destination that nothing was written to"):
@@ -404,7 +377,6 @@ def test_a_destination_that_is_not_new_is_an_error() -> None:
 
 
 def test_rows_of_another_shape_are_an_error() -> None:
-    """read_back gives coordinates."""
     with pytest.raises(
         KitError, match=r"read_back returned 'records', not|read_back returned \('records',\)"
     ):
@@ -412,8 +384,6 @@ def test_rows_of_another_shape_are_an_error() -> None:
 
 
 def test_a_read_back_that_fails_is_an_error() -> None:
-    """It is asked at any time, also after a crash."""
-
     def fails(destination: MemoryDestination) -> list[Any]:
         if destination.visible:
             raise FileNotFoundError("part-0.tmp")
@@ -424,7 +394,6 @@ def test_a_read_back_that_fails_is_an_error() -> None:
 
 
 def test_a_sink_with_a_watermark_of_its_own_is_effectively_once() -> None:
-    """It asks for its position in open, and neither repeats nor misses anything, whatever crashes."""
     report = check_sink(
         zoo.WatermarkSink,
         read_back=read_back,
@@ -436,8 +405,6 @@ def test_a_sink_with_a_watermark_of_its_own_is_effectively_once() -> None:
 
 
 def test_a_verdict_is_not_masked_by_cleaning_up() -> None:
-    """A sink that fails in the very first look fails with that, whatever is left for read_back once it is cleaned up."""
-
     class Place(MemoryDestination):
         is_gone = False
 
@@ -454,8 +421,6 @@ def test_a_verdict_is_not_masked_by_cleaning_up() -> None:
 
 
 def test_a_sink_that_breaks_before_it_writes_is_no_mistake_of_read_back() -> None:
-    """Nothing is committed yet, so nothing need be seen: the sink's own verdict stands."""
-
     class TakesWhatIsNotOpen(zoo.BufferingSink):
         def pre_commit(self, offsets: Any) -> Any:
             return {TopicPartition("strangers", 0): next(iter(offsets.values()))}
@@ -465,8 +430,6 @@ def test_a_sink_that_breaks_before_it_writes_is_no_mistake_of_read_back() -> Non
 
 
 def test_a_task_that_does_not_start_is_an_error() -> None:
-    """With what it raised."""
-
     class Configured(zoo.RangeSink):
         def start(self, config: Any) -> None:
             self.table = config.table
@@ -476,7 +439,6 @@ def test_a_task_that_does_not_start_is_an_error() -> None:
 
 
 def test_an_unknown_step_is_an_error() -> None:
-    """With those that there are."""
     with pytest.raises(KitError, match="there is no step 'comit'; the steps are alter, commit, crash"):
         replay([("comit",)], zoo.RangeSink, read_back=read_back)
 
@@ -485,7 +447,6 @@ def test_an_unknown_step_is_an_error() -> None:
 
 
 def test_the_configuration_may_depend_on_the_destination() -> None:
-    """A function makes it of each case's destination; converters in it are applied."""
     seen = []
 
     class Configured(zoo.RangeSink):
@@ -509,7 +470,6 @@ def test_the_configuration_may_depend_on_the_destination() -> None:
 
 
 def test_partitions_and_records_may_be_an_authors_own() -> None:
-    """As many partitions as wanted, of several topics, with records that the sink can read."""
     partitions = [TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b", 7)]
     values = set()
 
@@ -530,7 +490,6 @@ def test_partitions_and_records_may_be_an_authors_own() -> None:
 
 
 def test_a_sink_that_buffers_must_not_say_it_does_not() -> None:
-    """buffers=False: a periodic commit commits everything."""
     with pytest.raises(SinkContractError, match=r"kept records of records-[01] back"):
         check_sink(zoo.BufferingSink, read_back=read_back, capabilities=Capabilities(buffers=False))
     check_sink(
@@ -542,15 +501,12 @@ def test_a_sink_that_buffers_must_not_say_it_does_not() -> None:
 
 
 def test_a_sink_may_keep_its_tail() -> None:
-    """commits_on_close=False: nothing is lost by it, and that is all that is then asked."""
     check_sink(
         zoo.DropsTheTail, read_back=read_back, capabilities=Capabilities(commits_on_close=False), settings=FEW
     )
 
 
 def test_disorder_is_seen_where_order_is_declared() -> None:
-    """ordered=True: a partition is read back as it was put."""
-
     class Reversing(zoo.TwoPhaseSink):
         def put(self, records: SinkRecords) -> None:
             super().put(records)
@@ -563,8 +519,6 @@ def test_disorder_is_seen_where_order_is_declared() -> None:
 
 
 def test_values_are_compared_where_they_are_given() -> None:
-    """A record that is read back with another one's value is as good as lost."""
-
     class Mistaken(zoo.RangeSink):
         def write(self, name: str, rows: Sequence[SinkRecord]) -> None:
             super().write(
@@ -587,8 +541,6 @@ def test_values_are_compared_where_they_are_given() -> None:
     ],
 )
 def test_answers_the_engine_ignores_are_mistakes(answer: Any, problem: str) -> None:
-    """In production they are warnings in a log; here somebody is looking."""
-
     class Answering(zoo.RangeSink):
         def pre_commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> Any:
             return answer(offsets)
@@ -598,7 +550,6 @@ def test_answers_the_engine_ignores_are_mistakes(answer: Any, problem: str) -> N
 
 
 def test_destinations_are_cleaned_up() -> None:
-    """Each once, also after a failure."""
     made: list[MemoryDestination] = []
     cleaned: list[MemoryDestination] = []
 
@@ -616,7 +567,6 @@ def test_destinations_are_cleaned_up() -> None:
 
 
 def test_a_failure_is_a_short_story() -> None:
-    """What is wrong, what happened, and the line that does it again."""
     steps = [("fault", "destination", 0, "retriable error"), ("deliver", 0, 1), ("tick", 1), ("commit",)]
     with pytest.raises(SinkContractError) as caught:
         replay(steps, zoo.DropsOnRetry, read_back=read_back, capabilities=EFFECTIVELY)
@@ -635,7 +585,7 @@ def test_a_failure_is_a_short_story() -> None:
 
 
 class CannotDiscard(zoo.TwoPhaseSink):
-    """Its discard fails for ever."""
+    """Its discard always fails."""
 
     def discard(self, partition: TopicPartition, tokens: Sequence[Token]) -> None:
         raise DataException("no such right")
@@ -643,7 +593,6 @@ class CannotDiscard(zoo.TwoPhaseSink):
 
 @pytest.mark.parametrize("count", [1, 3])
 def test_a_token_that_stays_noted_for_ever_is_a_failure(count: int) -> None:
-    """With what discard raised, whether there is data left over (three records fill a file) or not."""
     steps = [("deliver", 0, count), ("fault", "commit log", 0, "crash before"), ("commit",), ("crash",)]
     with pytest.raises(SinkContractError) as caught:
         replay(steps, CannotDiscard, read_back=read_back, capabilities=Capabilities(Guarantee.EXACTLY_ONCE))
@@ -654,7 +603,6 @@ def test_a_token_that_stays_noted_for_ever_is_a_failure(count: int) -> None:
 
 
 def test_a_discard_that_fails_for_a_while_is_no_failure() -> None:
-    """The next owner does it."""
     steps = [
         *(("deliver", 0, 3), ("crash",), ("fault", "destination", 0, "permanent error"), ("deliver", 0, 3)),
         *(("commit",), ("deliver", 1, 1)),
@@ -663,8 +611,6 @@ def test_a_discard_that_fails_for_a_while_is_no_failure() -> None:
 
 
 def test_what_the_last_owner_has_noted_is_discarded_by_one_more() -> None:
-    """A sink that keeps its tail in an upload with data in it leaves nothing over."""
-
     class FillsAtOnce(zoo.TwoPhaseSink):
         def put(self, records: SinkRecords) -> None:
             super().put(records)
@@ -682,7 +628,6 @@ def test_what_the_last_owner_has_noted_is_discarded_by_one_more() -> None:
 
 
 def test_failures_travel_between_processes() -> None:
-    """As test runners that use several need it."""
     failure = SinkContractError("lost", ["a commit"], [("commit",)])
     copy = pickle.loads(pickle.dumps(failure))  # noqa: S301 - our own
     assert (str(copy), copy.steps) == (str(failure), failure.steps)
@@ -692,12 +637,10 @@ def test_failures_travel_between_processes() -> None:
 
 
 def vacuum(trial: Trial[MemoryDestination]) -> None:
-    """A janitor that removes too much."""
     trial.destination.visible.clear()
 
 
 def test_own_rules_are_part_of_story_and_replay() -> None:
-    """A subclass adds a rule; its step is found guilty, and replayed with the same steps."""
     machine = sink_machine(
         zoo.RangeSink, read_back=read_back, capabilities=EFFECTIVELY, steps={"vacuum": vacuum}
     )
@@ -724,7 +667,6 @@ def test_own_rules_are_part_of_story_and_replay() -> None:
 def test_a_seed_of_pytests_does_not_try_the_same_cases_again_and_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """--hypothesis-seed: a long run is made of rounds, and each used to begin with that seed."""
     monkeypatch.setattr(core, "global_force_seed", 7)
     tried: list[str] = []
 
@@ -739,7 +681,6 @@ def test_a_seed_of_pytests_does_not_try_the_same_cases_again_and_again(
 
 
 def test_a_machine_is_a_test_case() -> None:
-    """Runners of unittest can run it as Hypothesis does."""
     machine = sink_machine(zoo.AcknowledgesEarly, read_back=read_back)
     machine.TestCase.settings = settings(FEW, max_examples=40)
     with pytest.raises(SinkContractError, match=r"lost: (records|others)-"):
@@ -747,7 +688,6 @@ def test_a_machine_is_a_test_case() -> None:
 
 
 def test_the_doubles_work_without_hypothesis() -> None:
-    """Harness, doubles and replays: a package that is not installed is not missed."""
     code = """
 import sys
 sys.modules["hypothesis"] = None
@@ -761,13 +701,11 @@ print("fine")
 
 
 def test_a_name_that_is_none() -> None:
-    """sinksdk.testing: a name that does not exist is an AttributeError that says so."""
     with pytest.raises(AttributeError, match=r"module 'sinksdk\.testing' has no attribute 'check_sunk'"):
         _ = sinksdk.testing.check_sunk
 
 
 def test_a_sink_may_say_that_it_fences_no_zombies() -> None:
-    """fences_zombies=False: everything else is checked, and the guarantee says what it rests on."""
     promise = Capabilities(Guarantee.EFFECTIVELY_ONCE, fences_zombies=False)
     report = check_sink(
         zoo.WatermarkSink,

@@ -1,5 +1,3 @@
-"""check_source: what it needs to know, what it tells, and that it is the same at every run."""
-
 from __future__ import annotations
 
 import inspect
@@ -35,7 +33,6 @@ def check(make_task: Any = PartSource, **options: Any) -> Any:
 
 
 def test_what_was_exercised_is_counted(capsys: pytest.CaptureFixture[str]) -> None:
-    """Faults in each place, zombies, stops, deaths and task counts; the report says it in words."""
     report = check(cases=150)
     counts = report.exercised
     for what in (
@@ -51,7 +48,6 @@ def test_what_was_exercised_is_counted(capsys: pytest.CaptureFixture[str]) -> No
 
 
 def test_the_same_seed_tries_the_same_cases() -> None:
-    """Steps and records are the same at every run; another seed has others."""
     first, again, other = (check(seed=seed).exercised for seed in (1, 1, 2))
     assert (first["run"], first["fault"], first["meanwhile"]) == (
         again["run"],
@@ -62,8 +58,6 @@ def test_the_same_seed_tries_the_same_cases() -> None:
 
 
 def test_changes_of_the_origin_happen_in_every_case() -> None:
-    """Each once, in their order, and what they add is expected."""
-
     def grow(origin: MemoryOrigin) -> None:
         assert len(origin.parts["a"]) == 6
         origin.parts["a"].append(b"a-6")
@@ -78,7 +72,6 @@ def test_changes_of_the_origin_happen_in_every_case() -> None:
 
 
 def test_at_least_once_counts_what_is_seen_twice() -> None:
-    """It is no failure then, and told."""
     promise = SourceCapabilities(exactly_once=False, ordered=False, grows=False)
     report = check(QueueSource, capabilities=promise, cases=100)
     assert report.exercised["duplicates seen"] > 0
@@ -88,8 +81,6 @@ def test_at_least_once_counts_what_is_seen_twice() -> None:
 
 
 class Keyed(PartSource):
-    """Gives its records a key."""
-
     def record(self, part: str, number: int, line: bytes) -> SourceRecord:
         return SourceRecord({"part": part}, {"next": number + 1}, part, line, key=b"%d" % number)
 
@@ -102,7 +93,6 @@ class Keyed(PartSource):
     ],
 )
 def test_topics_and_keys_can_be_expected_too(row: Any) -> None:
-    """A row is a value, or topic and value, or topic, key and value."""
     expected = [row(part, n) for part, size in (("a", 6), ("b", 4), ("c", 3)) for n in range(size)]
     assert check(Keyed, expected=expected, cases=5).cases == 5
     with pytest.raises(SourceContractError, match="and not in `expected`"):
@@ -110,7 +100,6 @@ def test_topics_and_keys_can_be_expected_too(row: Any) -> None:
 
 
 def test_nothing_expected_is_no_pass() -> None:
-    """Nor is a mixture, or a task that gives nothing at all: the kit says what it needs."""
     with pytest.raises(KitError, match="`expected` is empty"):
         check(expected=[])
     with pytest.raises(KitError, match="throughout"):
@@ -126,35 +115,32 @@ def test_nothing_expected_is_no_pass() -> None:
 
 
 class Refuses(PartSource):
-    """Cannot start."""
-
     def start(self, config: Sequence[str]) -> None:
         raise OSError(13, "permission denied")
 
 
 def test_a_task_that_cannot_start_is_told_with_its_reason() -> None:
-    """Without any fault that is the author's to repair."""
     with pytest.raises(KitError, match=r"^connector .*start raised PermissionError: .*permission denied"):
         check(Refuses)
 
 
 class Deaf(PartSource):
-    """Does not hear that it is to stop, and looks at its origin again and again."""
+    """Ignores a stop and keeps polling its origin."""
 
     def wait(self) -> None:
         while True:
             self.origin.read("a", 0)
 
 
-def test_a_task_that_comes_back_when_it_is_given_up_is_left_behind() -> None:
-    """Regression: it dies of its next look, in the very moment in which it is told of; the kit died with it."""
+def test_abandoned_task_that_resumes_does_not_end_the_kit() -> None:
+    """Regression: the task's next poll crashed at the moment it was reported, which ended the kit, too."""
     for _ in range(20):
         with pytest.raises(SourceContractError, match=r"poll\(\) still waits 0.2 s after stop"):
             replay_source([], Deaf, expected=MemoryOrigin.everything, task_configs=share, patience=0.2)
 
 
-def test_a_machine_that_stands_still_is_not_held_against_a_source(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Regression: a source was accused when the machine had stood still between its stop and the end of its poll."""
+def test_pause_of_the_machine_is_not_blamed_on_the_source(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Regression: a pause of the machine between stop and the end of poll was reported as the source's."""
     now, stood_still = time.monotonic, []
     monkeypatch.setattr(time, "monotonic", lambda: now() + 3.0 * len(stood_still))
 
@@ -169,14 +155,13 @@ def test_a_machine_that_stands_still_is_not_held_against_a_source(monkeypatch: p
 
 
 class Late(PartSource):
-    """Goes on in a thread of its own when it is over."""
+    """Leaves a running thread behind."""
 
     def stopped(self) -> None:
         threading.Thread(target=threading.Event().wait, args=[5.0], name="late", daemon=True).start()
 
 
 def test_the_story_can_be_told_again() -> None:
-    """A failure has a short story, and the line that replays it, with the function's name."""
     with pytest.raises(SourceContractError) as caught:
         check(Late)
     assert "task 0 has left the thread 'late'" in str(caught.value)
@@ -186,7 +171,7 @@ def test_the_story_can_be_told_again() -> None:
 
 
 class Nested(PartSource):
-    """Has offsets of two fields, of which the second one falls when the first one rises."""
+    """Has offsets of two fields; the second one falls when the first one rises."""
 
     def start(self, config: Sequence[str]) -> None:
         super().start([])
@@ -203,7 +188,7 @@ class Nested(PartSource):
 
 
 class NestedTexts(Nested):
-    """The same, as texts of one length."""
+    """The same as texts of one length."""
 
     def offset(self, block: int, line: int) -> dict[str, Any]:
         return {"block": f"{block:04}", "line": f"{line}"}
@@ -218,7 +203,6 @@ class NestedMixture(Nested):
 
 @pytest.mark.parametrize("source", [Nested, NestedTexts])
 def test_offsets_of_several_fields_are_compared_in_the_order_of_their_names(source: type[PartSource]) -> None:
-    """The first one that differs decides, whether numbers or texts."""
     assert check(source, capabilities=SourceCapabilities(grows=("block", "line"))).cases == FEW
     with pytest.raises(SourceContractError, match="went back from"):
         check(source, capabilities=SourceCapabilities(grows=("line", "block")))
@@ -232,13 +216,11 @@ def test_offsets_of_several_fields_are_compared_in_the_order_of_their_names(sour
     ],
 )
 def test_fields_that_cannot_be_compared_are_told(source: type[PartSource], grows: Any, problem: str) -> None:
-    """A misspelt one, and one of changing types: nothing would be looked at."""
     with pytest.raises(SourceContractError, match=problem):
         check(source, capabilities=SourceCapabilities(grows=grows))
 
 
 def test_options_that_do_not_fit_together_are_told() -> None:
-    """Instead of a green run, or of an error from inside the kit."""
     with pytest.raises(KitError, match="`config` has no effect together with `task_configs`"):
         check(config=["a"])
     with pytest.raises(KitError, match="`changes` must be a list of functions of the origin"):
@@ -256,8 +238,6 @@ def test_options_that_do_not_fit_together_are_told() -> None:
 
 
 def test_a_source_may_have_no_task_for_a_while() -> None:
-    """As long as there is nothing to read; what comes later is read."""
-
     def later(origin: MemoryOrigin, tasks: int) -> list[list[str]]:
         return share(origin, tasks) if "late" in origin.parts else []
 
@@ -269,7 +249,6 @@ def test_a_source_may_have_no_task_for_a_while() -> None:
 
 
 def test_the_options_are_in_the_signature() -> None:
-    """So that help() shows them, with their defaults."""
     for function in (check_source, replay_source):
         parameters = inspect.signature(function).parameters
         assert parameters["patience"].default == 2.0
@@ -277,7 +256,6 @@ def test_the_options_are_in_the_signature() -> None:
 
 
 def test_pytest_shows_the_authors_test() -> None:
-    """Not the kit's own lines before the message: its frames ask pytest to hide them."""
     with pytest.raises(SourceContractError) as caught:
         check(Late)
     shown = {Path(str(entry.path)).name for entry in caught.traceback.filter(caught)}
@@ -285,8 +263,6 @@ def test_pytest_shows_the_authors_test() -> None:
 
 
 def test_what_fails_outside_of_the_source_tells_what_had_happened() -> None:
-    """An exception of `changes`, of the origin or of `expected` is the author's; it has the story, and the replay."""
-
     def fail(_: MemoryOrigin) -> None:
         raise OSError("database is locked")
 
@@ -298,15 +274,13 @@ def test_what_fails_outside_of_the_source_tells_what_had_happened() -> None:
 
 
 class Hasty(PartSource):
-    """Waits for a millisecond, and would not hear a stop."""
+    """Waits a millisecond and ignores a stop."""
 
     def wait(self) -> None:
-        """Whoever configures a minute here waits for it after a stop, too."""
         time.sleep(0.001)
 
 
-def test_a_pause_too_short_to_show_a_deaf_stop_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A poll that always returns at once by itself hides whether `stop` ends its wait; the report says so."""
+def test_report_says_if_no_poll_was_waiting_at_stop(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(trial, "_IDLE", 2.0)  # no busy machine lets a millisecond last so long
     sentence = "not checked: whether stop() ends a waiting poll()"
     assert sentence in str(check(Hasty, cases=5))

@@ -1,5 +1,3 @@
-"""ConnectorHarness: an author's test of a connector's class, with its threads and its requests."""
-
 from __future__ import annotations
 
 import threading
@@ -22,7 +20,7 @@ class TablesConfig(SourceConnectorConfig):
 
 
 class TablesConnector(SourceConnector):
-    """Looks in a thread of its own which tables there are."""
+    """Polls the list of tables in a thread of its own."""
 
     config_class, task_class = TablesConfig, SourceTask
 
@@ -54,7 +52,6 @@ class TablesConnector(SourceConnector):
 
 @pytest.fixture(autouse=True)
 def two_tables(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each test begins with them."""
     monkeypatch.setattr(f"{__name__}.TABLES", ["a", "b"])
 
 
@@ -67,7 +64,6 @@ def shares(tested: ConnectorHarness) -> list[list[str]]:
 
 
 def test_a_new_table_is_noticed() -> None:
-    """The connector asks for it, and gives other configurations then."""
     with harness() as tested:
         assert shares(tested) == [["a"], ["b"]]
         assert not tested.wants_reconfiguration
@@ -78,7 +74,6 @@ def test_a_new_table_is_noticed() -> None:
 
 
 def test_a_request_that_does_not_come_is_a_failure() -> None:
-    """It says who has not asked."""
     with harness() as tested:
         tested.task_configs()
         with pytest.raises(
@@ -88,7 +83,6 @@ def test_a_request_that_does_not_come_is_a_failure() -> None:
 
 
 def test_an_error_of_its_thread_is_raised_where_one_waits() -> None:
-    """And kept."""
     with harness(most="2") as tested:
         TABLES.append("c")
         with pytest.raises(OSError, match="too many tables"):
@@ -98,11 +92,10 @@ def test_an_error_of_its_thread_is_raised_where_one_waits() -> None:
 
 class LeavesItsThread(TablesConnector):
     def stop(self, is_deleted: bool = False) -> None:  # noqa: FBT002 - KIP-883's signature
-        """Forgets it."""
+        ...
 
 
 def test_a_thread_that_is_left_is_told() -> None:
-    """By its name."""
     tested = harness(LeavesItsThread)
     tested.start()
     with pytest.raises(
@@ -118,7 +111,6 @@ class GivesTooMany(TablesConnector):
 
 
 def test_what_a_driver_would_refuse_is_refused() -> None:
-    """Configurations that cannot work, as for validate; and what task_configs must not return."""
     with pytest.raises(ConfigException, match="'most' must not be 4"):
         harness(most="4")
     with pytest.raises(ConfigException, match="'most': "):

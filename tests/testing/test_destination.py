@@ -15,7 +15,6 @@ def seen(destination: MemoryDestination) -> list[int]:
 
 
 def test_a_written_artefact_replaces_one_of_its_name() -> None:
-    """As an object store does."""
     destination = MemoryDestination()
     destination.write("a", [record(0), record(1)])
     destination.write("a", [record(2)])
@@ -23,7 +22,6 @@ def test_a_written_artefact_replaces_one_of_its_name() -> None:
 
 
 def test_appended_records_are_added() -> None:
-    """Twice, if they are appended twice."""
     destination = MemoryDestination()
     destination.append("log", [record(0)])
     destination.append("log", [record(0)])
@@ -31,7 +29,6 @@ def test_appended_records_are_added() -> None:
 
 
 def test_upserted_records_replace_those_with_their_coordinates() -> None:
-    """As rows with a primary key."""
     destination = MemoryDestination()
     destination.upsert("table", [record(0), record(1)])
     destination.upsert("table", [record(1, b"new"), record(2)])
@@ -39,7 +36,6 @@ def test_upserted_records_replace_those_with_their_coordinates() -> None:
 
 
 def test_what_was_begun_is_seen_when_it_is_published() -> None:
-    """Not before; and publishing twice is as good as once."""
     destination = MemoryDestination()
     name = destination.begin()
     destination.fill(name, [record(0)])
@@ -50,7 +46,6 @@ def test_what_was_begun_is_seen_when_it_is_published() -> None:
 
 
 def test_what_was_discarded_is_gone() -> None:
-    """It can be discarded again, but neither filled nor published."""
     destination = MemoryDestination()
     name = destination.begin()
     destination.discard(name)
@@ -61,14 +56,12 @@ def test_what_was_discarded_is_gone() -> None:
 
 
 def test_what_is_empty_is_no_leftover() -> None:
-    """It costs nothing, and a crash may always leave it behind."""
     destination = MemoryDestination()
     assert destination.begin() != destination.begin()
     assert destination.leftovers() == []
 
 
 def test_operations_fail_as_planned() -> None:
-    """Each asks the plan; one whose answer is lost has had its effect."""
     destination = MemoryDestination(FaultPlan(Fault(at=1, kind=FaultKind.LOST_RESPONSE)))
     destination.append("log", [record(0)])
     with pytest.raises(RetriableException):

@@ -11,7 +11,6 @@ TP, OTHER = TopicPartition("t", 0), TopicPartition("t", 1)
 
 
 def test_a_task_is_tested_without_the_engine() -> None:
-    """Closing is set by hand; what the task noted and returned can be looked at."""
     task, context = TwoPhaseSink(MemoryDestination()), FakeContext([TP])
     task.initialize(context)
     task.put(rows(TP, 0, 1))
@@ -24,8 +23,7 @@ def test_a_task_is_tested_without_the_engine() -> None:
     }
 
 
-def test_it_answers_what_it_was_told() -> None:
-    """Assignment, commits, configuration, generation, reason and deadline."""
+def test_fake_context_returns_what_was_set() -> None:
     context = FakeContext([TP], committed={TP: OffsetAndMetadata(7)}, configs={"a": "b"}, generation=3)
     assert context.assignment() == {TP}
     assert (context.committed(TP), context.committed(OTHER)) == (OffsetAndMetadata(7), None)
@@ -40,8 +38,7 @@ def test_it_answers_what_it_was_told() -> None:
     )
 
 
-def test_it_keeps_what_the_task_asked_for() -> None:
-    """Positions, waits, commits, failures and counters."""
+def test_fake_context_records_requests() -> None:
     context, error = FakeContext([TP]), ConnectException("no")
     context.offset({TP: 9})
     context.timeout(1.5)
@@ -55,13 +52,11 @@ def test_it_keeps_what_the_task_asked_for() -> None:
 
 
 def test_tokens_are_noted_for_open_partitions_only() -> None:
-    """As by the engine."""
     with pytest.raises(ConnectException, match="t-1: not open here"):
         FakeContext([TP]).prepared({OTHER: ["a"]})
 
 
 def test_errant_records_are_kept() -> None:
-    """Refused where they are not tolerated."""
     record, error = SinkRecord("t", 0, 4), ValueError("bad")
     context = FakeContext([TP])
     assert context.errant_record_reporter().report(record, error).done()

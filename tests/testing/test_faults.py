@@ -17,8 +17,7 @@ ERRORS = {
 
 
 @pytest.mark.parametrize("kind", ERRORS)
-def test_the_nth_operation_goes_wrong(kind: FaultKind) -> None:
-    """Those before it go well; it raises what its kind says, before or after its effect."""
+def test_fault_hits_the_nth_operation(kind: FaultKind) -> None:
     plan, effects = FaultPlan(Fault(at=2, kind=kind)), list[int]()
     error, has_effect = ERRORS[kind]
     plan.run("destination", lambda: effects.append(0))
@@ -30,8 +29,7 @@ def test_the_nth_operation_goes_wrong(kind: FaultKind) -> None:
     assert plan.happened == {("destination", kind): 1}
 
 
-def test_operations_are_counted_for_each_place_apart() -> None:
-    """A fault of the commit log does not hit the destination."""
+def test_operations_are_counted_per_place() -> None:
     plan = FaultPlan(Fault("commit log", 0, FaultKind.PERMANENT))
 
     assert plan.run("destination", lambda: "well") == "well"
@@ -40,7 +38,6 @@ def test_operations_are_counted_for_each_place_apart() -> None:
 
 
 def test_counting_begins_when_a_fault_is_armed() -> None:
-    """``at=0`` is the next operation, whatever went before."""
     plan = FaultPlan()
     plan.run("destination", lambda: None)
     plan.arm(Fault(at=0, kind=FaultKind.RETRIABLE))
@@ -49,7 +46,6 @@ def test_counting_begins_when_a_fault_is_armed() -> None:
 
 
 def test_disarmed_faults_do_not_happen() -> None:
-    """After ``disarm`` everything goes well."""
     plan = FaultPlan(Fault())
     plan.disarm()
 
@@ -57,8 +53,7 @@ def test_disarmed_faults_do_not_happen() -> None:
     assert not plan.happened
 
 
-def test_a_dying_process_does_nothing_more() -> None:
-    """What its clean-up code tries has no effect, until the process is buried."""
+def test_operations_after_a_crash_have_no_effect() -> None:
     plan, effects = FaultPlan(Fault(kind=FaultKind.CRASH_BEFORE)), list[int]()
     for _ in range(2):
         with pytest.raises(Crash):
@@ -70,12 +65,10 @@ def test_a_dying_process_does_nothing_more() -> None:
 
 
 def test_no_sink_survives_a_crash_by_catching_everything() -> None:
-    """A crash is no Exception."""
     assert not issubclass(Crash, Exception)
 
 
 def test_a_slow_operation_takes_longer_than_the_runtime_waits() -> None:
-    """Time passes; with a deadline that has passed the process is killed, after the effect."""
     clock, effects = ManualClock(), list[int]()
     plan = FaultPlan(Fault(kind=FaultKind.SLOW), Fault(at=1, kind=FaultKind.SLOW), clock=clock)
     before = clock.now()
@@ -89,7 +82,6 @@ def test_a_slow_operation_takes_longer_than_the_runtime_waits() -> None:
 
 
 def test_ordinal_numbers_are_english() -> None:
-    """The story counts operations: the 21st, and the 12th."""
     counted = {
         at + 1: ordinal(at).removesuffix(" next") for at in (0, 1, 2, 3, 10, 11, 12, 20, 21, 22, 110, 120)
     }

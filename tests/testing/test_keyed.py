@@ -1,4 +1,4 @@
-"""The kit judges tables of one row for each key: the last record of a key wins."""
+"""Tables with one row per key: the last record of a key wins."""
 
 from __future__ import annotations
 
@@ -35,7 +35,6 @@ def options_of(capabilities: Capabilities, **others: Any) -> dict[str, Any]:
 
 @pytest.mark.parametrize("make_task", extended_after(1, zoo.HONEST), ids=lambda cls: cls.__name__)
 def test_honest_sinks_pass(make_task: type[SinkTask]) -> None:
-    """Nothing is held against them, though keys are deleted, come back, and are in several partitions."""
     cases = settings(DEFAULTS, max_examples=DEPTH.cases)
     report = check_sink(make_task, settings=cases, **options_of(zoo.HONEST[make_task]))
     assert "last write wins: each key had the value of its last record" in str(report)
@@ -45,7 +44,6 @@ def test_honest_sinks_pass(make_task: type[SinkTask]) -> None:
 
 @pytest.mark.parametrize("make_task", zoo.BROKEN, ids=lambda cls: cls.__name__)
 def test_mistakes_are_found_with_default_settings(make_task: type[SinkTask]) -> None:
-    """Each with a short story, whose replay fails in the same way."""
     capabilities, problem = zoo.BROKEN[make_task]
     with pytest.raises(SinkContractError, match=problem) as caught:
         check_sink(make_task, **options_of(capabilities))
@@ -62,7 +60,6 @@ TOMBSTONE_LATE: Sequence[tuple[Any, ...]] = (
 
 @pytest.mark.parametrize("make_task", [zoo.OverwritesNewer, zoo.ForgetsDeletions])
 def test_a_deleted_key_must_not_come_back(make_task: type[SinkTask]) -> None:
-    """A zombie puts the record of a key that its successor has deleted meanwhile."""
     with pytest.raises(
         SinkContractError, match="key None has the value of offset 2 of records-1, and offset 5"
     ):
@@ -76,7 +73,7 @@ def whole(record: SinkRecord) -> tuple[Any, Any]:
 
 
 class Whole(zoo.MarkingSink):
-    """Writes more than the value."""
+    """Writes more columns than the value."""
 
     def write(self, records: Sequence[SinkRecord]) -> None:
         super().write(records)
@@ -86,7 +83,6 @@ class Whole(zoo.MarkingSink):
 
 
 def test_a_row_is_what_the_author_makes_of_a_record() -> None:
-    """By default its key and value; else what `row` says."""
     effectively = zoo.HONEST[zoo.MarkingSink]
     check_sink(Whole, settings=FEW, **options_of(effectively, row=whole))
     with pytest.raises(SinkContractError, match="which no record has"):
@@ -94,8 +90,6 @@ def test_a_row_is_what_the_author_makes_of_a_record() -> None:
 
 
 def test_keys_of_another_type_than_the_records_are_no_mistake_of_the_sink() -> None:
-    """A converter makes text of them: the message names both types, and `row`."""
-
     class Text(zoo.Table):
         def read_back(self) -> dict[Any, Any]:
             return {str(key): value for key, value in super().read_back().items()}
@@ -114,27 +108,23 @@ def test_keys_of_another_type_than_the_records_are_no_mistake_of_the_sink() -> N
     "row", [lambda record: 5, lambda record: ([], 1), lambda record: (record.key, 1 / 0)]
 )
 def test_a_row_must_be_a_key_and_a_value(row: Any) -> None:
-    """The kit says for which record it is none, and does not take that for a mistake of the sink."""
     with pytest.raises(KitError, match=r"row failed for offset 0 of records-0: \w+Error"):
         check_sink(zoo.MarkingSink, **options_of(Capabilities(), row=row))
 
 
 def is_refused(record: SinkRecord) -> bool:
-    """Whether it has no key, or is no JSON."""
     return record.key is None or record.value == POISON
 
 
 class NeedsKeys(zoo.MarkingSink):
-    """Refuses records without a key, and waits for their dead letters before its mark passes them."""
+    """Reports records without a key, and waits for their dead letters before its watermark passes them."""
 
     waits = True
 
     def open(self, partitions: Collection[TopicPartition]) -> None:
-        """Go on where the table is."""
         self.context.offset({p: mark for p in partitions if (mark := self.table.marks.get(p))})
 
     def put(self, records: SinkRecords) -> None:
-        """Report what has no key, then write the others."""
         letters = [
             self.context.errant_record_reporter().report(record, DataException("no key"))
             for record in records
@@ -147,22 +137,20 @@ class NeedsKeys(zoo.MarkingSink):
 
 
 class DropsWithoutKey(NeedsKeys):
-    """Passes over records without a key, without a word."""
+    """Skips records without a key silently."""
 
     def put(self, records: SinkRecords) -> None:
-        """Write what it can."""
         rows = [record for record in records if not is_refused(record)]
         self.table.faults.run("destination", lambda: self.write(rows))
 
 
 class WaitsForNothing(NeedsKeys):
-    """Lets its mark pass a record whose dead letter may be lost."""
+    """Moves its watermark past a record whose dead letter may be lost."""
 
     waits = False
 
 
 def keyed_row(record: SinkRecord) -> tuple[Any, Any] | None:
-    """None for a record without a key."""
     return None if record.key is None else (record.key, record.value)
 
 
@@ -170,14 +158,12 @@ LETTERS = Capabilities(Guarantee.EFFECTIVELY_ONCE, buffers=False, dead_letters=T
 
 
 def test_a_row_may_be_refused() -> None:
-    """row: None says that the sink refuses the record, which then must be in the dead letters."""
     check_sink(NeedsKeys, settings=FEW, **options_of(LETTERS, row=keyed_row))
     with pytest.raises(SinkContractError, match="is not in the dead letters"):
         check_sink(DropsWithoutKey, settings=FEW, **options_of(LETTERS, row=keyed_row))
 
 
 def test_a_dead_letter_is_durable_when_somebody_has_waited_for_it() -> None:
-    """A mark that passes a record before its letter is durable loses the letter when the process dies."""
     steps = [("fault", "destination", 1, "crash after"), ("deliver", 0, 4), ("commit",), ("deliver", 0, 1)]
     replay(steps, NeedsKeys, **options_of(LETTERS, row=keyed_row))
     with pytest.raises(
@@ -187,15 +173,12 @@ def test_a_dead_letter_is_durable_when_somebody_has_waited_for_it() -> None:
 
 
 def test_a_mapping_has_no_order() -> None:
-    """ordered=True would show nothing."""
     with pytest.raises(KitError, match="do not declare ordered=True"):
         check_sink(zoo.MarkingSink, **options_of(Capabilities(ordered=True)))
 
 
 @pytest.mark.extended
 def test_keys_that_never_come_back_show_nothing() -> None:
-    """No write is the last of several then."""
-
     def unique(partition: TopicPartition, offset: int) -> SinkRecord:
         return SinkRecord(*partition, offset, f"{partition}+{offset}".encode(), b"v")
 
@@ -204,8 +187,6 @@ def test_keys_that_never_come_back_show_nothing() -> None:
 
 
 def test_read_back_gives_always_the_same() -> None:
-    """Records and a mapping in turn cannot be compared."""
-
     def look(table: zoo.Table) -> Mapping[Any, Any] | list[Any]:
         return table.rows or []
 

@@ -1,4 +1,4 @@
-"""The kit for sources bites: what is broken on purpose is caught, what is honest is not."""
+"""The kit for sources fails each broken source of the zoo and passes the correct ones."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ pytestmark = pytest.mark.slow
 
 MOST_STEPS = 4
 MOST_TASKS = 2_000
-"""Tasks that the kit makes until it has found and shortened a mistake: three times the most that it needs."""
+"""Tasks that the kit may create to find and shorten a failure: three times the most that it needs."""
 PATIENCE = {"CannotBeStopped": 0.3, "HangsInStop": 0.3}
-"""Seconds after which the kit gives up a source that never returns. Other sources get the kit's default."""
+"""Seconds after which the kit gives up a source that never returns; others have the kit's default."""
 
 TRACES: dict[str, tuple[Sequence[tuple[Any, ...]], str]] = {
     "SkipsAhead": ([("run", 0, 0)], "lost: b'a-3' is in `expected`, and not in the topics"),
@@ -54,7 +54,7 @@ TRACES: dict[str, tuple[Sequence[tuple[Any, ...]], str]] = {
     "AcknowledgesAtOnce": ([("fault", "task", 2, "crash after"), ("run", 0, 0)], "lost: b'a-0'"),
     "EndsTransactionsInBetween": ([("fault", "task", 3, "crash before"), ("run", 0, 0)], "lost: b'a-1'"),
 }
-"""What each broken source does not survive, written down as an author would write a regression test."""
+"""A failing schedule of each broken source, as an author would write a regression test."""
 
 by_name = {specimen.name: specimen for specimen in zoo.BROKEN}
 
@@ -69,19 +69,16 @@ def options_of(specimen: zoo.SourceSpecimen) -> dict[str, Any]:
 
 @pytest.fixture(autouse=True)
 def forget_what_is_shared() -> None:
-    """One of the broken sources keeps its position in its class."""
     zoo.SharesItsPosition.next.clear()
 
 
 def test_the_zoo_is_large_enough() -> None:
-    """At least ten kinds of mistakes, each with a trace that shows it."""
     assert len(by_name) == len(zoo.BROKEN) >= 10
     assert set(TRACES) == set(by_name)
 
 
 @pytest.mark.parametrize("name", TRACES)
 def test_a_replay_shows_the_mistake(name: str) -> None:
-    """The steps fail with a sentence that says what is wrong."""
     steps, problem = TRACES[name]
     patience = PATIENCE.get(name, 2.0)
     with pytest.raises(SourceContractError) as caught:
@@ -91,14 +88,11 @@ def test_a_replay_shows_the_mistake(name: str) -> None:
 
 @pytest.mark.parametrize("honest", extended_after(1, zoo.HONEST), ids=lambda specimen: specimen.name)
 def test_honest_sources_survive_what_the_others_do_not(honest: zoo.SourceSpecimen) -> None:
-    """All traces of the broken ones."""
     for steps in {tuple(steps) for steps, _ in TRACES.values()}:
         replay_source(steps, honest.make_task, patience=20.0, **options_of(honest))
 
 
 def counting(make_task: Callable[..., Any], made: Counter[str]) -> Callable[..., Any]:
-    """Make tasks, and count them."""
-
     def make(*arguments: Any) -> Any:
         made[make_task.__name__] += 1
         return make_task(*arguments)
@@ -108,7 +102,6 @@ def counting(make_task: Callable[..., Any], made: Counter[str]) -> Callable[...,
 
 @pytest.mark.extended
 def test_all_mistakes_are_found_with_default_settings() -> None:
-    """Each within few cases, with a short story."""
     made: Counter[str] = Counter()
     for specimen in zoo.BROKEN:
         zoo.SharesItsPosition.next.clear()
@@ -124,7 +117,6 @@ def test_all_mistakes_are_found_with_default_settings() -> None:
 
 @pytest.mark.parametrize("honest", extended_after(1, zoo.HONEST), ids=lambda specimen: specimen.name)
 def test_honest_sources_pass(honest: zoo.SourceSpecimen) -> None:
-    """Nothing is held against a source that keeps its promise, whatever the seed."""
     report = check_source(honest.make_task, cases=100, seed=11, patience=20.0, **options_of(honest))
     assert report.cases == 100
     assert report.capabilities is honest.capabilities
@@ -141,7 +133,6 @@ ROWS: dict[str, Any] = {
 
 
 def test_a_source_of_rows_as_they_are_passes() -> None:
-    """It may have missed what a row was before: of each key the last record counts."""
     report = check_source(zoo.RowSource, cases=100, patience=20.0, **ROWS)
     assert report.cases == 100
 
@@ -156,7 +147,6 @@ def test_a_source_of_rows_as_they_are_passes() -> None:
     ],
 )
 def test_a_wrong_source_of_rows_is_noticed(wrong: type[zoo.RowSource], problem: str) -> None:
-    """A lost change, a row that nobody wrote, a record that comes twice, an older state after a newer one."""
     with pytest.raises(SourceContractError) as caught:
         check_source(wrong, cases=100, capabilities=SourceCapabilities(grows=False), **ROWS)
     assert caught.value.problem.startswith(problem)

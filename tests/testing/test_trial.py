@@ -1,5 +1,3 @@
-"""A trial does to a task what the runtime does."""
-
 from __future__ import annotations
 
 from collections import Counter
@@ -27,7 +25,6 @@ def offsets(trial: Trial[MemoryDestination], partition: TopicPartition) -> list[
 
 
 def test_a_revoked_partition_is_closed_and_the_others_are_kept() -> None:
-    """Incremental rebalance: what the others have collected stays in memory, uncommitted."""
     trial = trial_of(zoo.BufferingSink)
     trial.step("deliver", 0, 1)
     trial.step("deliver", 1, 2)
@@ -38,7 +35,6 @@ def test_a_revoked_partition_is_closed_and_the_others_are_kept() -> None:
 
 
 def test_a_rebalance_gives_everything_to_a_new_task() -> None:
-    """Closed with a commit, stopped, opened again by a fresh one."""
     trial = trial_of(zoo.BufferingSink)
     trial.step("deliver", 0, 1)
     before = trial.live
@@ -51,8 +47,7 @@ def test_a_rebalance_gives_everything_to_a_new_task() -> None:
     assert offsets(trial, P0) == [0, 1]
 
 
-def test_what_is_lost_is_put_again() -> None:
-    """Closed without a commit, read from the last one."""
+def test_lost_partition_is_read_again_from_its_commit() -> None:
     trial = trial_of(zoo.BufferingSink)
     trial.step("deliver", 0, 2)
     trial.step("lose", 0)
@@ -63,7 +58,6 @@ def test_what_is_lost_is_put_again() -> None:
 
 
 def test_gaps_are_no_losses() -> None:
-    """Offsets without records are skipped over."""
     trial = trial_of(zoo.BufferingSink)
     trial.step("deliver", 0, 1)
     trial.step("skip", 0, 5)
@@ -73,7 +67,6 @@ def test_gaps_are_no_losses() -> None:
 
 
 def test_the_next_owner_publishes_and_discards() -> None:
-    """A crash between commit and publishing, and one before the commit."""
     trial = trial_of(zoo.TwoPhaseSink, Guarantee.EXACTLY_ONCE)
     trial.step("deliver", 0, 3)
     trial.step("fault", "destination", 1, "crash before")  # fill goes well, publish does not
@@ -90,8 +83,7 @@ def test_the_next_owner_publishes_and_discards() -> None:
     assert (offsets(trial, P0), trial.destination.staged) == ([0, 1, 2, 3, 4], {})
 
 
-def test_a_commit_whose_answer_is_lost_is_a_commit() -> None:
-    """The attempt is over, and its successor publishes what it committed."""
+def test_commit_with_a_lost_response_is_published_by_the_successor() -> None:
     trial = trial_of(zoo.TwoPhaseSink, Guarantee.EXACTLY_ONCE)
     trial.step("deliver", 0, 3)
     trial.step("fault", "commit log", 0, "lost response")
@@ -103,7 +95,6 @@ def test_a_commit_whose_answer_is_lost_is_a_commit() -> None:
 
 
 def test_a_zombie_commits_nothing() -> None:
-    """It may write, as any process may; its commit is refused, and it closes."""
     trial = trial_of(zoo.BufferingSink)
     trial.step("deliver", 0, 3)
     trial.step("fence")
@@ -115,7 +106,6 @@ def test_a_zombie_commits_nothing() -> None:
 
 
 def test_a_task_that_closes_for_too_long_is_killed() -> None:
-    """It is told its deadline; after it the process is gone, with what it has not committed."""
     deadlines = []
 
     class Patient(zoo.BufferingSink):
@@ -132,8 +122,7 @@ def test_a_task_that_closes_for_too_long_is_killed() -> None:
     assert (offsets(trial, P0), trial.live.log.offsets) == ([0], {})
 
 
-def test_passing_failures_are_tried_again() -> None:
-    """The engine puts the same batch again when time has passed."""
+def test_transient_failures_are_retried() -> None:
     trial = trial_of(zoo.RangeSink, Guarantee.EFFECTIVELY_ONCE)
     trial.step("fault", "destination", 0, "retriable error")
     trial.step("deliver", 0, 2)
@@ -143,7 +132,6 @@ def test_passing_failures_are_tried_again() -> None:
 
 
 def test_a_partition_that_failed_begins_again_in_a_new_generation() -> None:
-    """After an error that does not pass, from its last commit."""
     trial = trial_of(zoo.RangeSink, Guarantee.EFFECTIVELY_ONCE)
     trial.step("fault", "destination", 1, "permanent error")
     trial.step("deliver", 0, 2)
@@ -155,7 +143,6 @@ def test_a_partition_that_failed_begins_again_in_a_new_generation() -> None:
 
 
 def test_a_watermark_below_a_range_that_ends_in_dropped_rows_moves_nothing_back() -> None:
-    """No task was given a record between the watermark and the commit: there is nothing to read again."""
     trial = trial_of(zoo.WatermarkSink, Guarantee.EFFECTIVELY_ONCE)
     trial.step("transform", 3)  # of offset 2 one record, of 5 five, none of the others
     trial.step("fault", "destination", 0, "crash before")
@@ -167,9 +154,7 @@ def test_a_watermark_below_a_range_that_ends_in_dropped_rows_moves_nothing_back(
     assert offsets(trial, PARTITIONS[2]) == [2, 5, 5, 5, 5, 5]
 
 
-def test_a_sink_that_always_goes_back_is_no_good() -> None:
-    """The runtime gives it up after some generations; here it cannot be recovered."""
-
+def test_endless_rewinds_fail() -> None:
     class GoesBack(zoo.BufferingSink):
         def open(self, partitions: Any) -> None:
             commits = {p: commit for p in partitions if (commit := self.context.committed(p))}
@@ -185,7 +170,6 @@ def test_a_sink_that_always_goes_back_is_no_good() -> None:
 
 
 def test_what_cannot_be_delivered_is_committed_when_it_is_reported() -> None:
-    """A dead letter stands for its record."""
     trial = Trial(
         Subject(zoo.ReportingSink, MemoryDestination.read_back, capabilities=Capabilities(dead_letters=True))
     )
@@ -210,8 +194,7 @@ def put_while_closing(trial: Trial[Any]) -> None:
     ("mistake", "problem"),
     [(close_again, "close of what is not open"), (put_while_closing, r"is_closing\(\) in put")],
 )
-def test_the_engine_is_watched_too(mistake: Any, problem: str) -> None:
-    """What sinks rely on is checked at every call; then it is not the author who is blamed."""
+def test_engine_mistakes_are_blamed_on_the_engine(mistake: Any, problem: str) -> None:
     trial = trial_of(zoo.RangeSink, Guarantee.EFFECTIVELY_ONCE, steps={"mistake": mistake})
     trial.step("deliver", 0, 1)
     if mistake is close_again:
@@ -221,7 +204,6 @@ def test_the_engine_is_watched_too(mistake: Any, problem: str) -> None:
 
 
 def test_generations_are_counted() -> None:
-    """A rebalance and a crash begin a new one; an attempt that takes over belongs to the same."""
     seen = []
 
     class Telling(zoo.BufferingSink):
@@ -241,9 +223,7 @@ def test_generations_are_counted() -> None:
     assert seen == [1, 1, 2, 3]
 
 
-def test_a_sink_that_asks_for_ever_is_no_good() -> None:
-    """When no fault is injected any more, everything must be accepted some time."""
-
+def test_endless_retries_fail() -> None:
     class Busy(zoo.RangeSink):
         def put(self, records: SinkRecords) -> None:
             if records.next_offset > 2:
@@ -258,7 +238,6 @@ def test_a_sink_that_asks_for_ever_is_no_good() -> None:
 
 
 def test_what_happened_is_counted_once() -> None:
-    """When a trial is over, also when it failed."""
     counts: Counter[str] = Counter()
     trial = Trial(Subject(zoo.AcknowledgesEarly, MemoryDestination.read_back), counts)
     trial.step("deliver", 0, 1)

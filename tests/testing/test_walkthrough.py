@@ -1,4 +1,4 @@
-"""The walk-through of "Test your connector" is done as a reader would do it."""
+"""Follows docs/test-your-connector.md as a reader would."""
 
 from __future__ import annotations
 
@@ -20,7 +20,6 @@ def blocks(language: str) -> list[str]:
 
 
 def save(folder: Path, *names: str) -> None:
-    """Write the blocks that say which file they are."""
     for block in blocks("python"):
         name = re.match(r"# (\w+\.py)\n", block)
         if name and name[1] in names:
@@ -28,7 +27,6 @@ def save(folder: Path, *names: str) -> None:
 
 
 def repair(folder: Path) -> None:
-    """Replace the function, as the page says."""
     mended = next(block for block in blocks("python") if block.startswith("def file_name"))
     module = (folder / "my_sink.py").read_text()
     (folder / "my_sink.py").write_text(
@@ -37,7 +35,6 @@ def repair(folder: Path) -> None:
 
 
 def run(folder: Path, *arguments: str) -> tuple[int, str]:
-    """Exit code of pytest, and what it printed, without the marks in front of an error's lines."""
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--basetemp", "t", *arguments]
     ran = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
     found = re.search(r"^(E +)sinksdk\S+Error: ", ran.stdout, re.MULTILINE)
@@ -49,7 +46,6 @@ def run(folder: Path, *arguments: str) -> tuple[int, str]:
 
 @pytest.mark.slow
 def test_the_walkthrough(tmp_path: Path) -> None:
-    """The bug is caught with the story that the page shows; the repair repairs it; all else on the page passes."""
     texts = blocks("text")
     save(tmp_path, "my_sink.py", "test_my_sink.py")
     code, output = run(tmp_path, "test_my_sink.py")
@@ -70,7 +66,6 @@ def test_the_walkthrough(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_the_walkthrough_of_a_source(tmp_path: Path) -> None:
-    """Its mistake is caught with the story that the page shows; without it the page's report is printed."""
     texts = blocks("text")
     save(tmp_path, "my_source.py", "test_my_source.py")
     code, output = run(tmp_path)

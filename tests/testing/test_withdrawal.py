@@ -1,4 +1,4 @@
-"""A commit that can never be published may go back, by name; no other one may."""
+"""Only a withdrawn commit may go back."""
 
 from __future__ import annotations
 
@@ -32,10 +32,9 @@ P0 = PARTITIONS[0]
 
 
 class Withdrawing(zoo.TwoPhaseSink):
-    """Withdraws a commit whose upload has expired; the token says where its records begin."""
+    """Withdraws a commit whose upload has expired; the token has the first offset of its records."""
 
     def put(self, records: SinkRecords) -> None:
-        """As before, with the first offset in the token."""
         partition = records.partition
         if partition not in self.uploads:
             token = Token(self.destination.begin(), {"begin": records.first_offset})
@@ -44,7 +43,6 @@ class Withdrawing(zoo.TwoPhaseSink):
         self.waiting[partition] += records
 
     def publish(self, partition: TopicPartition, tokens: Sequence[Token]) -> None:
-        """Publish what is there, or take the commit back."""
         for token in tokens:
             if token.id not in self.destination.staged and token.id not in self.destination.visible:
                 message = f"{token.id} has expired"
@@ -52,15 +50,13 @@ class Withdrawing(zoo.TwoPhaseSink):
         super().publish(partition, tokens)
 
     def begin_of(self, token: Token) -> int:
-        """Where its records begin."""
         return int(token.data["begin"])
 
 
 class WithdrawingTooLittle(Withdrawing):
-    """Goes back by one record only, whatever the upload held."""
+    """Rewinds by one record only, whatever the upload held."""
 
     def publish(self, partition: TopicPartition, tokens: Sequence[Token]) -> None:
-        """Withdraw half of it."""
         try:
             super().publish(partition, tokens)
         except UnpublishableException as error:
@@ -70,7 +66,6 @@ class WithdrawingTooLittle(Withdrawing):
 
 
 def expire(trial: Trial[MemoryDestination]) -> None:
-    """A lifecycle rule removes what is staged for too long."""
     trial.destination.staged.clear()
 
 
@@ -90,19 +85,15 @@ EXPIRED = [
 
 
 def test_a_withdrawn_commit_may_go_back() -> None:
-    """Its upload has expired: nothing is lost, what it covered is read again."""
     replay(EXPIRED, Withdrawing, **OPTIONS)
 
 
 def test_a_withdrawal_must_take_back_all_that_is_gone() -> None:
-    """What stays committed and cannot be read back is lost, withdrawn or not."""
     with pytest.raises(SinkContractError, match="lost: records-0 is committed up to 1, and offset 0"):
         replay(EXPIRED, WithdrawingTooLittle, **OPTIONS)
 
 
 def test_withdrawals_are_counted() -> None:
-    """An honest sink passes whenever its uploads expire, and the report says how often it had to go back."""
-
     class Machine(sink_machine(Withdrawing, **OPTIONS)):  # type: ignore[misc]  # made at run time
         @rule()
         def expire(self) -> None:
@@ -121,7 +112,6 @@ def test_withdrawals_are_counted() -> None:
 
 @pytest.mark.parametrize("withdrawn_from", [None, 2])
 def test_no_other_commit_may_go_back(withdrawn_from: int | None) -> None:
-    """Only an entry that names the very commit it was before is a withdrawal."""
     judge = Judge(Capabilities(), EndlessSource(PARTITIONS, json_record))
     before, after = (PartitionCommit.of(P0, OffsetAndMetadata(offset), 1) for offset in (3, 0))
     after = after.model_copy(update={"withdrawn_from": withdrawn_from})

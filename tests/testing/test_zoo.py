@@ -1,4 +1,4 @@
-"""The kit bites: what is broken on purpose is caught, what is honest is not."""
+"""The kit fails each broken sink of the zoo and passes the correct ones."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.slow
 
 MOST_STEPS = 8
 MOST_TASKS = 4_000
-"""Tasks that the kit makes until it has found and shortened a mistake: three times the most that it needs."""
+"""Tasks that the kit may create to find and shorten a failure: three times the most that it needs."""
 
 TRACES: dict[str, tuple[Sequence[tuple[Any, ...]], str]] = {
     "AcknowledgesEarly": ([("deliver", 0, 1), ("commit",)], "lost: records-0 is committed up to 1"),
@@ -129,7 +129,7 @@ TRACES: dict[str, tuple[Sequence[tuple[Any, ...]], str]] = {
         "staged-1 is not there: it was discarded before",
     ),
 }
-"""What each broken sink does not survive, written down as an author would write a regression test."""
+"""A failing schedule of each broken sink, as an author would write a regression test."""
 
 by_name = {specimen.name: specimen for specimen in zoo.BROKEN}
 
@@ -144,14 +144,12 @@ def options_of(specimen: zoo.Specimen) -> dict[str, Any]:
 
 
 def test_the_zoo_is_large_enough() -> None:
-    """At least ten kinds of mistakes, each with a trace that shows it."""
     assert len(by_name) == len(zoo.BROKEN) >= 10
     assert set(TRACES) == set(by_name)
 
 
 @pytest.mark.parametrize("name", TRACES)
 def test_a_replay_shows_the_mistake(name: str) -> None:
-    """The steps run without Hypothesis, and fail with a sentence that says what is wrong."""
     steps, problem = TRACES[name]
     with pytest.raises(SinkContractError) as caught:
         replay(steps, by_name[name].make_task, **options_of(by_name[name]))
@@ -160,15 +158,12 @@ def test_a_replay_shows_the_mistake(name: str) -> None:
 
 @pytest.mark.parametrize("honest", extended_after(1, zoo.HONEST), ids=lambda specimen: specimen.name)
 def test_honest_sinks_survive_what_the_others_do_not(honest: zoo.Specimen) -> None:
-    """All traces of the broken ones (those with poison only where dead letters are declared)."""
     for steps, _ in TRACES.values():
         if honest.capabilities.dead_letters or ("poison", 0) not in steps:
             replay(steps, honest.make_task, **options_of(honest))
 
 
 def counting(make_task: Callable[..., Any], made: Counter[str]) -> Callable[..., Any]:
-    """Make tasks, and count them."""
-
     def make(*arguments: Any) -> Any:
         made[make_task.__name__] += 1
         return make_task(*arguments)
@@ -196,7 +191,6 @@ def found(specimen: zoo.Specimen) -> SinkContractError:
     ],
 )
 def test_a_mistake_is_found_at_once(name: str) -> None:
-    """What one fault, or one mishap, shows is found before anything random is tried."""
     assert len(found(by_name[name]).steps) <= MOST_STEPS
 
 
@@ -209,7 +203,6 @@ class PerRecord(zoo.RangeSink):
 
 @pytest.mark.parametrize("make_task", [zoo.DropsTheTail, PerRecord])
 def test_what_fails_without_any_fault_is_a_short_story_too(make_task: type[zoo.RangeSink]) -> None:
-    """Whether it is met when the kit has its first look, or in the small run that it measures."""
     with pytest.raises(SinkContractError) as caught:
         check_sink(make_task, read_back=MemoryDestination.read_back)
     assert len(caught.value.steps) <= 2
@@ -217,7 +210,6 @@ def test_what_fails_without_any_fault_is_a_short_story_too(make_task: type[zoo.R
 
 @pytest.mark.extended
 def test_all_mistakes_are_found_with_default_settings() -> None:
-    """Each within few cases, with a short story whose replay fails in the same way."""
     for specimen in zoo.BROKEN:
         failure = found(specimen)
         print(f"\n{specimen.name}: {failure}")
@@ -229,7 +221,6 @@ def test_all_mistakes_are_found_with_default_settings() -> None:
 
 @pytest.mark.parametrize("honest", extended_after(1, zoo.HONEST), ids=lambda specimen: specimen.name)
 def test_honest_sinks_pass(honest: zoo.Specimen) -> None:
-    """Nothing is held against a sink that keeps its promise."""
     report = check_sink(
         honest.make_task, settings=settings(DEFAULTS, max_examples=2 * DEPTH.cases), **options_of(honest)
     )
