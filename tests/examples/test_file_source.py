@@ -362,5 +362,5 @@ def test_the_configuration_would_start() -> None:
 
 
 def test_a_directory_that_is_not_there(tmp_path: Path) -> None:
-    with pytest.raises(ConfigException, match=r"'directory' is .*/nowhere, and there is no such directory"):
+    with pytest.raises(ConfigException, match=r"'directory': .*/nowhere does not exist"):
         FileSource().start(config_of(tmp_path / "nowhere", {}))
