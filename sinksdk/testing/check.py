@@ -132,8 +132,8 @@ class SinkOptions(TypedDict, total=False):
         steps: an author's own steps by name: functions of the trial and of the step's arguments. Use it with
             ``sink_machine``, for events that the kit does not know.
         transforms: whether half of the cases have a transform before the sink, which drops records and turns
-            others into up to five with the same offset. Set it to False for a sink that never runs with a
-            transform that multiplies records, such as one whose table has the offset as its key.
+            others into up to five with the same offset. Use it, set to False, for a sink that never runs with
+            a transform that multiplies records, such as one whose table has the offset as its key.
         row: returns the key and value that a record leaves in the mapping that ``read_back`` returns; None as
             the value: the key is deleted; None instead of both: the sink refuses the record (one without a
             key, say), and must report it. It is given the record as it is in the topic, before converters. By
