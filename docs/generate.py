@@ -78,7 +78,7 @@ from sinksdk.testing.source_kit.trial import STEPS as SOURCE_STEPS
 from sinksdk.testing.source_kit.trial import SourceTrial
 from sinksdk.testing.trial import STEPS
 from sinksdk.transforms.headers import TombstoneHandler
-from sinksdk.transforms.plugins import OF_KEY_OR_VALUE, OF_RECORDS, PREDICATES
+from sinksdk.transforms.plugins import KEY_OR_VALUE_TRANSFORMS, PREDICATES, RECORD_TRANSFORMS
 from tests.project.test_imports import ARCHIVER, ARCHIVER_FLOORS, FLOORS
 
 DOCS: Final = Path(__file__).parent

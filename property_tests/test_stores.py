@@ -101,7 +101,7 @@ class Stores(RuleBasedStateMachine):
         self.exercised["cases"] += 1
 
 
-@pytest.mark.parametrize("backend", extended_after(2, BACKENDS))
+@pytest.mark.parametrize("backend", extended_after(1, BACKENDS))
 def test_store_matches_compare_and_set_model(backend: str, new_store: Callable[[str], Store]) -> None:
     machine = type(f"Stores_{backend}", (Stores,), {"backend": backend, "open": staticmethod(new_store)})
     is_server = backend in ("postgresql", "s3", "minio")

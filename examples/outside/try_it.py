@@ -3,8 +3,9 @@
 Installs the wheel, and that of a sink in a package of its own, with their dependencies into an empty
 environment that knows nothing of the repository. There it runs the README's connector with the README's
 commands, checks the other sink with the test kit, and runs it on a standalone Spark master. Then it creates a
-sink and a source with ``sinksdk new``, and runs their tests and examples. Everything is in a temporary folder
-and on the loopback interface, and is removed at the end. Other packages come from pip's cache or PyPI.
+sink and a source with ``sinksdk new``, and runs their tests and examples. With ``--pure`` it then installs
+the wheel without compiled parts, and checks the sink again. Everything is in a temporary folder and on the
+loopback interface, and is removed at the end. Other packages come from pip's cache or PyPI.
 """
 
 import argparse

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 
 
 class Launchers(Protocol):
-    """Creates launchers of generations."""
-
     def launcher(self, ready: PreparedSink) -> Launcher: ...
 
     def source_launcher(self, ready: PreparedSource) -> SourceLauncher: ...
@@ -51,7 +49,6 @@ class PreparedSink:
         self.config.keep_secrets()
 
     def driver(self, environment: Environment, launchers: Launchers, listener: Listener) -> ConnectorDriver:
-        """Create the driver for exactly this configuration."""
         return ConnectorDriver(
             environment,
             source=self.opened.source,
@@ -75,7 +72,6 @@ class PreparedSource:
         self.config.keep_secrets()
 
     def driver(self, environment: Environment, launchers: Launchers, listener: Listener) -> SourceDriver:
-        """Create the driver for exactly this configuration."""
         return SourceDriver(
             environment,
             connector=self.connector,
@@ -93,16 +89,7 @@ PreparedConnector = PreparedSink | PreparedSource
 def prepare_connector(
     topics: Topics, checked: Checked, opened: OpenedSource | None = None
 ) -> PreparedConnector:
-    """Open a connector's source or target.
-
-    Args:
-        checked: has no problems.
-        opened: a sink's source, if it is already open.
-
-    Raises:
-        ConfigException: the source or target does not exist or refuses this client.
-        ConnectException: the source cannot be read.
-    """
+    """Open a connector's source or target, unless a sink's source is already open."""
     connector, config = checked.connector, checked.config
     if isinstance(connector, SourceConnector):
         assert isinstance(config, SourceConnectorConfig)  # noqa: S101 - its config_class says so
@@ -117,7 +104,6 @@ def prepare_connector(
 def check_and_prepare(
     topics: Topics, raw: Mapping[str, str], providers: ConfigProviders
 ) -> PreparedConnector:
-    """Check a raw configuration and call :func:`prepare_connector`."""
     checked = check_config(raw, providers)
     if checked.problems:
         raise ConfigException(checked.problems)

@@ -21,13 +21,11 @@ from sinksdk.topics import Subscription
 from sinksdk.topics.base import end_offsets
 
 ReadEnds = Callable[[], Mapping[TopicPartition, int]]
-"""Reads a source's end offsets. May block, and raise ConnectException."""
 
 
 def source_target(
     topics: Topics, raw: Mapping[str, str], providers: ConfigProviders = ALL_PROVIDERS
 ) -> OpenedTarget:
-    """Open a source connector and its target. Raises ConfigException: lists every problem."""
     checked = check_config(raw, providers)
     if checked.problems:
         raise ConfigException(checked.problems)
@@ -46,7 +44,7 @@ def sink_to_alter(
 
 
 def read_ends(topics: Topics, record: ConnectorRecord, providers: ConfigProviders) -> ReadEnds:
-    """Return a function that reads a connector's end offsets; its first call opens the source."""
+    """Return a function that reads a connector's end offsets; its first call opens the source. May block."""
     opened = cache(partial(_open_ends, topics, record, providers))
 
     def ends() -> Mapping[TopicPartition, int]:
@@ -66,7 +64,6 @@ def _open_ends(topics: Topics, record: ConnectorRecord, providers: ConfigProvide
 def connector_to_delete(
     record: ConnectorRecord, providers: ConfigProviders = ALL_PROVIDERS
 ) -> tuple[SinkConnector | SourceConnector, ConnectorConfig | SourceConnectorConfig]:
-    """Create a connector for its deletion. Raises ConfigException."""
     checked = check_config(record.config, providers)
     if checked.connector is None or checked.config is None:
         raise ConfigException(checked.problems)
@@ -77,11 +74,7 @@ def connector_to_delete(
 def group_to_delete(
     topics: Topics | None, record: ConnectorRecord, providers: ConfigProviders = ALL_PROVIDERS
 ) -> OffsetGroup | None:
-    """Return the consumer group to which a sink's commits are mirrored, if there is one.
-
-    Raises:
-        ConfigException: Kafka's client is not installed.
-    """
+    """Return the consumer group to which a sink's commits are mirrored, if there is one."""
     config = check_config(record.config, providers).config
     if not isinstance(topics, KafkaTopics) or not isinstance(config, ConnectorConfig):
         return None

@@ -25,7 +25,6 @@ from sinksdk.topics import Source, Subscription
 _AVRO: Final = ("confluent_kafka", "cachetools", "authlib", "fastavro")
 
 Warn = Callable[[str], None]
-"""Shows a warning to the user."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,9 +51,6 @@ def prepare(
     config: Mapping[str, Any] | str | os.PathLike[str], options: DeploymentOptions, warn: Warn
 ) -> Prepared:
     """Check configuration and options, show warnings, and open the store.
-
-    Args:
-        config: a mapping, a text of JSON, or a file's path.
 
     Raises:
         ConfigException: lists every problem.
@@ -88,14 +84,7 @@ def prepare(
 
 
 def prepare_server(options: DeploymentOptions, providers: ConfigProviders) -> Callable[[], Deployment]:
-    """Check the options of a server.
-
-    Returns:
-        A function that opens the store.
-
-    Raises:
-        ConfigException: lists every problem.
-    """
+    """Check the options of a server; return a function that opens the store. Raises ConfigException."""
     topics, problems = options.topics, list(options.problems)
     if topics is not None:
         with collecting(problems):
@@ -110,7 +99,6 @@ def prepare_server(options: DeploymentOptions, providers: ConfigProviders) -> Ca
 
 
 def _check(options: DeploymentOptions, problems: list[str]) -> tuple[str, SparkSettings | None]:
-    """Return the absolute URL of the store and Spark's settings; add to ``problems``."""
     store_url, spark = options.store, None
     with collecting(problems):
         store_url = absolute_store_url(options.store)

@@ -90,7 +90,7 @@ class RunningConnector:
         return self._name
 
     def status(self) -> ConnectorInfo:
-        """Read the status from the store: ``state``, ``tasks``, ``partitions``, ``lag``, ``trace`` and others.
+        """Read the status from the store: ``state``, ``tasks``, ``partitions``, ``lag`` and others.
 
         Raises:
             StoreUnavailable: the store does not respond.
@@ -156,7 +156,6 @@ class RunningConnector:
         return f"{type(self).__name__}({self._name!r})"
 
     def _repr_html_(self) -> str:
-        """HTML of the status for notebooks."""
         return self.status()._repr_html_()
 
     def __enter__(self) -> Self:
@@ -207,7 +206,6 @@ class _ConnectorThread:
         self._worker.close()
 
     def info(self) -> ConnectorInfo:
-        """Return the status; after the connector's end, the last one."""
         with self._ending:
             return self._last or self._info()
 
@@ -240,7 +238,6 @@ def _import_path() -> tuple[str, ...]:
 
 
 def _own_logs() -> LogSettings:
-    """Return the log settings of this process, for its tasks."""
     level: Literal["DEBUG", "INFO", "WARNING"] = "WARNING"
     own = logging.getLogger("sinksdk")
     if own.isEnabledFor(logging.INFO):

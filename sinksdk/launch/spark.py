@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _CHANGING: Final = threading.Lock()
-"""Held while Spark is started or stopped: a process has at most one."""
 _STARTED: Final[dict[SparkContext, set[SparkOnDemand]]] = {}
 """The Spark that sinksdk started in this process, with its users."""
 
@@ -110,7 +109,6 @@ class SparkOnDemand:
             )
 
     def launcher(self, ready: PreparedSink) -> LauncherOnDemand:
-        """Create the launcher of a sink's generations."""
         source, client = ready.opened.source, ready.opened.client
         # Without transforms Spark is started with a smaller JVM; if it is already running, they are only
         # slower.
@@ -131,22 +129,15 @@ class SparkOnDemand:
         return LauncherOnDemand(self, lambda spark, plan: launcher(spark).launch(plan))
 
     def source_launcher(self, ready: PreparedSource) -> LauncherOnDemand:
-        """Create the launcher of a source's generations."""
         spec = cache(partial(self._spec, ready.config.name, target=ready.target))
         return LauncherOnDemand(self, lambda spark, plan: SparkSourceLauncher(spark, spec()).launch(plan))
 
     def _spec(self, connector: str, **more: Any) -> GenerationSpec:
-        """Build the part of the tasks' specification that all generations share; reads the store's id."""
         url, store_id = self._deployment.store_url, identify(self._deployment.store)
         return GenerationSpec(url, store_id, connector, 0, self._python_path, self._logs, **more)
 
     def context(self) -> SparkContext | None:
-        """Return Spark, started if necessary; None if a stop was requested.
-
-        Raises:
-            ConfigException: Spark cannot be started.
-            ConnectException: the user's Spark has stopped.
-        """
+        """Return Spark, started if necessary; None if a stop was requested. Raises ConnectException."""
         if self._is_stopping():
             return None
         with _CHANGING:  # connectors have their own threads, and share one Spark
@@ -162,7 +153,6 @@ class SparkOnDemand:
         return None if self._is_stopping() else self._spark
 
     def task_slots(self) -> TaskSlots | None:
-        """Read the task slots of Spark; None while none is running."""
         spark = self._spark
         if spark is None:
             return None
@@ -181,9 +171,8 @@ class SparkOnDemand:
         if not self._is_ours:
             raise ConnectException(
                 f"the Spark session of {self._name} on {master} has stopped, and sinksdk does not replace a "
-                f"session "
-                f"that it did not start: run the connector again with a new session; committed records stay "
-                f"committed"
+                f"session that it did not start: run the connector again with a new session; committed "
+                f"records stay committed"
             )
         self._spark = None
         if _STARTED.pop(spark, None) is not None:  # else another connector has already done this
@@ -211,8 +200,6 @@ class SparkOnDemand:
 
 
 class LauncherOnDemand:
-    """Launches a connector's generations, and starts Spark before if necessary."""
-
     def __init__(
         self, spark: SparkOnDemand, launch: Callable[[SparkContext, GenerationPlan], RunningTasks[Any]]
     ) -> None:
@@ -220,12 +207,7 @@ class LauncherOnDemand:
         self._launch = launch
 
     def launch(self, plan: GenerationPlan) -> RunningTasks[Any]:
-        """Start a generation's job.
-
-        Raises:
-            ConfigException: Spark cannot be started, or has fewer task slots than a source has tasks.
-            RetriableException: Spark has died; the next launch starts another one.
-        """
+        """Start a job. Raises RetriableException: Spark has died; the next launch restarts it."""
         spark = self._spark.context()
         if spark is None:
             return _NeverStarted()

@@ -42,7 +42,6 @@ class Summary:
     signal: signals.Signals | None = None
 
     def _repr_html_(self) -> str:
-        """HTML table for notebooks."""
         words = [f"{self.records:,} records committed"]
         words += [f"{self.files:,} files"] if self.files is not None else []
         words += [f"{self.transactions:,} transactions"] if self.transactions is not None else []

@@ -107,13 +107,6 @@ def address_problems(servers: str, what: str) -> Iterator[str]:
 
 @dataclass(frozen=True, slots=True)
 class OpenedSource:
-    """An open source.
-
-    Args:
-        group: the connector's consumer group; None for a topic directory.
-        client: settings for executors' clients of the Kafka cluster; None for a topic directory.
-    """
-
     source: Source
     group: OffsetGroup | None = None
     client: KafkaClient | None = None
@@ -145,12 +138,6 @@ def sink_source(topics: Topics, config: ConnectorConfig) -> Source:
 
 
 def open_target(topics: Topics, config: SourceConnectorConfig) -> Target:
-    """Open a source connector's target.
-
-    Raises:
-        ConfigException: the target does not exist or refuses this client.
-        RetriableException: the target is unavailable.
-    """
     if isinstance(topics, TopicDirectory):
         root = Path(topics.path)
         if not root.parent.is_dir():
@@ -165,11 +152,6 @@ def open_target(topics: Topics, config: SourceConnectorConfig) -> Target:
 
 
 def open_group(topics: KafkaTopics, config: ConnectorConfig) -> OffsetGroup:
-    """Return a connector's consumer group, without a request to the cluster.
-
-    Raises:
-        ConfigException: Kafka's client is not installed.
-    """
     return _group(_source(topics, config), config)
 
 
@@ -199,13 +181,11 @@ def _open_kafka(topics: KafkaTopics, config: ConnectorConfig) -> OpenedSource:
         if refusal := source.cluster.refusal():
             raise ConfigException(
                 f"authentication with the Kafka cluster at {topics.bootstrap_servers} failed: {refusal}; "
-                f"check the "
-                f"credentials and certificates in --kafka-config"
+                f"check the credentials and certificates in --kafka-config"
             ) from error
         raise RetriableException(
-            f"no Kafka broker responds at {topics.bootstrap_servers}: check the address, the network and, "
-            f"if the "
-            f"cluster requires SASL or TLS, the properties in --kafka-config ({error})"
+            f"no Kafka broker responds at {topics.bootstrap_servers}: check the address, the network and, if "
+            f"the cluster requires SASL or TLS, the properties in --kafka-config ({error})"
         ) from error
     return OpenedSource(source, _group(source, config), _client(topics))
 
@@ -225,7 +205,6 @@ def _group(source: KafkaSource, config: ConnectorConfig) -> OffsetGroup:
 
 
 def _client(topics: KafkaTopics) -> KafkaClient:
-    """Return the settings of clients. Raises ConfigException: Kafka's client is not installed."""
     try:
         from sinksdk.topics.kafka import KafkaClient  # noqa: PLC0415 - an extra
     except ImportError as error:

@@ -101,7 +101,7 @@ class JvmSignals:
     would end before tasks have flushed.
 
     Args:
-        on_signal: called with it, in a thread of its own.
+        on_signal: called with the signal, in its own thread.
     """
 
     def __init__(self, gateway: JavaGateway, on_signal: Callable[[signal.Signals], None]) -> None:
@@ -111,18 +111,17 @@ class JvmSignals:
         try:
             self._queue = gateway.jvm.java.util.concurrent.LinkedBlockingQueue()
             self._take_over()
-        except Exception as error:  # noqa: BLE001 - a Java without java.beans, or one whose signals are others' (-Xrs)
-            _log.info("signals that Spark's JVM gets will end it: %s", error)
+        except Exception as error:  # noqa: BLE001 - Java without java.beans, or with -Xrs
+            _log.info("cannot catch signals of Spark's JVM, which end it: %s", error)
             self.stop_listening()
             return
         if self._before:
             Thread(target=self._listen, args=(on_signal,), name="jvm-signals", daemon=True).start()
 
     def stop_listening(self) -> None:
-        """Have the JVM do with signals what it did before."""
-        with contextlib.suppress(Exception):  # it may have ended
-            self._put_back()
-            self._heard.add("")
+        with contextlib.suppress(Exception):  # the JVM may have ended
+            self._restore_handlers()
+            self._queue.add("")
 
     def _restore_handlers(self) -> None:
         signals = self._gateway.jvm.sun.misc
@@ -146,9 +145,9 @@ class JvmSignals:
 
     def _listen(self, on_signal: Callable[[signal.Signals], None]) -> None:
         with contextlib.suppress(Exception):  # the JVM has ended
-            if name := self._heard.take():
+            if name := self._queue.take():
                 on_signal(signal.Signals[f"SIG{name}"])
-                self._put_back()  # the second one has its usual effect
+                self._restore_handlers()  # the second one has its usual effect
 
 
 class _ErrorStream:
