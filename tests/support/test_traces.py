@@ -74,4 +74,4 @@ def test_short_trace_shows_an_authors_lines_of_a_task(file: str, is_shown: bool)
 
     assert ("insert(records)" in shown) is is_shown
     assert ("LookupError" in shown) is is_shown
-    assert "engine/sink.py" not in shown
+    assert "engine/worker_sink_task.py" not in shown
