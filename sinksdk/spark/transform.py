@@ -464,7 +464,7 @@ def _quiet() -> Iterator[None]:
 
 
 def _is_from_others(_: logging.LogRecord) -> bool:
-    return not getattr(_THREAD, "is_ours", False)
+    return not getattr(_THREAD, "logs_itself", False)
 
 
 # -- the plan --------------------------------------------------------------------------------------------

@@ -547,7 +547,7 @@ def test_what_goes_past_spark_is_what_no_expression_reads(session: SparkSession,
     transform = Transform.of(LineSinkConfig.model_construct(records_sql=query))
     assert transform is not None
     records = TransformedRecords(session, transform, tuple(RECORD_COLUMNS))
-    frame = records._transformed(SPEC, 2)
+    frame = records._planned_frame(SPEC, 2)
     found = _column_use(frame)
     unread, handed_on = PAST_SPARK[query]
     assert (set(found.unread), set(found.unread & found.passed)) == (unread, handed_on)
@@ -560,9 +560,9 @@ def test_spark_is_given_only_what_it_needs(session: SparkSession, query: str) ->
     transform = Transform.of(LineSinkConfig.model_construct(records_sql=query))
     assert transform is not None
     records = TransformedRecords(session, transform, tuple(RECORD_COLUMNS))
-    frame = records._transformed(SPEC, 2)
+    frame = records._planned_frame(SPEC, 2)
     found = _column_use(frame)
-    reports = records._slim(frame, SPEC, 2)
+    reports = records._bypassing_reports(frame, SPEC, 2)
     assert reports is not None
     sink, *_, source = _path(reports._jdf.queryExecution().executedPlan())
     given, returned = _attributes(source), _attributes(sink.child())
@@ -592,9 +592,9 @@ def test_spark_counts_rows_where_all_it_has_of_them_is_of_one_size(
     # Sizing a batch at each row costs more than the rows; where a row may be large, Spark sizes it.
     transform = Transform("records.transform", lambda records: within(records, query))
     records = TransformedRecords(session, transform, tuple(RECORD_COLUMNS))
-    frame = records._transformed(SPEC, 2)
+    frame = records._planned_frame(SPEC, 2)
     assert _counts(frame, _column_use(frame)) == counts
-    reports = records._slim(frame, SPEC, 2)
+    reports = records._bypassing_reports(frame, SPEC, 2)
     assert reports is not None
     limit = reports.sparkSession.conf.get("spark.sql.execution.arrow.maxBytesPerBatch")
     assert limit == (str(2**31 - 1) if counts else str(16 * 1024 * 1024))
@@ -660,7 +660,7 @@ def test_behind_a_function_of_batches_everything_goes_through_spark(session: Spa
     transform = Transform.of(LineSinkConfig.model_construct(records_transform=f"{MODULE}:in_arrow"))
     assert transform is not None
     records = TransformedRecords(session, transform, tuple(RECORD_COLUMNS))
-    assert _column_use(records._transformed(SPEC, 2)) == Columns()
+    assert _column_use(records._planned_frame(SPEC, 2)) == Columns()
 
 
 def test_the_queries_of_the_documentation_do_what_it_says(session: SparkSession) -> None:

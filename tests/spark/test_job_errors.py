@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import logging
 from concurrent.futures import Future
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from pyspark.logger import PySparkLogger
 
 from sinksdk import ConfigException, ConnectException, RetriableException
 from sinksdk.spark.generation_job import SparkGeneration, _first_line
 from sinksdk.spark.jvm import data_error, failed_task, missing_module, raised
+from sinksdk.spark.transform import _CONTEXT_LOGGERS, _quiet
 
 
 class JavaThrowable:
@@ -219,3 +222,13 @@ def test_a_killed_worker_is_named_with_its_task() -> None:
         assert said.startswith("Python worker exited unexpectedly (crashed)")
         assert "its process was killed, for example by the kernel for lack of memory" in said
     assert "under task 1:" in _first_line(Py4JJavaError(chain))
+
+
+def test_pyspark_prints_no_json_for_errors_that_sinksdk_raises() -> None:
+    # Regression: the filter read another attribute than the one set, and each bad query was printed twice.
+    logger = PySparkLogger.getLogger(_CONTEXT_LOGGERS[0])
+    record = logging.LogRecord(logger.name, logging.ERROR, __file__, 1, "AnalysisException", None, None)
+    with _quiet():
+        assert not logger.filter(record)
+
+    assert logger.filter(record)
