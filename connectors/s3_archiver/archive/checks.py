@@ -10,11 +10,11 @@ _TOPIC: Final = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
 
+# Spark, Athena and pyarrow.dataset skip files whose names begin with these.
 _HIDDEN: Final = ("_", ".")
 
 
 def path_problem(name: str) -> str:
-    """Return why a text cannot be folders of a key; empty if it can."""
     wrong = [part for part in name.split("/") if part in (".", "..")]
     if wrong:
         return f"'{wrong[0]}' is no folder, and tools that list folders would not find what lies below it"
@@ -22,7 +22,6 @@ def path_problem(name: str) -> str:
 
 
 def topic_problem(topic: str) -> str:
-    """Return why a text cannot be the name of a Kafka topic; empty if it can."""
     if _TOPIC.fullmatch(topic) and topic not in (".", ".."):
         return ""
     return (
@@ -32,7 +31,6 @@ def topic_problem(topic: str) -> str:
 
 
 def hidden_warning(topics: Iterable[str]) -> Iterator[str]:
-    """Yield a warning of topics whose files Spark and pyarrow skip as hidden."""
     hidden = sorted(topic for topic in topics if topic.startswith(_HIDDEN))
     if hidden:
         yield (

@@ -1,9 +1,7 @@
-"""Metadata of files and of commits, by which a missing file shows.
+"""Metadata of files and of commits, which reveal a missing file.
 
-The files that were committed together, one or several, are a group. A file's header holds what its
-partition's archive consisted of before its group: how many files, how many records, and the offset they
-ended at. A commit holds the same for what it covers. So a lost file breaks the chain of numbers, and the
-commit shows that the last one is missing. Offsets alone could not tell it from a gap in the topic.
+A header holds the partition's files, records and end before the file's group, a commit those that it covers:
+offsets alone do not tell a lost file from a gap in the topic.
 """
 
 from __future__ import annotations
@@ -23,19 +21,17 @@ _OBJECT_PREFIX: Final = "sinksdk-"
 
 @dataclass(frozen=True, slots=True)
 class Archived:
-    """What the archive of one topic partition consists of, up to some offset.
+    """The archive of one topic partition, up to some offset.
 
     Args:
         files: including files of keys and headers.
-        records: each counted once, whatever files of keys and headers there are.
-        end: offset after the last record; without files, the offset at which the archive begins, if an
-            operator set it.
-        skip: rows above that are visible already, as a text of ``Skip``: the commit of their group was
-            withdrawn, and they are skipped when the others of the group are read again.
-        withdrawn_to: the offset that this commit was withdrawn to: below it all is visible. None without
-            ``skip``, and in commits of older versions.
-        where: layout and bucket of new files, as :meth:`Layout.to_text`; empty in commits that do not say so.
-        earlier: layouts and buckets of earlier files, each with the number of files up to which it counts.
+        records: each counted once.
+        end: offset after the last record; without files, the beginning that an operator set.
+        skip: visible rows above the commit, as text of ``Skip``, left by a withdrawn commit.
+        withdrawn_to: offset of the withdrawal: everything below is visible. None without ``skip`` and in
+            older commits.
+        where: layout and bucket of new files, as :meth:`Layout.to_text`; empty in older commits.
+        earlier: former values of ``where``, each with the number of files up to which it counts.
     """
 
     files: int = 0
@@ -47,26 +43,20 @@ class Archived:
     earlier: tuple[tuple[int, str], ...] = field(default=(), compare=False)
 
     def with_group(self, files: int, records: int, end: int, skip: str = "") -> Archived:
-        """Return the same with one more group of files.
-
-        Args:
-            skip: rows to skip above the group.
-        """
         grown = replace(self, files=self.files + files, records=self.records + records, end=end)
         return grown.with_skip(skip)
 
     def with_skip(self, skip: str) -> Archived:
-        """Return a copy with these rows to skip; without any, it forgets the withdrawn commit."""
+        # The withdrawn commit is forgotten once no rows are left to skip.
         return replace(self, skip=skip, withdrawn_to=self.withdrawn_to if skip else None)
 
     def going_on_in(self, where: str) -> Archived:
-        """Return the same, whose next files are written there."""
+        """Return a copy whose next files are written to this place."""
         if self.where in ("", where) or not self.files:
             return replace(self, where=where)
         return replace(self, where=where, earlier=(*self.earlier, (self.files, self.where)))
 
     def to_text(self) -> str:
-        """Return the metadata of a commit."""
         more = {
             "skip": self.skip,
             "withdrawn_to": self.withdrawn_to,
@@ -80,7 +70,6 @@ class Archived:
 
     @classmethod
     def of(cls, committed: OffsetAndMetadata | None) -> Self:
-        """Return what a commit covers. One without the archiver's metadata begins a new chain."""
         if committed is None:
             return cls()
         try:
@@ -92,6 +81,7 @@ class Archived:
                 earlier=tuple((int(files), str(where)) for files, where in said.get("earlier", ())),
             )
         except (ValueError, KeyError, TypeError):
+            # A commit without the archiver's metadata begins a new chain of files.
             return cls(end=committed.offset)
 
 
@@ -100,12 +90,9 @@ class FileHeader:
     """Metadata of a file, in its Avro header and in its object.
 
     Args:
-        start: offset of its first record.
-        before: what the partition's archive consisted of before its group, without ``skip``.
-        index: its place in the group.
-        may_repeat: whether records may share an offset, since a transform may have multiplied them; None:
-            unknown.
-        separator: behind each value of a file of bytes; None: unknown.
+        before: the partition's archive before the file's group, without ``skip``.
+        may_repeat: whether a transform may have given several records one offset; None: unknown.
+        separator: text behind each value of a file of bytes; None: unknown.
     """
 
     partition: TopicPartition
@@ -135,7 +122,7 @@ class FileHeader:
         return {_PREFIX + name: str(value).encode() for name, value in entries.items()}
 
     def to_object_metadata(self) -> dict[str, str]:
-        """Return entries of the S3 object's metadata: ASCII only, fixed when the upload begins."""
+        # Object metadata is ASCII, and fixed when the upload begins.
         return {
             _OBJECT_PREFIX + name.removeprefix(_PREFIX).replace("_", "-"): quote(value)
             for name, value in self.to_metadata().items()
@@ -143,7 +130,6 @@ class FileHeader:
 
     @classmethod
     def of_object(cls, metadata: Mapping[str, str]) -> Self:
-        """Parse an object's metadata. Raises ValueError as :meth:`of`."""
         return cls.of(
             {
                 _PREFIX + name.removeprefix(_OBJECT_PREFIX).replace("-", "_"): unquote(value)
@@ -153,7 +139,7 @@ class FileHeader:
 
     @classmethod
     def of(cls, metadata: Mapping[str, str]) -> Self:
-        """Parse metadata. Raises ValueError: the file was not written by this archiver."""
+        """Raise ValueError if the file was not written by this archiver."""
         try:
             entry = {name: metadata[_PREFIX + name] for name in _ENTRIES}
             withdrawn_to = metadata.get(_PREFIX + _WITHDRAWN_TO)

@@ -1,4 +1,4 @@
-"""Names of archived files and owner markers: keys in the bucket, and what they say."""
+"""Keys of archived files, owner markers and schemas in the bucket."""
 
 from __future__ import annotations
 
@@ -24,11 +24,8 @@ class FileName(NamedTuple):
     """The parts of an archived file's key.
 
     Args:
-        start: offset of its first record.
-        path: its folder in the topic's.
-        number: of its first record among the records of that offset that a transform returned.
-        extension: the end of the name.
-        view: ``keys`` or ``headers``; empty for values and for whole records.
+        number: of the first record among those that a transform returned for its offset.
+        view: ``keys`` or ``headers``; empty for values and records.
     """
 
     partition: TopicPartition
@@ -41,22 +38,16 @@ class FileName(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Keys as in Confluent's sink.
+    """Layout of keys as in Confluent's sink."""
 
-    Args:
-        topics_dir: prefix of all keys; if empty, topics lie at the top of the bucket.
-        offset_width: digits of the start offset.
-        bytes_extension: the end of names of files of bytes, uncompressed.
-    """
-
-    topics_dir: str = "topics"
+    topics_dir: str = "topics"  # empty: topics lie at the top of the bucket
     directory_delim: str = "/"
     file_delim: str = "+"
-    offset_width: int = 10
+    offset_width: int = 10  # digits of the start offset
     bytes_extension: str = ".bin"
 
     def to_text(self, bucket: str) -> str:
-        """Return bucket, prefix and non-default settings, as a commit says where its files are."""
+        """Return the place of files, as commits record it."""
         plain = Layout(self.topics_dir)
         others = {
             key: getattr(self, name)
@@ -68,7 +59,6 @@ class Layout:
 
     @classmethod
     def of_text(cls, text: str) -> tuple[str, Self]:
-        """Parse :meth:`to_text`. Raises ValueError for another text."""
         found = urlsplit(text)
         if found.scheme != "s3" or not found.netloc:
             raise ValueError(f"'{text}' is no place of an archive")
@@ -82,11 +72,9 @@ class Layout:
         return found.netloc, cls(unquote(found.path[1:]), **others)
 
     def folder(self, topic: str) -> str:
-        """Return the prefix of all files of a topic, with the delimiter at its end."""
-        return self._below(topic, "")
+        return self._below(topic, "")  # ends with the delimiter
 
     def file(self, name: FileName) -> str:
-        """Return the key of a file. Raises ConnectException: the topic's name leads to other topics' keys."""
         self._expect_one_folder(name.partition.topic)
         return self._file(name)
 
@@ -99,11 +87,11 @@ class Layout:
         return self._below(topic, name.path, self.file_delim.join(words) + end)
 
     def released(self, incarnation: str) -> str:
-        """Return the key of the object that says that a connector has given up all of its owner markers."""
+        """Return the key of the object by which a deleted connector gives up its owner markers."""
         return self._below(_OWN_FOLDER, _RELEASED, f"{incarnation}{_MARKER}")
 
     def tried(self, incarnation: str) -> str:
-        """Return the key of the object by which a connector's start tests the endpoint."""
+        """Return the key of the object with which a connector's start tests the endpoint."""
         return self._below(_OWN_FOLDER, _PROBES, incarnation)
 
     def marker(self, topic: str) -> str:
@@ -114,14 +102,13 @@ class Layout:
         return self.file(FileName(TopicPartition(topic, 0), 0, _OWN_FOLDER))
 
     def schema(self, schema_id: str) -> str:
-        """Return the key of the schema with this id, or GUID, of the registry."""
+        # The registry's id or GUID.
         return self._below(_OWN_FOLDER, _SCHEMAS, f"{schema_id}{_SCHEMA}")
 
     def markers(self) -> str:
         return self._below(_OWN_FOLDER, "")
 
     def marked(self, key: str) -> str | None:
-        """Return the topic of an owner marker; None for another key."""
         name = key.removeprefix(self.markers())
         topic = name.removesuffix(_MARKER)
         if name.partition(self.directory_delim)[0] in (_RELEASED, _PROBES, _SCHEMAS):
@@ -129,7 +116,6 @@ class Layout:
         return topic if topic != name and self.marker(topic) == key else None
 
     def parse(self, key: str) -> FileName | None:
-        """Return the parts of a key; None if it is not the key of an archived file."""
         topic, _, rest = key.removeprefix(self._below("")).partition(self.directory_delim)
         path, _, name = rest.rpartition(self.directory_delim)
         delim = re.escape(self.file_delim)
@@ -148,9 +134,11 @@ class Layout:
             found["extension"],
             found["view"] or "",
         )
+        # A key with other digits or delimiters is not the archiver's own.
         return said if self._file(said) == key else None
 
     def _expect_one_folder(self, topic: str) -> None:
+        # Such a name would lead to the keys of other topics.
         if topic in ("", ".", "..") or "/" in topic or self.directory_delim in topic:
             raise ConnectException(f"topic {topic!r} cannot be archived: Kafka allows no such name")
 

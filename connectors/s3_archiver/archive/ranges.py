@@ -1,7 +1,7 @@
-"""Rows of a topic partition, as runs, which tokens and commits hold as text.
+"""Runs of neighbouring rows of a topic partition, which tokens and commits hold as text.
 
-A row is identified by its offset and its number among the rows of that offset; only a transform returns
-several rows with one offset.
+An offset and a number among the rows of that offset identify a row: a transform may return several rows with
+one offset.
 """
 
 from __future__ import annotations
@@ -25,14 +25,7 @@ _NONE: Final = np.zeros(0, np.int64)
 
 
 class RowRanges(NamedTuple):
-    """Ascending runs of rows that do not touch, each from one row to another, both included.
-
-    Args:
-        first: offset of each run's first row.
-        first_number: its number among the rows of that offset.
-        last: offset of each run's last row.
-        last_number: its number among the rows of that offset.
-    """
+    """Ascending runs of rows that do not touch; each includes its first and its last row."""
 
     first: Longs = _NONE
     first_number: Longs = _NONE
@@ -53,16 +46,16 @@ class RowRanges(NamedTuple):
         return type(self)(first, first_number, self.last[start:], self.last_number[start:])
 
     def holds(self, offsets: Longs, numbers: Longs) -> Flags:
-        """Return which of these ascending rows are in a run."""
         if not self.runs or not len(offsets):
             return np.zeros(len(offsets), np.bool_)
-        near = self.beyond(int(offsets[0]))
+        near = self.beyond(int(offsets[0]))  # rows ascend
         low, most = int(offsets[0]), int(offsets[-1])
         stop = int(np.searchsorted(near.first, most, side="right"))
         if not stop:
             return np.zeros(len(offsets), np.bool_)
         first, first_number, last, last_number = (column[:stop] for column in near)
         beside = 1 + max(int(column.max()) for column in (numbers, first_number, last_number))
+        # Offset and number as one integer, relative to the first offset so that it fits 64 bits.
         rows = (offsets - low) * beside + numbers
         starts = (first - low) * beside + first_number
         ends = (np.minimum(last, most + 1) - low) * beside + last_number
@@ -71,13 +64,13 @@ class RowRanges(NamedTuple):
         return held
 
     def covers(self, other: RowRanges) -> bool:
-        """Return whether it holds at least a row of each offset of the other."""
+        """Return whether each offset of the other has at least one row here."""
         low, high = _merged(self.first, self.last)
         place = np.searchsorted(low, other.first, side="right") - 1
         return bool(((place >= 0) & (other.last <= high[place])).all()) if len(low) else not other.runs
 
     def to_text(self) -> str:
-        """Return the text for tokens and metadata of commits; empty for no rows."""
+        # A gap and a length per run, in as few bytes as possible: each commit stores them.
         if not self.runs:
             return ""
         gaps = self.first.copy()
@@ -92,7 +85,6 @@ class RowRanges(NamedTuple):
 
     @classmethod
     def of_text(cls, text: str) -> Self:
-        """Parse :meth:`to_text`. Raises ValueError for another text."""
         if not text:
             return cls()
         try:
@@ -113,11 +105,8 @@ class RowRanges(NamedTuple):
 
     @classmethod
     def union(cls, several: Iterable[RowRanges]) -> Self:
-        """Return all rows of several ranges.
-
-        They may share rows: a file's run extends over rows between its own that were visible in other files,
-        and were skipped.
-        """
+        # Ranges may share rows: a file's run extends over rows in between that were visible in other files
+        # and were skipped.
         first, first_number, last, last_number = (
             np.concatenate(column) for column in zip(cls(), *several, strict=True)
         )
@@ -134,41 +123,33 @@ class RowRanges(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Skip:
-    """Rows that are visible already and are skipped when they are read again, for each view.
+    """Visible rows, to be skipped when they are read again."""
 
-    Args:
-        of: by the view's name; empty for values.
-    """
-
-    of: Mapping[str, RowRanges] = field(default_factory=dict)
+    of: Mapping[str, RowRanges] = field(default_factory=dict)  # by view; "" stands for values
 
     def __bool__(self) -> bool:
         return any(ranges.runs for ranges in self.of.values())
 
     @property
     def end(self) -> int | None:
-        """The offset after its last row; None without any."""
         return max((int(ranges.last[-1]) + 1 for ranges in self.of.values() if ranges.runs), default=None)
 
     def beyond(self, offset: int) -> Self:
-        """Return the rows at this offset or above."""
         return type(self)({view: ranges.beyond(offset) for view, ranges in self.of.items()})
 
     def holds(self, views: Sequence[str], offsets: Longs, numbers: Longs) -> Flags:
-        """Return which rows are visible: a line for each view."""
+        """Return which rows are visible, as one line of flags per view."""
         return np.array([self.of.get(view, _NO_ROWS).holds(offsets, numbers) for view in views])
 
     def covers(self, view: str, ranges: RowRanges) -> bool:
         return self.of.get(view, _NO_ROWS).covers(ranges)
 
     def to_text(self) -> str:
-        """Return the text for tokens and metadata of commits; empty for no rows."""
         texts = {view: ranges.to_text() for view, ranges in sorted(self.of.items()) if ranges.runs}
         return _BETWEEN_VIEWS.join(f"{view}{_OF}{text}" if view else text for view, text in texts.items())
 
     @classmethod
     def of_text(cls, text: str) -> Self:
-        """Parse :meth:`to_text`. Raises ValueError for another text."""
         found = {}
         for each in filter(None, text.split(_BETWEEN_VIEWS)):
             view, _, ranges = each.rpartition(_OF)
@@ -187,20 +168,16 @@ _OF: Final = ":"
 _NO_ROWS: Final = RowRanges()
 
 
-_RUN_BYTES: Final = 20  # a file, and its first and last offset
+_RUN_BYTES: Final = 20  # the file, the first and the last offset
 
 
 class RunsByFile:
-    """Runs of neighbouring rows that go to the same file, by the files' indexes."""
-
     def __init__(self) -> None:
         self._runs: list[tuple[npt.NDArray[np.int32], RowRanges]] = []
-        self._last: list[int] = []  # while it may grow: its file, then as the columns of RowRanges
+        self._last: list[int] = []  # the run that may still grow: its file, then the columns of RowRanges
         self.count = 0
-        """Number of runs."""
 
     def add(self, file: int, offsets: Longs, numbers: Longs) -> None:
-        """Add rows that go to one file; they follow those before."""
         end = [int(offsets[-1]), int(numbers[-1])]
         if self._last and self._last[0] == file:
             self._last[3:] = end
@@ -233,14 +210,13 @@ class RunsByFile:
 
     @property
     def nbytes(self) -> int:
-        """The approximate bytes of memory of the runs."""
         return self.count * _RUN_BYTES
 
     def by_file(self, files: int) -> list[RowRanges]:
         self._end_last()
         whose = np.concatenate([found for found, _ in self._runs])
         if files <= np.iinfo(np.int16).max:
-            whose = whose.astype(np.int16)  # sorted ten times as fast
+            whose = whose.astype(np.int16)  # int16 is sorted ten times as fast
         order = np.argsort(whose, kind="stable")
         borders = np.searchsorted(whose[order], np.arange(files + 1)).tolist()
         columns = [
@@ -262,7 +238,7 @@ class RunsByFile:
 
 
 def numbers_of(offsets: Longs) -> Longs:
-    """Return the number of each row among those of its offset; all rows of an offset are present."""
+    """Number the rows of each offset from 0; the batch divides no offset."""
     is_again = offsets[1:] == offsets[:-1]
     if not is_again.any():
         return _zeros(len(offsets))
@@ -273,12 +249,11 @@ def numbers_of(offsets: Longs) -> Longs:
 
 
 def _zeros(count: int) -> Longs:
-    # One number that is broadcast takes no memory per row.
+    # One broadcast number takes no memory per row.
     return np.broadcast_to(np.int64(0), count)
 
 
 def _merged(first: Longs, last: Longs) -> tuple[Longs, Longs]:
-    """Return ascending runs of offsets, touching ones merged."""
     if not len(first):
         return first, last
     reach = np.maximum.accumulate(last)
@@ -288,6 +263,5 @@ def _merged(first: Longs, last: Longs) -> tuple[Longs, Longs]:
 
 
 def _width(column: Longs) -> int:
-    """Return the bytes that the largest number of a column needs."""
     most = int(column.max()).bit_length()
     return next(width for width in (1, 2, 4, 8) if most <= width * 8)
