@@ -1,11 +1,4 @@
-"""S3 through boto3: one client per process and configuration, with checksums computed by the archiver.
-
-How a part is sent decides the speed. boto3 by default either hashes every body with SHA-256 (plain http) or
-wraps it into signed chunks (TLS). Here the part's CRC32, computed while it was filled, is sent as a header
-and the payload is left unsigned: TLS protects the body in transit, and S3 checks the CRC32. Over plain http
-the body is left unsigned only to this very machine; on a network, the signature is all that protects it (and
-AWS refuses unsigned payloads over http).
-"""
+"""Implements the S3 protocol with boto3: one client per process and configuration."""
 
 from __future__ import annotations
 
@@ -67,14 +60,14 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _CONNECT_TIMEOUT: Final = 5  # seconds
-# A part answers within seconds, and a long CompleteMultipartUpload sends spaces to keep the connection
-# alive: more silence than this is a lost connection, and a closing task has no minute to find it out.
+# S3 responds to a part within seconds, and sends spaces during a long CompleteMultipartUpload: a longer
+# silence is a lost connection, and a closing task cannot wait a minute to notice it.
 _READ_TIMEOUT: Final = 30  # seconds
-_MOST_CONNECTIONS: Final = 32  # kept by one client; a process has one for all connectors alike
+_MOST_CONNECTIONS: Final = 32  # kept open; connectors with equal settings share a client
 _LOOPBACK: Final = frozenset({"127.0.0.1", "::1", "localhost"})
 _READ_SIZE: Final = 256 * 1024
-_STS_ATTEMPTS: Final = 3  # of a request for credentials, 5 s each; botocore's own limit would be five minutes
-_ASSUME_ROLE: Final = "AssumeRole"  # STS's operation, as its errors name it
+_STS_ATTEMPTS: Final = 3  # 5 s each; botocore would request credentials for five minutes
+_ASSUME_ROLE: Final = "AssumeRole"
 _IF_ABSENT: Final = {"IfNoneMatch": "*"}
 _CREATED_WITH: Final[Mapping[Checksum, Mapping[str, str]]] = {
     Checksum.FULL: {"ChecksumAlgorithm": "CRC32", "ChecksumType": "FULL_OBJECT"},
@@ -91,8 +84,6 @@ _NO_ANSWER = (
 
 
 class _ClientKey(NamedTuple):
-    """The settings by which boto3 clients differ."""
-
     process: int  # a forked process must not share its parent's connections
     endpoint: str
     region: str
@@ -108,11 +99,6 @@ _MAKING = threading.Lock()
 
 
 def connect(config: UploadSettings, endpoint: str | None = None) -> BotoS3:
-    """Return the client of a configuration, from this process's cache.
-
-    Args:
-        endpoint: instead of the configured ``store.url``; empty for AWS's own.
-    """
     address = config.store_url if endpoint is None else endpoint
     key = _ClientKey(
         process=os.getpid(),
@@ -125,24 +111,24 @@ def connect(config: UploadSettings, endpoint: str | None = None) -> BotoS3:
         role=config.role(),
         proxy=config.proxy(),
     )
-    with _MAKING:  # tasks that begin at the same time in one process would each make one
+    with _MAKING:  # tasks that start concurrently in one process would each create one
         client = _client(key)
     return BotoS3(client, address, config.creation_options())
 
 
 def _is_no_full_pool(record: logging.LogRecord) -> bool:
-    """Drop urllib3's warning that a connection was closed because its pool is full.
-
-    Concurrently starting tasks share one client, whose pool only bounds how many connections stay open.
-    """
+    # urllib3 warns when it closes a connection because the pool is full. Tasks that start concurrently share
+    # one client, whose pool only bounds how many connections stay open.
     return not str(record.msg).startswith("Connection pool is full")
 
 
 @lru_cache(maxsize=16)  # a session and a client cost about half a second
 def _client(key: _ClientKey) -> S3Client:
-    import boto3  # noqa: PLC0415 - 0.2 s that only a process which talks to S3 should pay
+    import boto3  # noqa: PLC0415 - takes 0.2 s, only in processes that use S3
 
     s3: dict[str, Any] = {"addressing_style": "path" if key.is_path_style else "virtual"}
+    # boto3's defaults are slow: each body is hashed with SHA-256 (http) or wrapped into signed chunks (TLS).
+    # S3 checks the CRC32 instead, which was computed while the part was filled.
     if leaves_payload_unsigned(key.endpoint, key.proxy):
         s3["payload_signing_enabled"] = False
     if key.is_accelerated:
@@ -162,7 +148,7 @@ def _client(key: _ClientKey) -> S3Client:
             connect_timeout=_CONNECT_TIMEOUT,
             read_timeout=_READ_TIMEOUT,
             tcp_keepalive=True,
-            # We say ourselves which checksum goes with a request: some stores refuse the headers (S3Proxy).
+            # Each request names its own checksum: some stores refuse the headers (S3Proxy).
             request_checksum_calculation="when_required",
             response_checksum_validation="when_required",
         ),
@@ -170,13 +156,13 @@ def _client(key: _ClientKey) -> S3Client:
 
 
 def leaves_payload_unsigned(endpoint: str, proxy: str = "") -> bool:
-    """Return whether bodies go unsigned to this address: over TLS, and to this machine itself."""
+    # TLS protects the body in transit. Over http on a network only the signature does, and AWS refuses
+    # unsigned payloads.
     address = urlsplit(endpoint)
     return address.scheme != "http" or (address.hostname in _LOOPBACK and not proxy)
 
 
 def _session(keys: Keys, role: Role | None, proxy: str) -> Session:
-    """Return a botocore session with these keys, or with the role that they assume at the first request."""
     made = botocore.session.get_session()
     if keys.key_id:
         made.set_credentials(keys.key_id, keys.secret)
@@ -202,7 +188,7 @@ class _AssumedRole(CredentialProvider):
         source, role = self._source, self._role
         own = source.get_credentials()
         if own is None:
-            return None  # as any provider that has none: the request fails with NoCredentialsError
+            return None  # botocore then fails the request with NoCredentialsError
         config = Config(
             proxies=_proxies(self._proxy),
             retries={"mode": "standard", "total_max_attempts": _STS_ATTEMPTS},
@@ -232,13 +218,7 @@ _CONTENT_TYPES: Final = {
 
 
 class BotoS3:
-    """Implements :class:`~sinksdk.connectors.s3_archiver.s3.client.S3`.
-
-    Args:
-        client: boto3's client.
-        endpoint: its address, empty for AWS's own.
-        options: arguments of CreateMultipartUpload: encryption, ACL, storage class.
-    """
+    """Implements :class:`~sinksdk.connectors.s3_archiver.s3.client.S3`."""
 
     def __init__(self, client: S3Client, endpoint: str, options: Mapping[str, str] | None = None) -> None:
         self._client = client
@@ -331,13 +311,12 @@ class BotoS3:
                 return None
             raise
         checksum = answer.get("ChecksumCRC32", "")
-        # "…-3" is a checksum of checksums: of a store that does not know the FULL_OBJECT kind.
+        # "…-3" is a checksum of checksums, from a store that does not know FULL_OBJECT.
         is_whole = bool(checksum) and "-" not in checksum and answer.get("ChecksumType") != "COMPOSITE"
         whole = checksum if is_whole else None
         return ObjectInfo(answer["ContentLength"], answer["Metadata"], whole, answer.get("ETag", ""))
 
     def _head(self, location: Location) -> dict[str, Any]:
-        # The checksum is requested unless the endpoint has refused that before.
         if self._has_checksums:
             try:
                 return self._ask_of("HeadObject", location, ChecksumMode="ENABLED")
@@ -420,7 +399,6 @@ class BotoS3:
         )
 
     def _ask(self, operation: str, location: Location, request: Callable[[], T]) -> T:
-        """Make a request; raise its failure as S3Error or S3Trouble."""
         try:
             return request()
         except boto.ClientError as failure:
@@ -430,7 +408,7 @@ class BotoS3:
             if code in CONDITION_FAILED:
                 code = PRECONDITION_FAILED
             if failure.operation_name == _ASSUME_ROLE and not is_transient(code):
-                code = ROLE_REFUSED + code  # it is not S3 that denies
+                code = ROLE_REFUSED + code  # STS refused, not S3
             raise self._error(operation, location, code, detail, status) from failure
         except _NO_ANSWER as failure:
             raise self._error(operation, location, NO_ANSWER, str(failure)) from failure
@@ -446,8 +424,6 @@ class BotoS3:
 
 
 class _Body(io.RawIOBase):
-    """A download as a raw stream, which can be buffered; failures are S3Error or S3Trouble."""
-
     def __init__(self, body: StreamingBody, ask: Callable[[Callable[[], bytes]], bytes]) -> None:
         super().__init__()
         self._body = body

@@ -1,4 +1,4 @@
-"""Checks of buckets, endpoints and regions, as operators often mistype them."""
+"""Checks of buckets, endpoints and regions, which operators often mistype."""
 
 from __future__ import annotations
 
@@ -14,16 +14,15 @@ _ARN: Final = re.compile(r"arn:[a-z-]+:(?:s3|s3-outposts|s3-object-lambda):(?P<r
 _REGION: Final = re.compile(
     r"(?:^|\.)s3(?:-fips|-accesspoint)?[.-](?:dualstack\.)?(?P<region>[a-z]{2}(?:-[a-z]+)+-\d+)\."
 )
+# Hosts of S3, with or without a bucket's name in front.
 _HOST: Final = re.compile(
     r"(?:(?P<bucket>.+)\.)?s3(?:[.-][a-z0-9.-]+)?\.amazonaws\.com(?:\.cn)?", re.IGNORECASE
 )
-"""Hosts of S3, with or without a bucket's name in front."""
 _ANY_REGION: Final = re.compile(r"(?![0-9]+$)(?!-)[a-zA-Z0-9-]{1,63}(?<!-)")
 _AWS_REGION: Final = re.compile(r"(?![0-9]+$)(?!-)[a-z0-9-]{1,63}(?<!-)")
 
 
 def bucket_problem(name: str) -> str:
-    """Return why a text is not a bucket's name or an access point's ARN; empty if it is."""
     if _BUCKET.fullmatch(name) or _ARN.fullmatch(name):
         return ""
     if name != name.strip():
@@ -37,7 +36,7 @@ def bucket_problem(name: str) -> str:
 
 
 def _taken_apart(name: str) -> tuple[str, list[str]]:
-    """Return the bucket in a URL, with or without its scheme, and the keys for its other parts."""
+    """Split a URL into the bucket and advice on the keys for its other parts."""
     scheme, _, rest = name.rpartition("://")
     host, _, path = rest.strip("/").partition("/")
     of_s3 = _HOST.fullmatch(host)
@@ -53,14 +52,12 @@ def _taken_apart(name: str) -> tuple[str, list[str]]:
 
 
 def bucket_warning(name: str) -> Iterator[str]:
-    """Yield a warning if the bucket has the name of a host of S3."""
     if found := _HOST.fullmatch(name):
         what = f"the bucket is '{found['bucket']}'" if found["bucket"] else "it is no bucket"
         yield f"'s3.bucket.name' is the name of a host of S3: {what}, unless a bucket is called so"
 
 
 def endpoint_problem(url: str) -> str:
-    """Return why a text is not the URL of an S3 endpoint; empty if it is."""
     why = address_problem(url, "https://minio.example:9000")
     host = "" if why else urlsplit(url).hostname or ""
     if why or re.fullmatch(r"[a-z0-9.:%-]+", host):
@@ -72,11 +69,7 @@ def endpoint_problem(url: str) -> str:
 
 
 def region_problem(region: str, *, is_aws: bool) -> str:
-    """Return why a text is not a region's name; empty if it is.
-
-    Args:
-        is_aws: AWS's names are in lower case; an S3-compatible store may have any, as OpenStack's RegionOne.
-    """
+    # AWS's names are in lower case; an S3-compatible store may have any, as OpenStack's RegionOne.
     if (_AWS_REGION if is_aws else _ANY_REGION).fullmatch(region):
         return ""
     letters = "lower-case letters" if is_aws else "letters"
@@ -86,7 +79,6 @@ def region_problem(region: str, *, is_aws: bool) -> str:
 
 
 def region_warning(bucket: str, url: str, region: str) -> Iterator[str]:
-    """Yield a warning where the endpoint or the bucket's ARN names another region."""
     arn = _ARN.fullmatch(bucket)
     host = _REGION.search((urlsplit(url).hostname or "").lower())
     for where, found in (("'store.url'", host), ("the ARN in 's3.bucket.name'", arn)):

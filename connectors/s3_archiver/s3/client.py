@@ -1,7 +1,7 @@
-"""The part of S3 that the archiver uses, as a protocol; boto3 implements it, and tests in memory.
+"""The S3 requests that the archiver makes, as a protocol.
 
-Every method raises ``S3Trouble`` (a RetriableException) if the request may succeed later; after ``NoAnswer``
-it may also have taken effect. It raises ``S3Error`` if S3 refuses it for good.
+Every method raises ``S3Trouble`` if the request may succeed later (after ``NoAnswer`` it may have taken
+effect), and ``S3Error`` if S3 refuses it for good.
 """
 
 from __future__ import annotations
@@ -13,28 +13,16 @@ from typing import BinaryIO, NamedTuple, Protocol
 
 
 class Checksum(StrEnum):
-    """The checksum that S3 verifies of a multipart upload, besides the parts' own."""
+    FULL = "full"  # CRC32 of the whole object
 
-    FULL = "full"
-    """The CRC32 of the whole object."""
+    COMPOSITE = "composite"  # CRC32 of each part; S3 keeps a checksum of these
 
-    COMPOSITE = "composite"
-    """The CRC32 of each part; S3 keeps a checksum of these checksums."""
-
-    NONE = "none"
-    """No additional checksum: S3 verifies the MD5 of each part."""
+    NONE = "none"  # only the MD5 of each part
 
 
 class Abilities(NamedTuple):
-    """The features of an endpoint for multipart uploads.
-
-    Args:
-        checksum: the best checksum that it accepts.
-        has_conditions: whether it honours ``If-None-Match`` of CompleteMultipartUpload.
-    """
-
-    checksum: Checksum = Checksum.FULL
-    has_conditions: bool = True
+    checksum: Checksum = Checksum.FULL  # the best that the endpoint accepts
+    has_conditions: bool = True  # CompleteMultipartUpload honours If-None-Match
 
 
 class Location(NamedTuple):
@@ -47,15 +35,13 @@ class Location(NamedTuple):
 
 class Part(NamedTuple):
     etag: str
-    crc32: str
-    """Base64 of the CRC32, big endian, as in S3."""
+    crc32: str  # base64 of four bytes, big endian
 
 
 class ObjectInfo(NamedTuple):
     size: int
     metadata: Mapping[str, str]
-    crc32: str | None
-    """CRC32 of the whole object, in S3's notation; None if the endpoint keeps none."""
+    crc32: str | None  # of the whole object, as in Part; None if the endpoint keeps none
     etag: str = ""
 
 
@@ -65,32 +51,22 @@ class ObjectSummary(NamedTuple):
 
 
 class PendingUpload(NamedTuple):
-    """A multipart upload that is neither completed nor aborted."""
-
     key: str
     upload_id: str
-    initiated: float = math.inf
-    """Seconds since the epoch, by the endpoint's clock; infinite if the endpoint does not report it."""
+    initiated: float = math.inf  # seconds since the epoch, by the endpoint's clock; infinite: unknown
 
 
 class S3(Protocol):
-    """Requests to one endpoint."""
-
     @property
     def endpoint(self) -> str:
-        """Address of the endpoint, for tokens and messages; empty for AWS's own."""
+        """The address; empty for AWS's own."""
 
     def head_bucket(self, bucket: str) -> float:
-        """Check that the bucket exists and is accessible.
-
-        Returns:
-            The endpoint's time, in seconds since the epoch; minus infinity if it does not report it.
-        """
+        """Return the endpoint's time in epoch seconds, or minus infinity if it is unknown."""
 
     def create_upload(
         self, location: Location, metadata: Mapping[str, str], checksum: Checksum = Checksum.FULL
-    ) -> str:
-        """Begin a multipart upload with a checksum of this kind; return its id."""
+    ) -> str: ...
 
     def upload_part(
         self,
@@ -102,7 +78,7 @@ class S3(Protocol):
         *,
         checksum: Checksum = Checksum.FULL,
     ) -> Part:
-        """Send one part (numbers from 1); sending a number again replaces it."""
+        """Send or replace part ``number``, counted from 1."""
 
     def complete_upload(
         self,
@@ -115,42 +91,39 @@ class S3(Protocol):
         if_absent: bool = True,
         checksum: Checksum = Checksum.FULL,
     ) -> None:
-        """Make the object visible; S3 checks size and CRC32 of the whole, or as ``checksum`` says.
+        """Make the object visible, after S3 has checked its size and checksum.
 
-        With ``if_absent`` it fails with ``PreconditionFailed`` if the object exists, or with
-        ``NotImplemented`` at endpoints without conditions. Fails with ``NoSuchUpload`` if the upload was
-        aborted, expired, or completed some time ago.
+        Fails with ``PreconditionFailed`` if ``if_absent`` and the object exists, with ``NotImplemented`` at
+        endpoints without conditions, and with ``NoSuchUpload`` if the upload was aborted, expired or
+        completed before.
         """
 
     def abort_upload(self, location: Location, upload_id: str) -> None:
-        """Abort an upload and free its parts. Fails with ``NoSuchUpload``."""
+        """Free the parts of an upload. Fails with ``NoSuchUpload``."""
 
-    def head(self, location: Location) -> ObjectInfo | None:
-        """Return the object; None if it does not exist."""
+    def head(self, location: Location) -> ObjectInfo | None: ...
 
     def put_if_absent(self, location: Location, body: bytes) -> bool:
-        """Create a small object; False if it exists (after a lost response perhaps our own)."""
+        """Return False if the object exists: after a lost response, perhaps this process's own."""
 
     def put_if_match(self, location: Location, body: bytes, etag: str) -> bool:
-        """Replace a small object that still has this ETag; False if it has another one or is gone."""
+        """Return False if the object has another ETag or does not exist."""
 
     def put(self, location: Location, body: bytes) -> None:
-        """Overwrite a small object: for endpoints without conditional writes."""
+        """Overwrite a small object, at endpoints without conditional writes."""
 
     def read(self, location: Location) -> BinaryIO:
-        """Return an object's content as a stream to be closed. Fails with ``NoSuchKey``."""
+        """Return a stream that the caller closes. Fails with ``NoSuchKey``."""
 
     def list(self, bucket: str, prefix: str, after: str = "") -> Iterator[ObjectSummary]:
-        """Yield objects whose key begins with a prefix and sorts after another key, in order."""
+        """Yield objects in the order of their keys, beginning behind the key ``after``."""
 
-    def list_uploads(self, bucket: str, prefix: str) -> Iterator[PendingUpload]:
-        """Yield uploads under way whose key begins with a prefix."""
+    def list_uploads(self, bucket: str, prefix: str) -> Iterator[PendingUpload]: ...
 
     def part_sizes(self, location: Location, upload_id: str) -> Sequence[int] | None:
-        """Return the bytes of each part of an upload under way; None if there is no such upload."""
+        """Return the bytes of each part; None if there is no such upload."""
 
     def delete(self, location: Location) -> None:
-        """Delete an object, if it exists. There is no condition: no other process may need it."""
+        """Delete an object without any condition: no other process may need it."""
 
-    def tag(self, location: Location, tags: Mapping[str, str]) -> None:
-        """Replace an object's tags."""
+    def tag(self, location: Location, tags: Mapping[str, str]) -> None: ...

@@ -1,4 +1,4 @@
-"""Creates S3 clients of a configuration."""
+"""Creates S3 clients."""
 
 from __future__ import annotations
 
@@ -9,14 +9,12 @@ from sinksdk.connectors.s3_archiver.s3.settings import UploadSettings
 
 
 class Connect(Protocol):
-    """Creates a client for a configuration; ``endpoint`` overrides the configured one."""
+    """Creates a client; ``endpoint`` overrides ``store.url`` and is empty for AWS's own."""
 
-    def __call__(self, config: UploadSettings, endpoint: str | None = None) -> S3:
-        """A client."""
+    def __call__(self, config: UploadSettings, endpoint: str | None = None) -> S3: ...
 
 
 def connect(config: UploadSettings, endpoint: str | None = None) -> S3:
-    """Return boto3's client: a :class:`Connect`."""
     from sinksdk.connectors.s3_archiver.s3 import boto_client  # noqa: PLC0415 - loads boto3
 
     return boto_client.connect(config, endpoint)

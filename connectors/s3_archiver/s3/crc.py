@@ -1,4 +1,4 @@
-"""The CRC32 of a whole from the CRC32s of its pieces, without reading the bytes again."""
+"""Computes the CRC32 of joined pieces from those of the pieces."""
 
 from __future__ import annotations
 
@@ -13,13 +13,6 @@ _X_TO_THE_8TH = _ONE >> 8
 
 
 def combine(first: int, second: int, second_length: int) -> int:
-    """Return the CRC32 of two byte strings joined.
-
-    Args:
-        first: CRC32 of the first.
-        second: CRC32 of the second.
-        second_length: bytes in the second.
-    """
     return _multiply(_shift(second_length), first) ^ second
 
 
@@ -28,13 +21,13 @@ def of(data: bytes) -> int:
 
 
 def encode(crc: int) -> str:
-    """Return a CRC32 in S3's notation: base64 of four bytes, big endian."""
+    """Return a CRC32 as S3 writes it: base64 of four bytes, big endian."""
     return base64.b64encode(crc.to_bytes(4, "big")).decode("ascii")
 
 
 @lru_cache(maxsize=64)  # all parts of an upload but the last have one length
 def _shift(length: int) -> int:
-    """Return the effect of so many following bytes on a CRC: multiplication by x^(8 · length)."""
+    # Each following byte multiplies a CRC by x^8.
     result, square = _ONE, _X_TO_THE_8TH
     while length:
         if length & 1:
@@ -45,7 +38,6 @@ def _shift(length: int) -> int:
 
 
 def _multiply(left: int, right: int) -> int:
-    """Return the product modulo the CRC's polynomial."""
     product = 0
     while left:
         if left & _ONE:

@@ -1,4 +1,4 @@
-"""Finds out what an endpoint supports for uploads as configured, before any record is read."""
+"""Tests what an endpoint supports for uploads, before any record is read."""
 
 from __future__ import annotations
 
@@ -40,40 +40,25 @@ _UPLOAD_KEYS: Final = {
 _BODY: Final = b"written by sinksdk at a start, to find out what this endpoint can do"
 _CRC32: Final = crc.encode(crc.of(_BODY))
 
-_SKEW: Final = 5.0
-"""Seconds by which clocks of one endpoint's servers may differ."""
+_SKEW: Final = 5.0  # seconds by which clocks of one endpoint's servers may differ
 
 _FIRST_DELAY: Final = 0.3  # seconds; doubles with each attempt
 
 
 class Patience:
-    """Repeats a probe after a transient error, a lost response, or interference by another start.
-
-    Args:
-        sleep: waits for so many seconds.
-        clock: monotonic seconds.
-        timeout: seconds after its first failure until which a probe is repeated: as long as a task retries in
-            place. Then the start fails with the S3Trouble; the driver reports it and restarts the connector
-            later.
-    """
+    """Repeats a probe after a transient error, a lost response, or interference by another start."""
 
     def __init__(
         self,
         sleep: Callable[[float], object] = time.sleep,
         clock: Callable[[], float] = time.monotonic,
-        timeout: float = 5.0,
+        timeout: float = 5.0,  # seconds; as long as a task retries in place
     ) -> None:
         self._sleep = sleep
         self._clock = clock
         self._timeout = timeout
 
     def __call__(self, attempt: Callable[[], T]) -> T:
-        """Repeat an attempt until it succeeds or is refused.
-
-        Raises:
-            S3Error: refused.
-            S3Trouble: no attempt succeeded in time.
-        """
         give_up, delay = None, _FIRST_DELAY
         while True:
             try:
@@ -82,7 +67,7 @@ class Patience:
                 now = self._clock()
                 give_up = now + self._timeout if give_up is None else give_up
                 if now + delay > give_up:
-                    raise
+                    raise  # the driver reports it and restarts the connector later
                 log.info("cannot test the endpoint, retrying in %.1f s: %s", delay, error)
                 self._sleep(delay)
                 delay *= 2
@@ -91,19 +76,10 @@ class Patience:
 def find_abilities(
     s3: S3, config: UploadSettings, layout: Layout, incarnation: str, patience: Patience | None = None
 ) -> Abilities:
-    """Complete a small upload with the best checksum that the endpoint accepts, and delete the object.
-
-    Without s3:DeleteObject it stays, and the next start overwrites it. Concurrent starts share the object,
-    and abort no upload of each other.
-
-    Args:
-        incarnation: of the connector, so that concurrently starting connectors use different keys.
-
-    Raises:
-        ConfigException: uploads as configured are refused.
-        S3Trouble: try again later.
-    """
+    """Complete a small upload with the best checksum that the endpoint accepts, and delete the object."""
     patience = patience or Patience()
+    # An object per connector, which its concurrent starts share. Without s3:DeleteObject it stays, and the
+    # next start overwrites it.
     where = Location(config.s3_bucket_name, layout.tried(incarnation))
     kinds = list(Checksum) if config.s3_checksum == "auto" else [Checksum(config.s3_checksum)]
     refused: list[S3Error] = []
@@ -124,7 +100,6 @@ def find_abilities(
 def _tell(
     s3: S3, config: UploadSettings, kind: Checksum, refused: list[S3Error], *, has_conditions: bool
 ) -> None:
-    """Log once per start what this endpoint lacks, and the key that avoids the test."""
     endpoint = s3.endpoint or "S3"
     if refused:
         log.warning(
@@ -146,15 +121,13 @@ def _tell(
 
 
 def _has_conditions(s3: S3, where: Location, kind: Checksum, configured: str, patience: Patience) -> bool:
-    """Complete two uploads to one key."""
-
     def completes(at: Location, *, if_absent: bool) -> bool:
         return patience(lambda: _complete(s3, at, kind, if_absent=if_absent))
 
     def are_honoured(at: Location) -> bool:
         if completes(at, if_absent=True):
             return not completes(at, if_absent=True)
-        # Left by an earlier start that may not delete: is the checksum good, too?
+        # The object is left from a start that may not delete: the checksum is still untested.
         completes(at, if_absent=False)
         return True
 
@@ -183,11 +156,7 @@ def _has_conditions(s3: S3, where: Location, kind: Checksum, configured: str, pa
 
 
 def _complete(s3: S3, where: Location, kind: Checksum, *, if_absent: bool) -> bool:
-    """Upload and complete a few bytes; return False if an object exists and the condition is honoured.
-
-    A missing upload was aborted by the sweep of another start, which took it for left over; or it is
-    completed, and the response was lost. Both are repeated with a new upload.
-    """
+    """Upload a few bytes; return False if the key exists and the condition is honoured."""
     upload_id = s3.create_upload(where, {}, kind)
     try:
         part = s3.upload_part(where, upload_id, 1, _BODY, _CRC32, checksum=kind)
@@ -205,16 +174,16 @@ def _complete(s3: S3, where: Location, kind: Checksum, *, if_absent: bool) -> bo
         if error.code == PRECONDITION_FAILED and if_absent:
             return False
         if error.code == NO_SUCH_UPLOAD:
+            # The sweep of another start aborted it, or it is completed and the response was lost.
             raise S3Trouble(str(error), CONFLICT) from error
         if error.code == BAD_DIGEST:
-            # Sent several times: not damaged on its way, but compared with another kind of checksum.
+            # Sent several times, so not damaged in transit: S3 compares another kind of checksum.
             raise S3Error(str(error), error.code) from error
         raise
     return True
 
 
 def _give_up(s3: S3, where: Location, upload_id: str) -> None:
-    """Abort a failed upload; the sweep of a later start aborts it if this fails."""
     try:
         _expect(NO_SUCH_UPLOAD, partial(s3.abort_upload, where, upload_id))
     except S3Trouble as error:
@@ -235,7 +204,6 @@ def _refusal(config: UploadSettings, kinds: list[Checksum], refused: list[S3Erro
 
 
 def _configured(config: UploadSettings, *, checksum: bool = False) -> str:
-    """Return the configured properties of uploads, by their keys."""
     configured = {key: getattr(config, field) for field, key in _UPLOAD_KEYS.items()}
     if checksum:
         configured["s3.checksum"] = config.s3_checksum
@@ -249,19 +217,12 @@ def sweep(
     layout: Layout,
     topics: Collection[str],
     *,
-    claimed: float,
-    named: Container[str],
+    claimed: float,  # the endpoint's time before this driver's claim
+    named: Container[str],  # ids of committed uploads
 ) -> None:
-    """Abort empty uploads of predecessors that crashed between CreateMultipartUpload and storing the token.
-
-    Called after this driver has claimed a generation. An upload that was created before that claim and is in
-    no commit can never be committed: its writer is fenced. A successor's uploads are younger than its own
-    claim, which follows this one: so this process aborts none of them, however late it is.
-
-    Args:
-        claimed: the endpoint's time before the claim.
-        named: ids of uploads that are committed.
-    """
+    """Abort empty uploads of predecessors that crashed between creating them and storing the token."""
+    # The writer of an upload older than the claim is fenced. A successor's uploads are younger than its own,
+    # later claim: a late process aborts none of them.
     bucket = config.s3_bucket_name
     swept = 0
     try:
@@ -270,7 +231,7 @@ def sweep(
                 where = Location(bucket, found.key)
                 if found.initiated >= claimed - _SKEW or found.upload_id in named:
                     continue
-                # A start that was killed leaves the upload it tried; one that lives is made again.
+                # A killed start leaves the upload of its test; a live start repeats its test.
                 is_probe = prefix == layout.tried("")
                 if is_probe or (layout.parse(found.key) and s3.part_sizes(where, found.upload_id) == []):
                     _expect(NO_SUCH_UPLOAD, partial(s3.abort_upload, where, found.upload_id))
@@ -290,15 +251,6 @@ def probe(
     checksum: Checksum,
     patience: Patience | None = None,
 ) -> None:
-    """Test all requests of uploads with a key that no file has, before any record is taken.
-
-    Nothing remains: without permission to abort, nothing is created, and the next start removes the remains
-    of lost responses.
-
-    Raises:
-        ConfigException: refused for good.
-        S3Trouble: try again later.
-    """
     where = Location(config.s3_bucket_name, layout.probe(topic))
     patience = patience or Patience()
     try:
@@ -310,7 +262,8 @@ def probe(
 
 
 def _probe(s3: S3, where: Location, config: UploadSettings, checksum: Checksum) -> None:
-    # MinIO begins uploads of names that it cannot have.
+    # Nothing remains: without the permission to abort nothing is created, and the next start removes the
+    # remains of lost responses. A read comes first: MinIO creates uploads even for names that it refuses.
     _expect(NO_SUCH_KEY, lambda: s3.read(where).close())
     _expect_permission(lambda: s3.abort_upload(where, "probe"))
     if config.s3_object_tagging:
@@ -321,7 +274,6 @@ def _probe(s3: S3, where: Location, config: UploadSettings, checksum: Checksum) 
 
 
 def _expect(code: str, request: Callable[[], object]) -> None:
-    """Make a request that may fail with this code. Raises S3Error for another reason."""
     try:
         request()
     except S3Error as error:
@@ -330,7 +282,7 @@ def _expect(code: str, request: Callable[[], object]) -> None:
 
 
 def _expect_permission(request: Callable[[], object]) -> None:
-    """Make a request for a missing object: only a denial counts, whatever else endpoints respond."""
+    # Endpoints respond differently about a missing object: only a denial counts.
     try:
         request()
     except (S3Error, S3Trouble) as error:
@@ -348,8 +300,7 @@ def _probe_tags(s3: S3, where: Location, config: UploadSettings) -> None:
 
 
 def _uploads_left(s3: S3, where: Location) -> list[PendingUpload]:
-    """Return uploads of that key; none without permission to list them."""
     try:
         return [pending for pending in s3.list_uploads(*where) if pending.key == where.key]
-    except S3Error:
+    except S3Error:  # no permission to list
         return []

@@ -1,8 +1,7 @@
-"""Errors of S3 by their codes: which are transient, and what to do about the others.
+"""Classifies the errors of S3 by their codes.
 
-Codes decide, not HTTP statuses: S3 can answer 200 with an error inside, which the client library
-shows as a 500, and a status of 403 means a dozen different things. The status counts only where
-there is no code, or an unknown one.
+Codes decide, not HTTP statuses: S3 can send an error inside a 200, which boto3 shows as a 500, and a 403
+means a dozen things.
 """
 
 from __future__ import annotations
@@ -20,25 +19,23 @@ NOT_IMPLEMENTED: Final = "NotImplemented"
 CONFLICT: Final = "ConditionalRequestConflict"
 BAD_DIGEST: Final = "BadDigest"
 ACCESS_DENIED: Final = "AccessDenied"
-NO_ANSWER: Final = "NoAnswer"
-"""Our own code for connections refused, reset or timed out: the request may have taken effect or not."""
+NO_ANSWER: Final = "NoAnswer"  # our own: refused, reset or timed out; it may have taken effect
 
-ROLE_REFUSED: Final = "AssumeRole."
-"""Prefix of STS's code when a role cannot be assumed."""
+ROLE_REFUSED: Final = "AssumeRole."  # prefix of STS's codes
 
 _KMS: Final = "KMS."
 _TRANSIENT: Final = (
-    # Damaged on the way: the part is sent again from memory.
+    # Damaged in transit: the part is sent again from memory.
     *(BAD_DIGEST, "IncompleteBody", "XAmzContentSHA256Mismatch"),
     # Temporary credentials are renewed before the next attempt.
     *("ExpiredToken", "ExpiredTokenException", "TokenRefreshRequired"),
-    # Another request is in the way.
+    # Conflict with a concurrent request.
     *(CONFLICT, "OperationAborted", "PriorRequestNotComplete"),
     # Too many requests.
     *("BandwidthLimitExceeded", "RequestLimitExceeded", "RequestThrottled", "RequestThrottledException"),
     *("SlowDown", "SlowDownRead", "SlowDownWrite", "TooManyRequests", "TooManyRequestsException"),
     *("Throttling", "ThrottlingException", "ThrottledException"),
-    # S3 or the key service is not well.
+    # S3 or KMS is unavailable.
     *("InternalError", "InternalFailure", "InternalServerError", "ServiceUnavailable"),
     *("RequestTimeout", "RequestTimeoutException", NO_ANSWER),
     *("KMS.DependencyTimeoutException", "KMS.InternalException", "KMS.KMSInternalException"),
@@ -68,29 +65,26 @@ _ADVICE: Final[Mapping[tuple[str, ...], str]] = {
         "which MinIO has only with a KMS, and 's3.checksum' for checksums (auto finds one that works)"
     ),
     (NO_SUCH_UPLOAD,): "it was aborted or expired; its records are read again from the last commit",
-    # S3 can send these inside a 200, which looks like a 500: their status must not decide.
+    # S3 can send these inside a 200.
     (NO_SUCH_KEY, PRECONDITION_FAILED): _UNKNOWN,
     ("EntityTooSmall", "InvalidArgument", "InvalidPart", "InvalidPartOrder", "InvalidRequest"): _UNKNOWN,
 }
-"""What to do about refusals, by their codes."""
 
+# Advice by code; None: the error is transient.
 _CODES: Final[Mapping[str, str | None]] = {
     **dict.fromkeys(_TRANSIENT),
     **{code: advice for codes, advice in _ADVICE.items() for code in codes},
 }
-"""Every known code with what to do about it; None: the same request may succeed later."""
 
 DENIED: Final = frozenset(code for code, advice in _CODES.items() if advice == _GRANT)
-"""Codes of a request that these credentials may not make."""
 
+# A HEAD response has no body to name a code.
 MISSING: Final = frozenset({"404", NO_SUCH_KEY, "NotFound"})
-"""Codes of HeadObject for an object that does not exist; a HEAD response has no body to name one."""
 
 CONDITION_FAILED: Final = frozenset({PRECONDITION_FAILED, "412", "304", "NotModified"})  # S3Mock: 304
-"""Codes of a request whose condition does not hold."""
 
+# Endpoints without checksums refuse a HeadObject with these; 404 and 403 have other causes.
 REFUSED_HEADERS: Final = frozenset({NOT_IMPLEMENTED, "501", "400", "BadRequest", "InvalidArgument"})
-"""Codes of a HeadObject that requests a checksum, from endpoints that have none; 404 and 403 do not say."""
 
 _TRANSIENT_STATUS = frozenset({408, 409, 425, 429})
 _FIRST_SERVER_ERROR = 500
@@ -98,8 +92,6 @@ _NOT_IMPLEMENTED = 501
 
 
 class _Coded(ConnectException):
-    """A failed request. :attr:`code` is S3's own, or :data:`NO_ANSWER`."""
-
     def __init__(self, message: str, code: str) -> None:
         super().__init__(message)
         self.code = code
@@ -113,20 +105,15 @@ class S3Error(_Coded):
 
 
 class S3Trouble(_Coded, RetriableException):
-    """S3 did not do it now."""
+    """A request failed and may succeed later."""
 
 
 def is_transient(code: str, status: int | None = None) -> bool:
-    """Return whether the same request may succeed later.
-
-    Args:
-        code: S3's code; botocore writes the status there when the response has no body.
-        status: HTTP status, which counts only for unknown codes.
-    """
     if code in _CODES:
         return _CODES[code] is None
     if code.startswith(_KMS):
         return False
+    # botocore writes the status into the code when the response has no body.
     number = int(code) if code.isdecimal() else status
     if number is None or number == _NOT_IMPLEMENTED:
         return False
@@ -134,14 +121,12 @@ def is_transient(code: str, status: int | None = None) -> bool:
 
 
 def may_be_a_checksum(code: str) -> bool:
-    """Return whether a checksum may be the cause of a refusal, which stores name in many ways."""
+    # Stores refuse checksums with many codes.
     has_other_cause = _CODES.get(code) not in (None, _UNKNOWN) and code != NOT_IMPLEMENTED
     return not (has_other_cause or code.startswith((_KMS, ROLE_REFUSED)))
 
 
 class Request(NamedTuple):
-    """A request: S3's name of the operation, the object, and the endpoint."""
-
     operation: str
     bucket: str
     key: str
@@ -153,12 +138,6 @@ class Request(NamedTuple):
 
 
 def failure_of(request: Request, code: str, detail: str, status: int | None = None) -> S3Error | S3Trouble:
-    """Return the exception for a failed request, whose message says what to do.
-
-    Args:
-        detail: S3's own words.
-        status: HTTP status, if there was a response.
-    """
     what = f"{request} failed with {code}"
     if detail and detail != code:
         what += f" ({detail.rstrip('.')})"
@@ -197,11 +176,6 @@ def _permission(operation: str) -> str:
 
 
 def bucket_problem(bucket: str, endpoint: str, error: S3Error | S3Trouble) -> str:
-    """Return why a connector cannot use its bucket, and what to do.
-
-    Args:
-        endpoint: its address or region, in words.
-    """
     if error.code in ("404", NO_SUCH_BUCKET):
         return (
             f"bucket '{bucket}' does not exist at {endpoint}: create it, or correct 's3.bucket.name' or "

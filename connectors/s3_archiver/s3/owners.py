@@ -19,41 +19,26 @@ _FORMAT: Final = 1
 
 @dataclass(frozen=True, slots=True)
 class Owners:
-    """The owner markers of one connector.
-
-    All methods raise S3Trouble if the call should be repeated later, and S3Error if S3 refuses.
-    """
-
     s3: S3
     bucket: str
     layout: Layout
     identity: ConnectorIdentity
 
     def claim(self, topics: Iterable[str]) -> None:
-        """Mark topics as this connector's, or confirm that they are.
-
-        Raises:
-            ConfigException: others own some of them; all are named.
-        """
+        """Mark topics as this connector's; the ConfigException names all topics of others."""
         problems = [problem for topic in topics if (problem := self._claim(topic))]
         if problems:
             raise ConfigException(problems)
 
     def release(self) -> None:
-        """Give up all markers of a deleted connector: archived files stay.
-
-        The markers stay, too: a process that is late would delete those of the topics' next owner. Instead an
-        object that no other connector ever writes says that this incarnation owns nothing any more; the next
-        owner of a topic replaces the marker, on condition that it has not changed.
-
-        Uploads are not aborted here: the runtime has published or discarded those of the connector by their
-        tokens. A listing would also show uploads of the topics' next owner, if this process is late.
-        """
+        # The markers stay: a late process would delete those of the topics' next owner. Instead an object
+        # that no other connector writes says that this incarnation owns nothing. Nor are uploads listed and
+        # aborted: they might be the next owner's.
         body = json.dumps(self._own(), indent=2).encode()
         self.s3.put(Location(self.bucket, self.layout.released(self.identity.incarnation)), body)
 
     def topics(self) -> list[str]:
-        """Return topics whose marker names a connector of this name, of whatever store."""
+        """Return topics whose marker names a connector of this name, in any store."""
         found = []
         for each in list(self.s3.list(self.bucket, self.layout.markers())):
             topic = self.layout.marked(each.key)
@@ -63,20 +48,15 @@ class Owners:
         return found
 
     def take_over(self, topics: Iterable[str]) -> None:
-        """Replace other connectors' markers, because an operator says that this one owns the archive.
-
-        Raises:
-            ConfigException: another one was written meanwhile.
-        """
+        """Replace other connectors' markers: an operator says that this one owns the archive."""
         for topic in topics:
             location = Location(self.bucket, self.layout.marker(topic))
             marker = self._read(location)
             if marker is not None and marker != self._own():
                 self._replace(location, marker)
-        self.claim(topics)
+        self.claim(topics)  # raises if another connector wrote a marker meanwhile
 
     def _claim(self, topic: str) -> str | None:
-        """Return the problem, if any."""
         location = Location(self.bucket, self.layout.marker(topic))
         marker = self._read(location)
         if marker is None:
@@ -85,8 +65,8 @@ class Owners:
             self._replace(location, marker)
         else:
             return None if marker == self._own() else self._refusal(topic, location, marker)
-        # Read it back, whatever the answer was: it may have been lost, another connector may have
-        # been first, and some stores ignore the condition.
+        # Read it back, whatever the response: it may be lost, another connector may have been first, and
+        # some stores ignore the condition.
         marker = self._read(location)
         if marker is None:
             return f"{location}, the owner marker of topic {topic}, is gone after it was written: start again"
@@ -125,7 +105,7 @@ class Owners:
         except S3Error as error:
             if error.code != NOT_IMPLEMENTED:
                 raise
-            self.s3.put(location, body)  # no conditions here; we have just seen what is there
+            self.s3.put(location, body)  # without conditions; the marker was read just before
 
     def _refusal(self, topic: str, location: Location, marker: dict[str, Any]) -> str:
         mine = self.identity

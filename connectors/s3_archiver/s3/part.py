@@ -12,29 +12,20 @@ from sinksdk.connectors.s3_archiver.s3.requests import Beside, in_a_thread
 
 try:
     from isal.isal_zlib import crc32
-except ImportError:  # there are wheels for x86-64 and ARM only; ten times the processor time
+except ImportError:  # wheels for x86-64 and ARM only; zlib takes ten times the processor time
     from zlib import crc32
 
+# Parts of a task that are sent while others are filled. One keeps up with what a core encodes; with two, a
+# partition seldom waits for another one's part.
 IN_FLIGHT: Final = 2
-"""The most parts of a task that are sent while others are filled; each takes a part's memory. One keeps up
-with what a core encodes; with two, a partition's part seldom waits for that of another one.
-"""
 
-_SPARES: Final = 2  # parts' worth of unused buffers that are kept: what one file takes that fills parts
+_SPARES: Final = 2  # parts' worth of unused buffers to keep: a file that fills parts takes two
 
-_LEAST_SPARE: Final = 5 * 1024 * 1024  # S3's least part that others follow
+_LEAST_SPARE: Final = 5 * 1024 * 1024  # S3's smallest part that is not the last
 
 
 class PartBuffer:
-    """Bytes of one part and their CRC32, computed while the bytes are in the processor's cache.
-
-    A new buffer keeps the pieces that it is given and joins them when they are sent: hundreds of buffers that
-    grow in turns would fragment the heap by half as much again as they hold. A buffer that was large enough
-    for a part keeps its memory for the next one: fresh pages would cost a tenth of the upload's speed.
-
-    Args:
-        capacity: bytes of a full part.
-    """
+    """Collects the bytes of one part, and their CRC32 while they are in the processor's cache."""
 
     __slots__ = ("_data", "_pieces", "capacity", "crc32", "filled")
 
@@ -42,8 +33,11 @@ class PartBuffer:
         self.capacity = capacity
         self.filled = 0
         self.crc32 = 0
+        # The memory of an earlier part: fresh pages would cost a tenth of the upload's speed.
         self._data = bytearray()
-        self._pieces: deque[bytes] = deque()  # all of it, if there was no memory to fill
+        # Hundreds of buffers that grow in turns would fragment the heap by half as much again as they hold: a
+        # new one joins its pieces when they are sent.
+        self._pieces: deque[bytes] = deque()
 
     @property
     def size(self) -> int:
@@ -52,7 +46,7 @@ class PartBuffer:
 
     @property
     def held(self) -> int:
-        """Bytes of memory that its content takes. A reused buffer may be larger; there are few of those."""
+        # A reused buffer may be larger; there are few of those.
         return min(len(self._data), 2 * self.filled) if self._data else self.filled
 
     @property
@@ -60,7 +54,6 @@ class PartBuffer:
         return self.filled == self.capacity
 
     def fill(self, data: memoryview) -> memoryview:
-        """Copy as much as fits; returns the rest."""
         count = min(len(data), self.capacity - self.filled)
         piece = data[:count]
         self.crc32 = crc32(piece, self.crc32)
@@ -76,11 +69,11 @@ class PartBuffer:
         return data[count:]
 
     def body(self) -> bytearray:
-        """Return the bytes to send, not copied: valid until the next :meth:`fill` or :meth:`clear`."""
+        """Return the bytes to send: valid until the next :meth:`fill` or :meth:`clear`."""
         while self._pieces:
-            self._data += self._pieces.popleft()  # one by one: they are not there twice
+            self._data += self._pieces.popleft()  # one by one, so that memory holds no piece twice
         if self.filled < len(self._data):
-            del self._data[self.filled :]  # it grows again, which costs no more than a copy
+            del self._data[self.filled :]  # growing again costs no more than a copy
         return self._data
 
     def clear(self) -> None:
@@ -90,7 +83,7 @@ class PartBuffer:
 
 
 class PartRequest:
-    """The request that sends a part, here or concurrently. It owns the buffer until :meth:`release`."""
+    """Sends a part, in this thread or concurrently; owns the buffer until :meth:`release`."""
 
     def __init__(self, buffer: PartBuffer, send: Callable[[PartBuffer], Part]) -> None:
         self._buffer: PartBuffer | None = buffer
@@ -98,38 +91,33 @@ class PartRequest:
         self.crc32 = buffer.crc32
         self._send = send
         self._join: Callable[[], None] | None = None
-        self.is_over = False
-        """Whether the concurrent request has ended, successfully or not."""
+        self.is_over = False  # the concurrent request has finished, successfully or not
         self._error: BaseException | None = None
         self._part: Part | None = None
-        self.is_abandoned = False
-        """Whether the result is no longer needed."""
+        self.is_abandoned = False  # the result is no longer needed
 
     @property
     def is_answered(self) -> bool:
-        """Whether S3 has the part."""
         return self._part is not None
 
     @property
     def is_due(self) -> bool:
-        """Whether the request has to be made (again): it failed, or was never begun."""
+        """Whether the request failed, or was never begun."""
         return not self.is_answered and (self._join is None or self.is_over)
 
     @property
     def needs_buffer(self) -> bool:
-        """Whether the request is in flight, or may have to be repeated."""
         return not (self.is_answered or (self.is_abandoned and self.is_due))
 
     def begin(self, beside: Beside) -> None:
         self._join = beside(self._make)
 
     def wait(self) -> None:
-        """Return when the request has ended. The client's timeouts end it."""
         if self._join is not None:
-            self._join()
+            self._join()  # the client's timeouts end it
 
     def check(self) -> None:
-        """Raise the error of a concurrent request, once; then :meth:`answer` repeats the request."""
+        """Raise the error of a concurrent request once; :meth:`answer` then repeats the request."""
         if self._error is not None:
             try:
                 raise self._error
@@ -137,12 +125,7 @@ class PartRequest:
                 self._error = None
 
     def answer(self) -> Part:
-        """Return the part as S3 has it. Waits for the request; makes it if it is due.
-
-        Raises:
-            S3Trouble: call again; the request is repeated in the calling thread.
-            S3Error: refused.
-        """
+        """Return the part as S3 has it; repeat the request here if it is due."""
         self.wait()
         self.check()
         if self._part is None:
@@ -150,7 +133,6 @@ class PartRequest:
         return self._part
 
     def release(self) -> PartBuffer | None:
-        """Return the buffer, which the request no longer needs; None the second time."""
         buffer, self._buffer = self._buffer, None
         return buffer
 
@@ -169,27 +151,15 @@ class PartRequest:
 
 
 class PartPool:
-    """The part buffers of a task, which files take and give back, so that memory is reused.
-
-    A file that fills parts has two buffers while one of its parts is being sent. Last parts of several files
-    are sent in threads of their own, and each gives its buffer back.
-
-    Args:
-        capacity: bytes of a part.
-        beside: sends parts while others are filled.
-        in_flight: the most parts sent so; further ones are sent in the thread that fills them.
-    """
-
     def __init__(self, capacity: int, beside: Beside = in_a_thread, in_flight: int = IN_FLIGHT) -> None:
         self.capacity = capacity
         self._beside = beside
         self._limit = in_flight
         self._requests: list[PartRequest] = []
         self._free: list[PartBuffer] = []
-        self._lock = threading.Lock()
+        self._lock = threading.Lock()  # last parts of several files are sent in threads of their own
 
     def take(self) -> PartBuffer:
-        """Return an empty buffer."""
         return self._free.pop() if self._free else PartBuffer(self.capacity)
 
     def give(self, buffer: PartBuffer) -> None:
@@ -199,7 +169,7 @@ class PartPool:
             self._free.append(buffer)
 
     def begin(self, request: PartRequest) -> bool:
-        """Make a request concurrently; return False if too many are in flight."""
+        """Return False if too many requests are in flight."""
         for over in [request for request in self._requests if not request.needs_buffer]:
             self.end(over)
         if len(self._requests) >= self._limit:
@@ -209,7 +179,6 @@ class PartPool:
         return True
 
     def end(self, request: PartRequest) -> None:
-        """Take back the buffer of a finished request. Does nothing the second time."""
         with self._lock:
             if request in self._requests:
                 self._requests.remove(request)

@@ -1,7 +1,4 @@
-"""Finished uploads are completed or aborted by their tokens; repeating a call changes nothing.
-
-Everything here raises S3Trouble if the call should be repeated later, and S3Error if S3 refuses.
-"""
+"""Completes or aborts finished uploads by their tokens; all calls are idempotent."""
 
 from __future__ import annotations
 
@@ -29,18 +26,15 @@ from sinksdk.connectors.s3_archiver.s3.upload import NONCE
 
 log = logging.getLogger(__name__)
 
-_ONE_BY_ONE: Final = 2
-"""The number of files of a group up to which they are checked one by one, without a listing."""
+_ONE_BY_ONE: Final = 2  # files of a group up to which no listing is requested
 
-_LONGEST_LISTING: Final = 5_000
-"""The number of listed uploads (five requests) after which the remaining files are checked one by one."""
+_LONGEST_LISTING: Final = 5_000  # listed uploads (five requests); others are checked one by one
 
 
 class UploadExpired(ConnectException):
-    """A committed upload is gone and its object does not exist: the records of the commit are not archived.
+    """A committed upload is gone, and so is its object: :attr:`token` can never be published.
 
-    :attr:`token` can never be published. Of its group, only the files of :attr:`visible` are visible, and no
-    other one can become visible.
+    Of its group only the files in :attr:`visible` can ever be visible.
     """
 
     def __init__(self, message: str, token: Token, visible: Sequence[Token] = ()) -> None:
@@ -61,24 +55,17 @@ def location_of(token: Token) -> Location:
 
 
 def view_of(token: Token) -> str:
-    """Return what a token's file holds: ``keys``, ``headers``; empty for values and for whole records."""
+    """Return ``keys`` or ``headers``; empty for values and records."""
     view: str = token.data.get("view", "")
     return view
 
 
 def groups_of(tokens: Sequence[Token]) -> list[list[Token]]:
-    """Return a commit's tokens by group, in their order."""
     grouped = itertools.groupby(tokens, key=lambda token: token.data.get("group") or [token.data["start"]])
     return [list(group) for _, group in grouped]
 
 
 def complete(s3: S3, token: Token) -> None:
-    """Make a finished upload visible. Idempotent, whatever happened to earlier responses.
-
-    Raises:
-        ForeignObject: the key holds an object of another writer.
-        UploadExpired: the upload is gone and so is its object.
-    """
     # An endpoint that ignores the condition would overwrite another writer's object: check first.
     has_conditions = not token.data.get("unconditional", False)
     if not has_conditions and is_visible(s3, token):
@@ -88,7 +75,7 @@ def complete(s3: S3, token: Token) -> None:
     except S3Error as error:
         if error.code not in (NO_SUCH_UPLOAD, PRECONDITION_FAILED, NOT_IMPLEMENTED):
             raise
-        if is_visible(s3, token):  # an earlier attempt took effect and its answer was lost
+        if is_visible(s3, token):  # an earlier attempt took effect and its response was lost
             return
         if error.code == PRECONDITION_FAILED:
             raise S3Trouble(f"{location_of(token)} disappeared while it was published", CONFLICT) from error
@@ -96,7 +83,7 @@ def complete(s3: S3, token: Token) -> None:
             raise UploadExpired(_expired(token), token) from error
         if not has_conditions:
             raise
-        # S3 does not implement conditions (501): the check above is all that is possible.
+        # The endpoint has no conditions (501).
         _complete(s3, token, if_absent=False)
 
 
@@ -113,16 +100,13 @@ def _complete(s3: S3, token: Token, *, if_absent: bool) -> None:
 
 
 def expect_visible(s3: S3, token: Token) -> None:
-    """Raise UploadExpired unless the object of a token, whose upload is gone, is visible."""
     if not is_visible(s3, token):
         raise UploadExpired(_expired(token), token)
 
 
 def is_replaced(s3: S3, token: Token, connector: str) -> bool:
-    """Return whether the connector has archived another file under the token's key.
-
-    It has done so if it had withdrawn the token's commit, which only an older copy of the store still knows.
-    """
+    """Return whether the connector has archived another file under the token's key."""
+    # The connector had withdrawn the token's commit, which only an older copy of the store still knows.
     there = s3.head(location_of(token))
     if there is None or there.metadata.get(NONCE) == token.data["nonce"]:
         return False
@@ -133,7 +117,6 @@ def is_replaced(s3: S3, token: Token, connector: str) -> bool:
 
 
 def is_visible(s3: S3, token: Token) -> bool:
-    """Return whether the token's own object is visible. Raises ForeignObject if the key holds another one."""
     location = location_of(token)
     there = s3.head(location)
     if there is None:
@@ -163,11 +146,7 @@ def _expired(token: Token) -> str:
 
 
 def abort(s3: S3, token: Token) -> None:
-    """Free what an upload holds. Idempotent; succeeds if the upload is gone.
-
-    A part that is in flight during the first abort may arrive after it, so the upload is aborted until S3 no
-    longer knows it.
-    """
+    # A part in flight during the first abort may arrive after it: abort until S3 no longer knows the upload.
     for _ in range(3):
         try:
             s3.abort_upload(location_of(token), token.id)
@@ -179,27 +158,17 @@ def abort(s3: S3, token: Token) -> None:
 
 
 class Publisher:
-    """Publishes and discards tokens, also those of predecessors that wrote to another endpoint.
-
-    Args:
-        together: makes the requests of a group's files concurrently.
-    """
+    """Publishes and discards tokens, also those of predecessors that wrote to another endpoint."""
 
     def __init__(self, config: UploadSettings, connect: Connect, together: Together = together) -> None:
         self._config = config
         self._connect = connect
         self._together = together
         self._clients: dict[str, S3] = {}
-        self._visible: set[str] = set()  # uploads that are published, unlike the rest of their commits
+        self._visible: set[str] = set()  # ids of published uploads whose commits are not yet complete
         self._lists_uploads = True
 
     def publish(self, tokens: Sequence[Token]) -> None:
-        """Make each object visible, group by group. Idempotent.
-
-        Raises:
-            ForeignObject: a key holds an object of another writer.
-            UploadExpired: an upload is gone and its object does not exist.
-        """
         for group in groups_of(tokens):
             if len(group) == 1:
                 self._complete(group[0])
@@ -246,7 +215,6 @@ class Publisher:
         return found
 
     def _expect_publishable(self, token: Token) -> None:
-        """Raise UploadExpired if a file can never become visible."""
         s3 = self._client(token)
         try:
             if s3.part_sizes(location_of(token), token.id) is not None:
@@ -258,8 +226,7 @@ class Publisher:
         self._visible.add(token.id)
 
     def _settled(self, group: Sequence[Token]) -> list[Token]:
-        """Abort the uploads of a group, and return which of its files are visible."""
-        # Aborted first: a predecessor that is late might complete an upload after the check.
+        # Aborted first: a late predecessor might complete an upload after the check.
         self._together([partial(abort, self._client(token), token) for token in group])
         visible: list[Token] = []
 
@@ -279,32 +246,26 @@ class Publisher:
             self._tag(s3, token)
 
     def discard(self, tokens: Sequence[Token]) -> None:
-        """Abort each upload, also after one was refused (the bucket is gone). Idempotent."""
         refused: list[S3Error] = []
 
         def give_up(token: Token) -> None:
             try:
                 abort(self._client(token), token)
             except S3Error as error:
-                refused.append(error)
+                refused.append(error)  # the bucket is gone, say: the others are still tried
 
         self._together([partial(give_up, token) for token in tokens])
         if refused:
             raise refused[0]
 
     def replaced(self, tokens: Sequence[Token], connector: str) -> list[Token] | None:
-        """Give up a commit that an older copy of the store holds, if its records were archived again since.
+        """Give up a commit of an older copy of the store whose records were archived again.
 
-        Returns:
-            The tokens whose files are visible; no other one can become visible. None: the commit may still be
-            published.
-
-        Raises:
-            ForeignObject: a key holds an object of another writer.
+        Return the tokens of visible files; None if the commit may still be published.
         """
         if not any(is_replaced(self._client(token), token, connector) for token in tokens):
             return None
-        self.discard(tokens)  # first: a predecessor that is late might complete one after the check
+        self.discard(tokens)  # first, as in _settled
         kept = [t for t in tokens if not is_replaced(self._client(t), t, connector)]
         return [token for token in kept if is_visible(self._client(token), token)]
 
@@ -315,7 +276,7 @@ class Publisher:
         return self._clients[endpoint]
 
     def _tag(self, s3: S3, token: Token) -> None:
-        """Tag a visible object after the commit, as Confluent's sink does."""
+        # Confluent's sink tags the last record's offset, too.
         tags = {
             "startOffset": str(token.data["start"]),
             "endOffset": str(token.data["end"] - 1),

@@ -11,43 +11,34 @@ from typing import Final
 
 from sinksdk import RetriableException
 
+# Runs a function concurrently with the task's thread, and returns one that waits for its end.
 Beside = Callable[[Callable[[], None]], Callable[[], None]]
-"""Runs a function concurrently with the task's thread, and returns what waits for its end. Tests pass one
-without threads.
-"""
 
 
 def in_a_thread(run: Callable[[], None]) -> Callable[[], None]:
-    """Run in a new daemon thread, which costs little compared with a part; a hang does not block the exit.
-
-    No thread has to be stopped, and none is missing in a forked process.
-    """
+    # A daemon thread costs little compared with a part, a hang does not block the exit, and a forked process
+    # misses none.
     thread = threading.Thread(target=contextvars.copy_context().run, args=(run,), name="part", daemon=True)
     thread.start()
     return thread.join
 
 
-AT_ONCE: Final = 8
-"""The most requests of a group's files that are made concurrently."""
+AT_ONCE: Final = 8  # requests of a group's files made concurrently
 
 _PATIENCE: Final = 5.0  # seconds without a request that succeeds
 
 _LONGEST_PAUSE: Final = 1.0  # seconds
 
+# Makes independent requests. After a failure it begins no more, and raises once those in flight finished.
 Together = Callable[[Iterable[Callable[[], object]]], None]
-"""Makes requests that do not depend on one another. After a failure it begins no more, and raises that error
-when those in flight have ended. Tests pass one without threads.
-"""
 
 
 def one_by_one(requests: Iterable[Callable[[], object]]) -> None:
-    """Make requests in order, without threads: a :data:`Together`."""
     for request in requests:
         request()
 
 
 def together(requests: Iterable[Callable[[], object]]) -> None:
-    """Make up to eight requests concurrently, in daemon threads: a :data:`Together`."""
     waiting = deque(requests)
     if len(waiting) <= 1:
         one_by_one(waiting)
@@ -72,23 +63,12 @@ def together(requests: Iterable[Callable[[], object]]) -> None:
 
 
 class Rounds:
-    """Repeats requests that failed with a transient error, without those that succeeded: a :data:`Together`.
-
-    An S3 that is short of capacity lets some requests through. Giving up at the first refusal and repeating
-    all requests later would never complete a large group. If no request succeeds, none is repeated.
-
-    Args:
-        together: makes them once.
-        room: seconds from now after which no further round begins.
-        backoff: seconds before the second round; doubles up to one second.
-        clock: seconds.
-        sleep: waits so many seconds.
-    """
+    """Repeats requests that failed with a transient error, without those that succeeded."""
 
     def __init__(
         self,
         together: Together,
-        room: Callable[[], float],
+        room: Callable[[], float],  # seconds from now until the last round begins
         backoff: float,
         clock: Callable[[], float],
         sleep: Callable[[float], None],
@@ -100,9 +80,11 @@ class Rounds:
         self._sleep = sleep
 
     def __call__(self, requests: Iterable[Callable[[], object]]) -> None:
-        """Make the requests. Raises what the last round failed with."""
+        # An S3 short of capacity lets some requests through: repeating all of them after each refusal would
+        # never complete a large group.
         waiting = dict(enumerate(requests))
         until = self._clock() + self._room()
+        # 0: if no request succeeds, none is repeated.
         patient_until, pause = 0.0, min(self._backoff, _LONGEST_PAUSE)
         while True:
             done: list[int] = []

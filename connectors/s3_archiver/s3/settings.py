@@ -24,18 +24,12 @@ class Keys(NamedTuple):
 
 
 class Role(NamedTuple):
-    """A role to assume, for an hour at a time.
-
-    Args:
-        session: the name in AWS's logs, or empty.
-        external_id: required by some trust policies, or empty.
-        region: of the STS endpoint.
-    """
+    """A role to assume, for an hour at a time."""
 
     arn: str
-    session: str
-    external_id: str
-    region: str
+    session: str  # name in AWS's logs; may be empty
+    external_id: str  # some trust policies require one; may be empty
+    region: str  # of the STS endpoint
 
 
 class AccessSettings(ConnectorConfig):
@@ -155,7 +149,6 @@ class AccessSettings(ConnectorConfig):
         )
 
     def proxy(self) -> str:
-        """Return the proxy's URL with user and password in it; empty without a proxy."""
         if not self.s3_proxy_user or self.s3_proxy_password is None:
             return self.s3_proxy_url
         address = urlsplit(self.s3_proxy_url)
@@ -260,7 +253,6 @@ class UploadSettings(AccessSettings):
                 )
 
     def creation_options(self) -> dict[str, str]:
-        """Return the arguments of CreateMultipartUpload."""
         options = {
             "ServerSideEncryption": self.s3_sse_algorithm,
             "SSEKMSKeyId": self.s3_sse_kms_key_id,
@@ -270,12 +262,11 @@ class UploadSettings(AccessSettings):
         return {name: value for name, value in options.items() if value}
 
     def abilities(self) -> Abilities:
-        """Return the configured features; for `auto` the connector tests the endpoint at its start."""
+        # The connector tests the endpoint for `auto`, and configures its tasks.
         checksum = Checksum.FULL if self.s3_checksum == "auto" else Checksum(self.s3_checksum)
         return Abilities(checksum, self.s3_conditional_writes != "false")
 
     def tags(self) -> dict[str, str]:
-        """Return the further tags of each object. Raises ValueError: no list of ``name:value``."""
         tags = {}
         for pair in filter(None, (pair.strip() for pair in self.s3_object_tags.split(","))):
             name, separator, value = pair.partition(":")

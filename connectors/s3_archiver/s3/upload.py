@@ -1,8 +1,7 @@
 """A multipart upload of one object, fed part by part.
 
-:meth:`Upload.write` only buffers bytes and never fails. :meth:`Upload.send` makes the requests and may be
-called again after it raised: nothing is dropped before S3 has it. A full part is sent while the next one is
-filled, at most one of an upload at a time, so parts finish in their order.
+:meth:`Upload.write` only buffers and never fails; :meth:`Upload.send` makes the requests, and after an error
+it is called again: nothing is dropped before S3 has it.
 """
 
 from __future__ import annotations
@@ -17,32 +16,18 @@ from sinksdk.connectors.s3_archiver.s3 import crc
 from sinksdk.connectors.s3_archiver.s3.client import S3, Abilities, Checksum, Location, Part
 from sinksdk.connectors.s3_archiver.s3.part import PartBuffer, PartPool, PartRequest
 
-MAX_PARTS: Final = 10_000
-"""The most parts that S3 allows in one upload."""
+MAX_PARTS: Final = 10_000  # S3's limit
 
-LEAST_PART: Final = 5 * 1024 * 1024
-"""The fewest bytes of a part that is not the last."""
+LEAST_PART: Final = 5 * 1024 * 1024  # bytes; S3's limit for all parts but the last
 
-NONCE: Final = "sinksdk-nonce"
-"""The object metadata that identifies the upload an object comes from."""
+NONCE: Final = "sinksdk-nonce"  # object metadata: the upload that an object comes from
 
 
 Chunk = bytes | bytearray | memoryview
 
 
 class Upload:
-    """One object on its way to S3, invisible until it is completed after the commit.
-
-    Begin with :meth:`create`, store the token, call :meth:`mark_prepared`, then :meth:`send`. Methods that
-    make requests raise S3Trouble (call again: nothing is lost, nothing is sent twice), or S3Error if S3
-    refuses for good: then the upload cannot be finished.
-
-    Args:
-        pool: buffers and sends parts.
-        nonce: a random text that no other upload has.
-        metadata: object metadata besides the nonce, ASCII.
-        abilities: what the endpoint supports.
-    """
+    """Begin with :meth:`create`, store the token, call :meth:`mark_prepared`, then :meth:`send`."""
 
     def __init__(
         self,
@@ -59,20 +44,18 @@ class Upload:
         self.location = location
         self._pool = pool
         self._buffer = pool.take()
-        self._request: PartRequest | None = None
+        self._request: PartRequest | None = None  # one at a time, so parts finish in their order
         self._metadata = {**metadata, NONCE: nonce}
         self._backlog: deque[memoryview] = deque()
         self._parts: list[Part] = []
         self._crc32 = 0
         self._id: str | None = None
-        self.is_prepared = False
-        """Whether the token is stored, so that the upload may hold data."""
+        self.is_prepared = False  # the token is stored: the upload may hold data
         self.size = 0
         self.is_finished = False
 
     @property
     def has_full_part(self) -> bool:
-        """Whether :meth:`send` has at least a full part to send."""
         return bool(self._backlog)
 
     @property
@@ -82,28 +65,26 @@ class Upload:
 
     @property
     def has_failed_part(self) -> bool:
-        """Whether :meth:`send` has to send a part again."""
         return self._request is not None and self._request.is_due
 
     @property
     def held(self) -> int:
-        """Bytes of memory that the upload takes, without a part that is being sent."""
+        """Bytes of memory, without a part that is being sent."""
         return self._buffer.held + sum(map(len, self._backlog))
 
     @property
     def sendable(self) -> int:
-        """Bytes that :meth:`send_early` would send now."""
         filled = self._buffer.filled
         return filled if filled >= min(LEAST_PART, self._pool.capacity) else 0
 
     @property
     def is_at_limit(self) -> bool:
-        """Whether the object should end soon because S3 allows no more parts."""
+        # A margin: the file ends only after the batch that reaches it.
         return max(len(self._parts), self.size // self._pool.capacity) >= MAX_PARTS - 100
 
     @property
     def token(self) -> Token:
-        """What aborts the upload; once it is finished, also what completes it."""
+        """The token that aborts the upload; once it is finished, also completes it."""
         if self._id is None:
             raise ValueError(f"the upload to {self.location} is not created yet")
         data: dict[str, Any] = {
@@ -125,25 +106,21 @@ class Upload:
         return Token(self._id, data)
 
     def create(self) -> None:
-        """Create the upload at S3, without data. Does nothing the second time."""
         if self._id is None:
             self._id = self._s3.create_upload(self.location, self._metadata, self._abilities.checksum)
 
     def mark_prepared(self) -> None:
-        """Allow data to be sent: the token is stored, so that a successor can find the upload."""
         self.is_prepared = True
 
     def write(self, data: Chunk) -> None:
-        """Buffer bytes. Never fails; what exceeds the part waits for :meth:`send`."""
         piece = memoryview(data).cast("B")
         self.size += len(piece)
         if not self._backlog:
             piece = self._buffer.fill(piece)
         if len(piece):
-            self._backlog.append(memoryview(bytes(piece)))  # the caller's buffer may be used again
+            self._backlog.append(memoryview(bytes(piece)))  # the caller may reuse its buffer
 
     def send(self) -> None:
-        """Send full parts. After an error, call again: nothing is lost and nothing is sent twice."""
         if self.has_failed_part:
             self._collect()
         while self._backlog:
@@ -156,34 +133,31 @@ class Upload:
                 self._backlog.popleft()
 
     def send_early(self) -> None:
-        """Send the buffered bytes as a part, if they are enough for one, to free their memory."""
+        """Send the buffered bytes as a part, if S3 takes so few, to free their memory."""
         self.send()
         if self.sendable:
             self._send_part(is_last=False)
 
     def check(self) -> None:
-        """Raise the error of a part that failed while it was sent, once; :meth:`send` sends it again."""
         if self._request is not None:
             self._request.check()
 
     def finish(self) -> None:
-        """Send everything that is buffered. Does nothing the second time."""
         if self.is_finished:
             return
         self.send()
-        # An upload has at least one part: of an object without bytes it is an empty one.
+        # An upload has at least one part; an object without bytes has an empty one.
         if self._buffer.filled or not (self._parts or self.is_sending):
             self._send_part(is_last=True)
         self._collect()
         self.is_finished = True
 
     def wait(self) -> None:
-        """Return when no part is being sent."""
         if self._request is not None:
             self._request.wait()
 
     def abandon(self) -> None:
-        """End without completing. A part in flight keeps its buffer until its request ends."""
+        # A part in flight keeps its buffer until its request ends.
         if self._request is not None:
             self._request.is_abandoned = True
 
@@ -204,7 +178,6 @@ class Upload:
         return self._s3.upload_part(self.location, upload_id, number, buffer.body(), crc32, checksum=checksum)
 
     def _collect(self) -> None:
-        """Wait for the part in flight, if there is one, and add it to the parts that S3 has."""
         request = self._request
         if request is not None:
             self._parts.append(request.answer())
