@@ -1,4 +1,4 @@
-"""Small batches joined and large ones cut, to a size that is good to encode."""
+"""Joins small batches and cuts large ones to an efficient size; rows stay in order and unchanged."""
 
 from __future__ import annotations
 
@@ -7,26 +7,15 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
+# Each batch costs 0.3 ms to encode without the compiled loop, and 0.03 ms with it.
 MIN_ROWS: Final = 10_000
-"""Rows of a batch that is worth encoding by itself: each batch costs 0.3 ms without the compiled loop, and
-0.03 ms with it."""
 
+# Joining, sorting and encoding take several times as much memory: twice these bytes cost 60 MB more and saved
+# no time.
 MAX_BYTES: Final = 8 * 1024 * 1024
-"""The most bytes that are collected, and that a returned batch has. Several times as much is in memory while
-a batch is joined, sorted by files and encoded: twice these bytes cost 60 MB more, and saved no time."""
 
 
 class BatchCoalescer:
-    """Joins and cuts the batches of one topic partition to a size that is good to encode.
-
-    Rows stay in order and unchanged. A batch that is big enough is passed on uncopied.
-
-    Args:
-        min_rows: rows that are collected before they are passed on.
-        max_bytes: the most bytes that are collected; a larger batch is cut in half, without a copy, until its
-            parts are not larger (or one offset).
-    """
-
     def __init__(self, min_rows: int = MIN_ROWS, max_bytes: int = MAX_BYTES) -> None:
         self.min_rows = min_rows
         self._max_bytes = max_bytes
@@ -43,10 +32,9 @@ class BatchCoalescer:
         return self._held_bytes
 
     def add(self, batch: pa.RecordBatch) -> list[pa.RecordBatch]:
-        """Take a batch; return the batches that are ready: none, one or several."""
         if not batch.num_rows:
             return []
-        size = batch.get_total_buffer_size()  # what it keeps in memory; a slice, all it is a slice of
+        size = batch.get_total_buffer_size()  # memory that it keeps alive: of a slice, the whole batch
         if batch.num_rows >= self.min_rows or size >= self._max_bytes:
             return [*self.flush(), *self._cut(batch)]
         ready = [] if self._goes_with_held(batch, size) else self.flush()
@@ -56,7 +44,6 @@ class BatchCoalescer:
         return [*ready, *self.flush()] if self._held_rows >= self.min_rows else ready
 
     def flush(self) -> list[pa.RecordBatch]:
-        """Return the collected records as one batch, or nothing."""
         held, self._held, self._held_rows, self._held_bytes = self._held, [], 0, 0
         return [_concatenated(held)] if held else []
 
@@ -77,7 +64,7 @@ class BatchCoalescer:
 def whole_offsets(batch: pa.RecordBatch, rows: int) -> int:
     """Return ``rows`` (at least 1), or more to include all rows of the last one's offset."""
     offsets, least = np.from_dlpack(batch.column("offset")), max(rows, 1)
-    # Offsets that do not ascend are not the engine's: then the requested number counts.
+    # Offsets that do not ascend do not come from the engine: then the requested number counts.
     return max(int(np.searchsorted(offsets, offsets[least - 1], side="right")), least)
 
 

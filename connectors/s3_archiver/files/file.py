@@ -1,4 +1,4 @@
-"""One file of a topic partition, from its first record to the end of its upload, and its factory."""
+"""The files of a topic partition, and the factory that begins them."""
 
 from __future__ import annotations
 
@@ -29,8 +29,7 @@ from sinksdk.connectors.s3_archiver.s3.part import PartPool
 from sinksdk.connectors.s3_archiver.s3.requests import Beside, Together, in_a_thread, together
 from sinksdk.connectors.s3_archiver.s3.upload import Upload
 
-_READ_BY_FORMATS: Final = {"": "value", "keys": "key"}
-"""Columns by the names of the views that may hold them as bytes."""
+_READ_BY_FORMATS: Final = {"": "value", "keys": "key"}  # columns by the views that may hold them as bytes
 
 
 _CHECKS_PER_FILE: Final = 16
@@ -41,60 +40,32 @@ _MOST_GRAINS: Final = 8
 
 @dataclass(frozen=True, slots=True)
 class Grain:
-    """How much is collected before it is passed on, a trade of memory for speed.
-
-    Args:
-        rows: small batches are collected up to so many rows before they are encoded.
-        block_bytes: bytes of a block before compression; None for the format's own.
-    """
-
-    rows: int = MIN_ROWS
-    block_bytes: int | None = None
+    rows: int = MIN_ROWS  # small batches are collected up to so many rows
+    block_bytes: int | None = None  # before compression; None: the format's own
 
 
 class FileKey(NamedTuple):
-    """What all records of a file have in common.
+    """Properties that all records of a file share."""
 
-    Args:
-        path: its folder in the topic's.
-        kind: what the format must not mix in one file, if anything.
-        views: the numbers of the views to write; None for all of them.
-    """
-
-    path: str
-    kind: object = None
-    views: tuple[int, ...] | None = None
+    path: str  # folder below that of the topic
+    kind: object = None  # what the format does not mix in one file, such as a schema
+    views: tuple[int, ...] | None = None  # views to write; None: all
 
 
 class FileObject(NamedTuple):
-    """One object of a file: its values or whole records, or the keys or headers that belong to them.
+    """Values, records, keys or headers of a file, as one object."""
 
-    Args:
-        number: of its view.
-        view: that view's name.
-    """
-
-    number: int
+    number: int  # of the view
     view: str
     content: FileContent[Any]
     upload: Upload
 
 
+# The caller consumes these pieces at once and completely.
 Written = Iterator[tuple[Upload, BytesLike]]
-"""Pieces of content, each with the upload that it is written to."""
 
 
 class ArchiveFile:
-    """A file that takes encoded records, then ends, then is sent, together with files of keys and headers.
-
-    :meth:`append` and :meth:`end_content` return the pieces to write; consume them at once and to their end.
-
-    Args:
-        start: offset of its first record.
-        index: its place in its group.
-        objects: one, or several of the same records.
-    """
-
     def __init__(self, start: int, index: int, objects: Sequence[FileObject]) -> None:
         self.start = start
         self.end = start
@@ -107,20 +78,14 @@ class ArchiveFile:
 
     @property
     def held(self) -> int:
-        """Bytes of memory that the file takes."""
         return sum(each.content.buffered + each.upload.held for each in self.objects)
 
     @property
     def holds_values(self) -> bool:
-        """Whether values, or whole records, are written; else only keys or headers."""
+        # The first view holds values or records, the others keys or headers.
         return not self.objects[0].number
 
     def append(self, rows: Rows, last: int) -> Written:
-        """Add records (at least one); yield the pieces that are ready.
-
-        Args:
-            last: offset of the last of them.
-        """
         self.records += len(rows)
         self.end = last + 1
         for each in self.objects:
@@ -128,24 +93,12 @@ class ArchiveFile:
                 yield each.upload, piece
 
     def end_content(self) -> Written:
-        """Yield the last pieces. No records may follow."""
         for each in self.objects:
             for piece in each.content.finish():
                 yield each.upload, piece
 
 
 class FileFactory:
-    """Begins files as configured.
-
-    Args:
-        generation: number of the generation that writes.
-        beside: sends parts while others are filled.
-        together: makes requests of several files concurrently.
-        folders: where files lie; the configuration's if None.
-        file_format: what files hold; the configuration's if None.
-        limits: what ends files; the configuration's if None.
-    """
-
     def __init__(
         self,
         config: FileSettings,
@@ -183,7 +136,7 @@ class FileFactory:
         return self._config.s3_part_size
 
     def due_at(self, now: float) -> float:
-        """Return when the schedule ends a file that begins now, both in seconds since the epoch."""
+        # Seconds since the epoch.
         return math.inf if self._schedule is None else self._schedule.due_at(now)
 
     def begin(
@@ -192,20 +145,11 @@ class FileFactory:
         key: FileKey,
         start: int,
         *,
-        number: int,
-        before: Archived,
+        number: int,  # of the first record among those of its offset
+        before: Archived,  # without the file's group
         index: int,
-        place: int,
+        place: int,  # objects of the group so far
     ) -> ArchiveFile:
-        """Return a new file, in memory only.
-
-        Args:
-            start: offset of its first record.
-            number: of that record among those of its offset.
-            before: what the partition's archive consists of without its group.
-            index: its place in the group.
-            place: how many objects the group has without it.
-        """
         objects: list[FileObject] = []
         for of_view, view in enumerate(self.views):
             if key.views is not None and of_view not in key.views:
@@ -225,11 +169,8 @@ class FileFactory:
         return ArchiveFile(start, index, objects)
 
     def with_nulls(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Return a learned batch with null for keys and values that are the null of an Avro schema.
-
-        Formats that are given bytes do not decode them: otherwise folders, tombstones and
-        ``behavior.on.null.values`` would take such a record for one with a value.
-        """
+        # Formats that copy bytes do not decode them: folders, tombstones and ``behavior.on.null.values``
+        # would take the null of an Avro schema for a value.
         for view in self.views:
             if isinstance(view.format, AvroValues) and view.name in _READ_BY_FORMATS:
                 batch = view.format.with_nulls(batch, _READ_BY_FORMATS[view.name])
@@ -237,19 +178,19 @@ class FileFactory:
 
     @property
     def where(self) -> str:
-        """The layout and bucket of the files, as commits state it."""
+        """The layout and bucket of files, as commits record them."""
         return self._layout.to_text(self._config.s3_bucket_name)
 
     def coalescer(self) -> BatchCoalescer:
         return BatchCoalescer(self._grain.rows, self.encoded_at_once)
 
     def rows_at_once(self, files: int) -> int:
-        """Return the rows to collect for so many open files: each file costs time for every batch."""
+        # Each open file costs time for every batch.
         return self._grain.rows * min(max(files // _FILES_PER_GRAIN, 1), _MOST_GRAINS)
 
     @property
     def encoded_at_once(self) -> int:
-        """Bytes of records to encode at once: few enough to observe ``flush.bytes``."""
+        # Few enough bytes to observe ``flush.bytes``.
         if self.limits.bytes is None:
             return MAX_BYTES
         return min(max(self.limits.bytes // _CHECKS_PER_FILE, _LEAST_CHECKED), MAX_BYTES)

@@ -1,8 +1,7 @@
 """A group: the files of a topic partition that are open at the same time and end together.
 
-Records go to several files where they lie in several folders or are of several kinds. Each offset below a
-group's end is in exactly one file of it (or of an earlier group): one write commits all its tokens with that
-end.
+One write commits all their tokens with the group's end: each offset below it is in exactly one file of the
+group or of an earlier one.
 """
 
 from __future__ import annotations
@@ -25,27 +24,17 @@ from sinksdk.connectors.s3_archiver.formats.base import Rows
 Longs = npt.NDArray[np.int64]
 Codes = npt.NDArray[np.int32]
 
-_WINDOW: Final = 256
-_FEW: Final = 2**15
+_WINDOW: Final = 256  # rows that are first searched for a late timestamp
+_FEW: Final = 2**15  # files that an int16 can number
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SortedRows:
-    """Good rows of a batch, and the file that each goes to; encoded in the order of files.
-
-    Args:
-        keys: of the files.
-        codes: for each row its place in ``keys``; None if there is one.
-        offsets: of each row.
-        numbers: of each row among those of its offset.
-        timestamps: milliseconds since the epoch; None if folders are not by time.
-    """
-
     keys: Sequence[FileKey]
-    codes: Codes | None
+    codes: Codes | None  # for each row its place in ``keys``; None if there is only one
     offsets: Longs
     numbers: Longs
-    timestamps: Longs | None
+    timestamps: Longs | None  # milliseconds since the epoch; None if folders are not by time
 
     def __len__(self) -> int:
         return len(self.offsets)
@@ -54,9 +43,8 @@ class SortedRows:
         """Return the rows sorted by file between one cut and the next; None if they are sorted already."""
         if self.codes is None:
             return None
-        codes = (
-            self.codes.astype(np.int16) if len(self.keys) < _FEW else self.codes
-        )  # sorted ten times as fast
+        # int16 is sorted ten times as fast.
+        codes = self.codes.astype(np.int16) if len(self.keys) < _FEW else self.codes
         borders = [0, *cuts, len(codes)]
         pieces = [
             start + np.argsort(codes[start:stop], kind="stable")
@@ -67,51 +55,36 @@ class SortedRows:
 
 
 class FileGroup:
-    """The open files of a topic partition.
-
-    Args:
-        before: what the partition's archive consists of without them.
-        start: offset of their first record.
-    """
-
     def __init__(self, partition: TopicPartition, factory: FileFactory, before: Archived, start: int) -> None:
         self._partition = partition
         self._factory = factory
-        self._before = before
+        self._before = before  # the partition's archive without this group
         self._files: dict[FileKey, ArchiveFile] = {}
         self._objects = 0
         self.runs = RunsByFile()
         self.start = start
-        self.end = start
-        """Offset after the last record that was taken, whether or not it went to a file."""
+        self.end = start  # after the last record taken, whether or not it went to a file
         self.records = 0
-        self.base: int | None = None
-        """Timestamp of the first record; None if folders are not by time."""
+        self.base: int | None = None  # timestamp of the first record; None if folders are not by time
         self.last_path = ""
-        """Folder of the last record."""
-        self.skip = ""
-        """Rows above the group that are visible already, as text; set when the group ends."""
+        self.skip = ""  # visible rows above the group, as text; set when it ends
 
     @property
     def files(self) -> Sequence[ArchiveFile]:
-        """The files in the order of their first records."""
-        return tuple(self._files.values())
+        return tuple(self._files.values())  # in the order of their first records
 
     @property
     def objects(self) -> Sequence[FileObject]:
-        """The objects of all its files."""
         return [each for file in self._files.values() for each in file.objects]
 
     @property
     def archived(self) -> Archived:
-        """What the partition's archive consists of with this group."""
         files = self._files.values()
         records = sum(file.records for file in files if file.holds_values)
         return self._before.with_group(len(self.objects), records, max(file.end for file in files), self.skip)
 
     @property
     def held(self) -> int:
-        """Bytes of memory that the group takes."""
         return sum(file.held for file in self._files.values()) + self.runs.nbytes
 
     def has(self, key: FileKey) -> bool:
@@ -120,11 +93,7 @@ class FileGroup:
     def take(
         self, batch: SortedRows, rows: Rows, order: Longs | None, start: int, stop: int
     ) -> Iterator[tuple[ArchiveFile, Rows, int]]:
-        """Add the rows of a batch between two cuts; yield for each file its rows and their last offset.
-
-        Args:
-            rows: of the batch, encoded in that order.
-        """
+        """Add the rows between two cuts; yield for each file its rows and their last offset."""
         if self.base is None and batch.timestamps is not None:
             self.base = int(batch.timestamps[start])
         self.records += stop - start
@@ -157,7 +126,6 @@ class FileGroup:
         )
 
     def tokens(self) -> list[Token]:
-        """Return the uploads' tokens, which describe the files."""
         before = [self._before.files, self._before.records, self._before.end]
         is_one = self._objects == 1
         ranges = [] if is_one else self.runs.by_file(len(self._files))
@@ -183,7 +151,6 @@ class FileGroup:
     # -- inside ----------------------------------------------------------------------------------
 
     def _file(self, batch: SortedRows, key: FileKey, row: int) -> ArchiveFile:
-        """Return the open file, or begin one with a row."""
         file = self._files.get(key)
         if file is None:
             start, number = int(batch.offsets[row]), int(batch.numbers[row])
@@ -200,11 +167,8 @@ class FileGroup:
 
 
 def cuts(batch: SortedRows, group: FileGroup | None, limits: Limits) -> list[int]:
-    """Return the rows of a batch before which the open group must end and the next one begins.
-
-    Only limits of records, record time, folders and files are considered; what else ends a group shows once
-    the batch is in it. An offset is never divided.
-    """
+    """Return the rows before which a group must end and the next one begins, never within an offset."""
+    # Other limits, as of bytes, show only once the batch is in the group.
     found: list[int] = []
     place, total = 0, len(batch)
     while place < total:
@@ -276,7 +240,7 @@ def _whole(batch: SortedRows, stop: int) -> int:
 
 
 def _before(batch: SortedRows, group: FileGroup | None, place: int, row: int) -> int:
-    """Return where a row's offset begins; its end if the group would be empty otherwise."""
+    """Return where a row's offset begins, or its end if the group would be empty otherwise."""
     start = int(np.searchsorted(batch.offsets, batch.offsets[row]))
     if start > place or (group is not None and start >= place):
         return max(start, place)

@@ -1,4 +1,4 @@
-"""Schemas next to the data, so that an archive can be read without its registry."""
+"""Stores schemas next to the data, so that an archive can be read without its registry."""
 
 from __future__ import annotations
 
@@ -13,12 +13,7 @@ log = logging.getLogger(__name__)
 
 
 class SchemaFiles:
-    """One file for each schema id, ``<topics.dir>/_sinksdk/schemas/<id>.avsc``, written once.
-
-    Args:
-        bucket: of the archive.
-        layout: of the archive.
-    """
+    """Writes each schema once, to ``<topics.dir>/_sinksdk/schemas/<id>.avsc``."""
 
     def __init__(self, s3: S3, bucket: str, layout: Layout) -> None:
         self._s3 = s3
@@ -26,20 +21,13 @@ class SchemaFiles:
         self._layout = layout
 
     def __call__(self, schema_id: str, definition: bytes) -> None:
-        """Store a schema, as JSON.
-
-        An existing file stays; if it differs, that is logged: the archive then holds ids of two registries,
-        and only the files of values state their schemas.
-
-        Raises:
-            S3Trouble: call again, nothing is lost.
-            S3Error: S3 refuses.
-        """
         location = Location(self._bucket, self._layout.schema(schema_id))
         if self._is_written(location, definition):
             return
         found = self._read(location)
         if found is None or _parsed(found) != _parsed(definition):
+            # An existing file stays. The archive then holds ids of two registries, and only files of values
+            # have their schemas.
             log.warning(
                 "%s holds another schema than the one that the registry has under this id: 'topics.dir' is "
                 "used with two registries. Files of values hold their own schema, and can be read all the "

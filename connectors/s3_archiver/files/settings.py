@@ -96,11 +96,8 @@ class GroupSettings(PartitionerSettings, FlushSettings):
             )
 
     def policy(self) -> BatchPolicy:
-        """Return when a partition's records are worth a file.
-
-        With ``rotate.interval.ms`` a partition is read after that interval at the latest, whether or not the
-        schedule is due: otherwise records would stay in Kafka that belong into a file that should have ended.
-        """
+        # A partition is read after ``rotate.interval.ms`` at the latest, even if no schedule is due: records
+        # would otherwise stay in Kafka whose file should have ended.
         schedule, interval = self.schedule(), self.record_interval()
         wait = None if interval is None else interval / 1000
         if schedule is not None and (wait is None or (schedule.max_wait or 0) <= wait):
@@ -113,7 +110,6 @@ class GroupSettings(PartitionerSettings, FlushSettings):
         return BatchPolicy(max_wait=self.rotate_schedule_interval_ms / 1000, align_to=self.timezone)
 
     def record_interval(self) -> int | None:
-        """Return ``rotate.interval.ms``; None without it, and without folders by time."""
         kind = self.partitioner
         by_time = kind is not None and kind.has_time
         return self.rotate_interval_ms if by_time and self.rotate_interval_ms >= 1 else None

@@ -1,9 +1,7 @@
 """The files of one topic partition: open, sealed, sent, and ready to commit.
 
-A batch is taken whole or not at all. A request that fails with a transient error while a batch is taken is
-only recorded: the bytes stay in memory, and the *next* put repeats the request before it takes anything. So
-the accepted records are always those in the files, a batch that is put again is never written twice, and
-memory grows by one batch at most.
+A batch is taken whole or not at all. After a transient error its bytes stay in memory, and the next put first
+repeats the failed request: no batch is written twice, and memory grows by one batch at most.
 """
 
 from __future__ import annotations
@@ -40,11 +38,11 @@ from sinksdk.connectors.s3_archiver.s3.upload import Upload
 
 log = logging.getLogger(__name__)
 
+# Creates uploads at S3 and stores their tokens, all in one write.
 Begin = Callable[[TopicPartition, Sequence[Upload]], None]
-"""Creates uploads at S3 and stores their tokens, all in one write."""
 
+# Receives a record that cannot be archived; raises if that is not tolerated.
 Report = Callable[[SinkRecord, DataException], object]
-"""Receives a record that cannot be archived; raises if that is not tolerated."""
 
 _SECONDS_HELD: Final = 60
 
@@ -54,15 +52,6 @@ def _intolerable(_: SinkRecord, error: DataException) -> None:
 
 
 class PartitionWriter:
-    """Writes one topic partition's records into groups of files.
-
-    Args:
-        committed: the partition's last commit.
-        clock: seconds since the epoch.
-        report: receives bad records.
-        reports_nulls: whether to report records without a value that are left out.
-    """
-
     def __init__(
         self,
         partition: TopicPartition,
@@ -86,32 +75,22 @@ class PartitionWriter:
         self._published = archived.with_skip(self._skip.to_text())
         self._coalescer = factory.coalescer()
         self._held_since = 0.0  # when the coalescer's first row was put
-        self._unwritten: deque[pa.RecordBatch] = deque()  # taken, but in no file yet
-        self._converted: deque[SinkRecords] = deque()  # in no file yet, and have other columns than were read
-        self._due = math.inf  # when the schedule ends what is open
+        self._unwritten: deque[pa.RecordBatch] = deque()  # taken, in no file yet
+        self._converted: deque[SinkRecords] = deque()  # in no file yet; columns differ from those read
+        self._due = math.inf  # when the schedule ends the open files
         self._open: FileGroup | None = None
         self._sealed: list[FileGroup] = []  # complete, but not all is sent
         self._finished: list[FileGroup] = []  # all sent, not published
         self._transient_error: RetriableException | None = None
         self._is_broken = False
-        self.has_refused_batch = False
-        """Whether the last batch was not taken because an earlier request still fails."""
+        self.has_refused_batch = False  # an earlier request still fails
         self._files_held = 0
 
     @property
     def has_failed_request(self) -> bool:
-        """Whether the last request failed with a transient error and was not repeated since."""
         return self._transient_error is not None
 
     def put(self, records: SinkRecords) -> None:
-        """Take a batch.
-
-        Raises:
-            RetriableException: nothing of this batch was taken, because an earlier request still fails, or a
-                schema registry is unavailable.
-            ConnectException: S3 refused, or a record is bad and that is not tolerated; the partition cannot
-                continue.
-        """
         with self._breaking():
             self._check_parts_in_flight()
             self._retry()
@@ -127,14 +106,7 @@ class PartitionWriter:
             self._take(taken)
 
     def prepare(self, *, is_closing: bool) -> list[Upload]:
-        """Create the uploads of complete files, while closing of all files.
-
-        Returns:
-            Uploads whose tokens must be stored before :meth:`send`.
-
-        Raises:
-            RetriableException: call again, nothing is lost.
-        """
+        """Create the uploads of complete files, while closing of all files."""
         if self._is_broken:
             return []
         with self._breaking():
@@ -146,10 +118,9 @@ class PartitionWriter:
                 self._write_held()
             uploads = self._unprepared()
             self._factory.together([upload.create for upload in uploads])
-            return uploads
+            return uploads  # the caller stores their tokens before send()
 
     def send(self) -> None:
-        """Send everything that is sealed. After a RetriableException: call again, nothing is lost."""
         if self._is_broken:
             return
         with self._breaking():
@@ -164,11 +135,7 @@ class PartitionWriter:
                 self._finished.append(self._sealed.pop(0))
 
     def committable(self, accepted: OffsetAndMetadata) -> OffsetAndMetadata | None:
-        """Return what can be committed: finished groups, or all accepted records if no other file is open.
-
-        Args:
-            accepted: offset after the last record that the engine counts as put.
-        """
+        """Return the commit of the finished groups, or of all accepted records if no other file is open."""
         ready = [group for group in self._finished if group.end <= accepted.offset]
         is_all = not (self._is_open or self._sealed or self._is_broken or len(ready) < len(self._finished))
         if not ready and not is_all:
@@ -194,12 +161,10 @@ class PartitionWriter:
         self._finished = waiting
 
     def wait(self) -> None:
-        """Return when no part is being sent."""
         for upload in self._unfinished():
             upload.wait()
 
     def abandon(self) -> None:
-        """End without further puts or sends."""
         for upload in self._unfinished():
             upload.abandon()
 
@@ -207,20 +172,18 @@ class PartitionWriter:
 
     @property
     def held(self) -> int:
-        """Bytes of memory that the partition takes."""
         waiting: int = sum(batch.nbytes for batch in self._unwritten)
         as_read = sum(map(_bytes_only_as_read, self._converted))
         return self._files_held + self._coalescer.nbytes + waiting + as_read
 
     @property
     def sendable(self) -> int:
-        """Bytes of the largest part that S3 would take before it is full; 0 if there is none."""
+        """Bytes of the largest part that S3 would take before it is full."""
         if self._open is None or self._is_broken or self._transient_error is not None:
             return 0
         return max((each.upload.sendable for each in self._open.objects), default=0)
 
     def send_largest(self) -> None:
-        """Send the largest part before it is full; defer a transient error."""
         group = self._open
         if group is None or self._transient_error is not None:
             return
@@ -231,7 +194,6 @@ class PartitionWriter:
         self._measure()
 
     def release(self) -> None:
-        """Seal and send the open group; defer a transient error."""
         if self._is_broken or self._transient_error is not None:
             return
         with self._breaking(), self._deferring_transient():
@@ -243,9 +205,9 @@ class PartitionWriter:
         groups = [*self._sealed, self._open] if self._open else self._sealed
         self._files_held = sum(group.held for group in groups)
 
-    # Any other error leaves a batch half taken or a file half written: then only finished files count.
     @contextmanager
     def _breaking(self) -> Iterator[None]:
+        # Any other error leaves a batch half taken or a file half written: only finished files count.
         try:
             yield
         except RetriableException:
@@ -272,7 +234,7 @@ class PartitionWriter:
             return
         now = self._clock()
         if self._coalescer.rows and now // _SECONDS_HELD != self._held_since // _SECONDS_HELD:
-            self._write_held()  # folders by the wall clock: records put within one minute share a folder
+            self._write_held()  # folders by the wall clock: records of one minute share a folder
         if not self._coalescer.rows:
             if not self._is_open:
                 self._due = self._factory.due_at(now)
@@ -297,7 +259,6 @@ class PartitionWriter:
                 self._converted.popleft()
 
     def _write(self, batch: pa.RecordBatch) -> None:
-        """Encode a batch once, give each file its rows, and end what is full."""
         numbers = numbers_of(_offsets(batch))
         if self._skip:
             is_new: Flags = ~np.logical_and.reduce(self._not_to_write(batch, numbers))
@@ -319,7 +280,6 @@ class PartitionWriter:
     def _by_file(
         self, batch: pa.RecordBatch, numbers: Longs
     ) -> tuple[SortedRows, Mapping[int, DataException | None]]:
-        """Assign each row to a file; also return the bad rows."""
         split = self._factory.folders.split(self._partition, batch, self._held_since)
         if self._factory.tombstones is not None:
             split = _with_tombstones(split, _is_tombstone(batch), self._factory.tombstones)
@@ -340,7 +300,7 @@ class PartitionWriter:
         return SortedRows(keys, codes if len(keys) > 1 else None, offsets, numbers, split.timestamps), bad
 
     def _not_to_write(self, batch: pa.RecordBatch, numbers: Longs) -> Flags:
-        """Return a line for each view: rows that are visible already, or have no value to write."""
+        """Return for each view which rows are visible already, or have no value to write."""
         views = [view.name for view in self._factory.views]
         unwritten = self._skip.holds(views, _offsets(batch), numbers)
         if self._factory.tombstones is not None:
@@ -350,7 +310,6 @@ class PartitionWriter:
     def _without(
         self, batch: pa.RecordBatch, numbers: Longs, bad: Mapping[int, DataException | None]
     ) -> tuple[pa.RecordBatch, Longs]:
-        """Report bad rows, and return the others."""
         for row, why in sorted(bad.items()):
             error = why or self._left_out(batch.column("offset")[row])
             if error is not None:
@@ -361,7 +320,6 @@ class PartitionWriter:
         return batch.take(long_column(good)), numbers[good]
 
     def _left_out(self, offset: pa.Scalar) -> DataException | None:
-        """Return the report on a record that ``behavior.on.null.values=ignore`` leaves out."""
         if not self._reports_nulls:
             return None
         error = DataException(
@@ -372,16 +330,13 @@ class PartitionWriter:
         return error
 
     def _as_read(self, batch: pa.RecordBatch, row: int, number: int) -> SinkRecord:
-        """Return a record as it was read, for the dead letter topic.
-
-        Typed keys and values do not become objects: Python cannot represent every timestamp.
-        """
         offset = batch.column("offset")[row].as_py()
         for records in self._converted:
             if offset < records.next_offset and records.read is not None:
                 batch, row = records.read, int(np.searchsorted(records.offsets, offset)) + number
                 break
         record = SinkRecord(*self._partition, offset=offset, read_from=(batch, row))
+        # Typed keys and values do not become objects: Python cannot represent every timestamp.
         kinds = {field.type for field in batch.schema if field.name in ("key", "value")}
         return record.as_read() if kinds <= {pa.binary()} else record
 
@@ -395,7 +350,6 @@ class PartitionWriter:
     def _distribute(
         self, rows: SortedRows, encoded: Rows, order: Longs | None, borders: Sequence[int]
     ) -> None:
-        """Give each file its rows; a group ends before each border."""
         start = 0
         for stop in [*borders, len(rows)]:
             if stop > start:
@@ -414,7 +368,6 @@ class PartitionWriter:
                 self._coalescer.min_rows = self._factory.rows_at_once(len(self._open.files))
 
     def _group(self, start: int) -> FileGroup:
-        """Return the open group, or begin one with this offset."""
         if self._open is None:
             last = next(iter(self._sealed[-1:] or self._finished[-1:]), None)
             before = last.archived if last else self._published
@@ -469,7 +422,7 @@ class PartitionWriter:
 
     def _send_due(self) -> None:
         if self._transient_error is not None:
-            return  # the next put repeats the failed request before it takes anything
+            return
         with self._deferring_transient():
             self._push()
 
@@ -537,16 +490,14 @@ def _is_tombstone(batch: pa.RecordBatch) -> Flags:
 
 
 def _with_tombstones(split: Split, is_tombstone: Flags, path: str) -> Split:
-    """Put records without a value into the tombstones' folder, whose fields nothing reads.
-
-    They get the timestamp of the record before them, so that they end no group.
-    """
+    """Put records without a value into the folder of tombstones, whose fields are not read."""
     if not is_tombstone.any():
         return split
     codes, timestamps = split.codes.copy(), split.timestamps
     codes[is_tombstone] = len(split.paths)
     if timestamps is not None:
         rows = np.arange(len(codes))
+        # Tombstones get the timestamp of the record before them, so that they end no group.
         before = np.maximum.accumulate(np.where(is_tombstone, -1, rows))
         if (before >= 0).any():
             timestamps = timestamps[np.where(before < 0, np.argmin(is_tombstone), before)]
@@ -555,11 +506,7 @@ def _with_tombstones(split: Split, is_tombstone: Flags, path: str) -> Split:
 
 
 def _by_views(keys: Sequence[FileKey], codes: Codes, unwritten: Flags) -> tuple[list[FileKey], Codes]:
-    """Separate rows of which not all views are to be written into files of their own.
-
-    Args:
-        unwritten: a line for each view.
-    """
+    """Put rows of which not all views are written into files of their own."""
     which, of_rows = np.unique(unwritten, axis=1, return_inverse=True)
     written = [tuple(np.flatnonzero(~column).tolist()) for column in which.T]
     files = [
@@ -571,7 +518,6 @@ def _by_views(keys: Sequence[FileKey], codes: Codes, unwritten: Flags) -> tuple[
 
 
 def _bytes_only_as_read(records: SinkRecords) -> int:
-    """Return the bytes of the records as read that the converted ones do not share, as JSON texts do."""
     if records.read is None:
         return 0
     held = {buffer.address for column in records.arrow.columns for buffer in column.buffers() if buffer}
