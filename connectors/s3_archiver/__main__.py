@@ -21,11 +21,6 @@ _OVERRIDES: Final = "consumer.override."
 
 
 def main(arguments: Sequence[str] | None = None, *, connect: Connect = connect) -> int:
-    """Run the command.
-
-    Returns:
-        0: the archive is whole; 1: something is wrong with it; 2: it could not be checked.
-    """
     given = _parser().parse_args(arguments)
     try:
         config = S3ArchiverConfig.parse(_load(given.config))
@@ -73,7 +68,6 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _original(given: argparse.Namespace, config: S3ArchiverConfig) -> Original | None:
-    """What to compare with, if anything."""
     is_changed = config.is_transformed or bool(config.transforms)
     if is_changed and (given.bootstrap_servers or given.source_directory):
         message = (
@@ -108,7 +102,6 @@ def _kafka(bootstrap_servers: str, properties_file: str, config: S3ArchiverConfi
 
 
 def _load(path: Path) -> Mapping[str, str]:
-    """A configuration in any of the forms that ``sinksdk run`` takes."""
     file = read_config_file(path)
     if file.problems:
         raise ConfigException(file.problems)
@@ -119,11 +112,10 @@ _HEADINGS: Final = (
     *("partition", "files", "records", "first", "last"),
     *("committed", "gaps", "overlaps", "bytes", ""),
 )
-_UNBOUNDED: Final = 1_000
+_UNBOUNDED: Final = 1_000  # columns
 
 
 def show(report: Report, out: TextIO | None = None) -> None:
-    """Print the report, to standard output if nothing else is given."""
     out = out or sys.stdout
     rows = [_row(partition) for partition in report.partitions]
     if len(rows) > 1:
@@ -180,7 +172,6 @@ def _verdict(report: Report) -> str:
 
 
 def _show_table(rows: list[tuple[str, ...]], out: TextIO) -> bool:
-    """False where rich is not installed, or the terminal too narrow."""
     try:
         from rich import box  # noqa: PLC0415 - an extra
         from rich.console import Console  # noqa: PLC0415 - an extra

@@ -28,7 +28,6 @@ class S3ArchiverConfig(FileSettings):
 
     @classmethod
     def _supplemented(cls, applied: dict[str, Any]) -> dict[str, Any]:
-        """Expand an older partitioner's name to three keys, and other sinks' endpoint to 'store.url'."""
         name = str(applied.get("partitioner.class", ""))
         if name.endswith(OLDER_PARTITIONER[0]):
             applied["partitioner.class"] = name.replace(*OLDER_PARTITIONER)
@@ -104,7 +103,7 @@ class S3ArchiverConfig(FileSettings):
 
     @property
     def json_of(self) -> Callable[[pa.Array], pa.Array] | None:
-        """Returns values of any type as JSON texts; None if files or folders need types."""
+        """The conversion of values to JSON texts; None if files or folders need types."""
         if not self.holds_values or self.format_name != "JsonFormat" or self.reads_fields:
             return None
         from sinksdk.connectors.s3_archiver.formats.json_lines import JsonLines  # noqa: PLC0415 - slow to load

@@ -1,8 +1,6 @@
 """The connector: checks the bucket before anything starts, and claims the topics' archives.
 
-Commits live in a store, the archive in a bucket. A connector that has lost its store, or a second one with
-the same prefix, would archive a topic a second time: an owner marker, one small object per topic, prevents
-that before any data is written.
+An owner marker per topic keeps other connectors, and one that has lost its store, from archiving it twice.
 """
 
 from __future__ import annotations
@@ -40,13 +38,7 @@ log = logging.getLogger(__name__)
 
 
 class S3ArchiverConnector(SinkConnector):
-    """Archives Kafka topics as files on S3, exactly once, and commits on close.
-
-    Args:
-        connect: creates S3 clients; boto3's by default.
-        patience: repeats the tests of a start.
-        together: makes requests of several files concurrently; in threads by default.
-    """
+    """Archives Kafka topics as files on S3, exactly once, and commits on close."""
 
     config_class: ClassVar[type[S3ArchiverConfig]] = S3ArchiverConfig
     task_class: ClassVar[type[SinkTask]] = S3ArchiverTask
@@ -68,16 +60,9 @@ class S3ArchiverConnector(SinkConnector):
         self._given: Mapping[TopicPartition, int] = {}
 
     def start(self, config: S3ArchiverConfig) -> None:
-        """Check that the bucket is accessible, and claim the topics that are named.
-
-        Raises:
-            ConfigException: bucket missing, access denied, something refused that uploads need, or a topic's
-                archive belongs to another connector.
-            S3Trouble: the endpoint is unavailable.
-        """
         s3 = self._connect(config)
         self._config = config
-        # Before the first request: who is deleted gives up what it owns, whatever its start failed with.
+        # Set first: after a failed start, stop() must still release the markers of a deleted connector.
         self._owners = Owners(s3, config.s3_bucket_name, config.layout(), self.identity)
         try:
             self._started = s3.head_bucket(config.s3_bucket_name)
@@ -90,18 +75,11 @@ class S3ArchiverConnector(SinkConnector):
         self._claim(self._owners, config.topics)
 
     def subscribed(self, topics: Collection[str]) -> None:
-        """Claim the topics' archives: those of ``topics.regex`` are known only now.
-
-        The topic with the longest name stands for all others in the test of uploads.
-
-        Raises:
-            ConfigException: a topic's archive belongs to another connector, or the bucket refuses an upload.
-            S3Trouble: the endpoint is unavailable.
-        """
         owners = self._owners
         if owners is None:
             message = "subscribed() comes after start()"
             raise ValueError(message)
+        # The topics of ``topics.regex`` are known only now.
         self._claim(owners, topics)
         self._expect_nothing_above(owners.s3, topics)
         commits = self.context.committed()
@@ -109,12 +87,7 @@ class S3ArchiverConnector(SinkConnector):
         sweep(owners.s3, self._config, owners.layout, topics, claimed=self._started, named=named)
 
     def alter_offsets(self, config: S3ArchiverConfig, offsets: Mapping[TopicPartition, int | None]) -> bool:
-        """Refuse offsets from which records would be archived twice.
-
-        Raises:
-            ConnectException: files hold, or may hold, records at or above such an offset; S3 refuses, or is
-                unavailable.
-        """
+        """Refuse offsets from which records would be archived twice."""
         commits = self.context.committed()
         problems = problems_of(self._connect(config), config, offsets, commits, self._given)
         if problems:
@@ -124,26 +97,19 @@ class S3ArchiverConnector(SinkConnector):
     def recover_offsets(
         self, config: S3ArchiverConfig, given: Mapping[TopicPartition, int]
     ) -> Mapping[TopicPartition, int]:
-        """Take over the archive, and return where it ends, after a store or files were lost or restored.
-
-        The owner markers become this connector's, whoever owned them: an operator says that no other
-        connector writes there any more. A commit that cannot be published, since its records were archived
-        again under the same keys, is given up.
-
-        Raises:
-            ConnectException: files of values do not say where they end; those committed last may not be all
-                files of their commit; S3 refuses, or is unavailable.
-        """
+        """Take over the archive after a store or files were lost or restored; return where it ends."""
         s3 = self._connect(config)
         owners = Owners(s3, config.s3_bucket_name, config.layout(), self.identity)
         topics = config.topics or owners.topics()
         commits, publisher = self.context.committed(), Publisher(config, self._connect, self._together)
+        # A commit whose records were archived again under the same keys cannot be published: it is given up.
         visible = {
             partition: publisher.replaced(commit.tokens, self.identity.connector)
             for partition, commit in commits.items()
             if commit.tokens
         }
         offsets = recovered(s3, config, topics, given, commits=commits, replaced=visible)
+        # The operator says that no other connector writes there any more.
         owners.take_over(topics)
         self._given = {partition: offset for partition, offset in given.items() if partition in offsets}
         return offsets
@@ -163,10 +129,10 @@ class S3ArchiverConnector(SinkConnector):
             )
 
     def task_configs(self, max_tasks: int) -> Sequence[Mapping[str, str]]:
-        """Return for each task what the start has found out about the endpoint."""
         found = self._abilities
         if found is None or found == self._config.abilities():
             return [{} for _ in range(max_tasks)]
+        # Tasks receive what the start found out about the endpoint, and test nothing themselves.
         says = {
             "s3.checksum": found.checksum.value,
             "s3.conditional.writes": str(found.has_conditions).lower(),
@@ -174,11 +140,11 @@ class S3ArchiverConnector(SinkConnector):
         return [says for _ in range(max_tasks)]
 
     def _claim(self, owners: Owners, topics: Collection[str]) -> None:
-        # Before any marker is taken: no other connector could have a topic that this one cannot archive.
+        # Before any marker is written: this connector would lock others out of a topic it cannot archive.
         wrong = [why for topic in topics if (why := topic_problem(topic))]
         if wrong := wrong or list(key_problems(self._config, topics)):
             raise ConfigException(wrong)
-        if self._config.topics_regex:  # those that are named are in the configuration's warnings
+        if self._config.topics_regex:  # the configuration warns of topics that it names
             for warning in hidden_warning(set(topics) - self._warned):
                 log.warning("connector %s: %s", self._config.name, warning)
             self._warned |= set(topics)
@@ -186,6 +152,7 @@ class S3ArchiverConnector(SinkConnector):
             owners.claim(topics)
         except S3Error as error:
             raise ConfigException(f"the owner markers cannot be checked: {error}") from error
+        # S3 limits the length of keys: the longest topic name stands for all others in the test of uploads.
         longest = max(topics, key=len, default="")
         if len(longest) > len(self._longest):
             if self._abilities is None:
@@ -203,16 +170,10 @@ class S3ArchiverConnector(SinkConnector):
             self._longest = longest
 
     def stop(self, is_deleted: bool = False) -> None:  # noqa: FBT001, FBT002 - KIP-883's signature
-        """Release the owner markers of a deleted connector. The archive stays.
-
-        Raises:
-            S3Error, S3Trouble: the bucket refuses, or is unavailable: markers may be left.
-        """
         if is_deleted and self._owners is not None:
             self._owners.release()
 
     def unmet(self, config: S3ArchiverConfig) -> Sequence[str]:
-        """Return that a format needs types, and values have no converter to give them."""
         return config.untyped()
 
     def batch_policy(self, config: S3ArchiverConfig) -> BatchPolicy:

@@ -37,40 +37,26 @@ from sinksdk.connectors.s3_archiver.s3.upload import Upload
 
 log = logging.getLogger(__name__)
 
-_CHECKS: Final = 64  # of memory, while as much is put as may be held
-_PATIENCE: Final = (
-    5.0  # seconds of retries in a periodic commit, since other connectors wait for the task slot
-)
+_CHECKS: Final = 64  # checks of memory per ``partitioner.buffer.bytes`` that are put
+# Seconds of retries in a periodic commit: other connectors wait for the task slot.
+_PATIENCE: Final = 5.0
 _LONGEST_DELAY: Final = 10.0  # seconds
 
 
 class S3ArchiverTask(SinkTask):
     """Writes the records of each topic partition into a chain of files.
 
-    A file is a multipart upload whose token is stored before it holds data. It is committed together with its
-    end offset, and completed after that commit. Files end by count, size or schedule; a closing commit ends
-    all open files.
-
-    Args:
-        connect: creates S3 clients; boto3's by default.
-        clock: seconds since the epoch, for the schedule and for timeouts.
-        sleep: waits so many seconds.
-        grain: how much is collected before it is encoded and passed on.
-        beside: sends parts while others are filled; in threads by default.
-        together: makes requests of several files concurrently; in threads by default.
-        folders: where files lie; None for what the configuration says.
-        file_format: what files hold; None for what the configuration says.
-        limits: what ends files; None for what the configuration says.
+    A file is a multipart upload whose token is stored before its data, and which is completed after its
+    commit.
     """
 
+    # None: whole batches, which files cut without an object per record.
     max_poll_records: ClassVar[int | None] = None
-    """Whole batches: they are joined and cut where files end, without an object per record."""
 
+    # start() sets it: typed formats need values that a converter has typed.
     takes_bytes: bool = True
-    """Files hold bytes, except in formats that have types; transforms may change records."""
 
     takes_json: bool = True
-    """JSON without a schema is archived as text."""
 
     def __init__(
         self,
@@ -130,7 +116,6 @@ class S3ArchiverTask(SinkTask):
             )
 
     def put(self, records: SinkRecords) -> None:
-        """Add a batch to its partition's files, and send full parts."""
         self._writers[records.partition].put(records)
         self._put_since += records.arrow.nbytes
         if self._put_since >= self._factory.limits.buffered // _CHECKS:
@@ -140,15 +125,11 @@ class S3ArchiverTask(SinkTask):
     def pre_commit(
         self, offsets: Mapping[TopicPartition, OffsetAndMetadata]
     ) -> dict[TopicPartition, OffsetAndMetadata]:
-        """Send complete files (while closing: all records) and return the offsets they cover.
-
-        A partition whose requests fail is reported with ``context.fail`` after the others were sent; only its
-        files that S3 already holds are returned.
-        """
         writers = {partition: self._writers[partition] for partition in offsets}
         is_closing = self.context.is_closing()
         # A partition that has just refused a batch repeats its request in the next put.
         due = {p: writer for p, writer in writers.items() if is_closing or not writer.has_refused_batch}
+        # Files of a failed partition that S3 already holds are still returned.
         for partition, error in self._send(due, self._budget(writers.values())).items():
             self.context.fail(partition, error)
         ready = {
@@ -157,11 +138,6 @@ class S3ArchiverTask(SinkTask):
         return {partition: offset for partition, offset in ready.items() if offset is not None}
 
     def publish(self, partition: TopicPartition, tokens: Sequence[Token]) -> None:
-        """Make files visible. Idempotent.
-
-        Raises:
-            UnpublishableException: an upload has expired: the commit is withdrawn to its start offset.
-        """
         try:
             self._publisher.publish(tokens)
         except UploadExpired as error:
@@ -173,31 +149,26 @@ class S3ArchiverTask(SinkTask):
             writer.published(tokens)
 
     def discard(self, partition: TopicPartition, tokens: Sequence[Token]) -> None:
-        """Abort uploads that no commit covers, after their parts in flight. Idempotent."""
         writer = self._writers.get(partition)
         if writer is not None:
-            writer.wait()
+            writer.wait()  # a part that arrives after the abort would stay at S3
         self._publisher.discard(tokens)
 
     def close(self, partitions: Collection[TopicPartition]) -> None:
-        """Forget these partitions, without aborting uploads: a prepared upload may have been committed.
-
-        Parts in flight are not awaited: no commit covers them.
-        """
+        # Uploads are not aborted: a prepared one may have been committed.
         for partition in partitions:
             writer = self._writers.pop(partition, None)
             if writer is not None:
-                writer.abandon()
+                writer.abandon()  # parts in flight are not awaited: no commit covers them
 
     def stop(self) -> None:
-        """Forget everything. The process keeps the S3 client for its next task."""
+        # The process keeps the S3 client for its next task.
         self._writers.clear()
 
     def _report(self, record: SinkRecord, error: DataException) -> None:
         self.context.errant_record_reporter().report(record, error)
 
     def _free_memory(self) -> None:
-        """Send or end the largest files while all open files exceed the memory limit."""
         writers = dict(self._writers)
         while writers and sum(writer.held for writer in writers.values()) > self._factory.limits.buffered:
             partition, writer = max(writers.items(), key=lambda item: (item[1].sendable, item[1].held))
@@ -237,24 +208,14 @@ class S3ArchiverTask(SinkTask):
         return min(limits)
 
     def _step_seconds(self) -> float:
-        # Half of the time: the store's commit follows, and no step notices a close request while it lasts.
+        # Half of the time: the store's commit follows, and a running step does not notice a close request.
         half, left = self._config.graceful_timeout_ms / 2000, self.context.deadline()
         return half if left is None else min(half, left / 2)
 
     def _send(
         self, writers: Mapping[TopicPartition, PartitionWriter], budget: float
     ) -> dict[TopicPartition, Exception]:
-        """Send everything sealed, and repeat transient failures in further rounds.
-
-        Args:
-            budget: seconds after which no further round begins.
-
-        Returns:
-            The partitions that could not be sent, each with the reason.
-
-        Raises:
-            FencedException: a newer generation owns these partitions.
-        """
+        """Send sealed files, repeat transient failures for ``budget`` seconds, and return the failures."""
         failures: dict[TopicPartition, Exception] = {}
         waiting = writers
         deadline = self._clock() + budget
@@ -274,7 +235,6 @@ class S3ArchiverTask(SinkTask):
     def _send_once(
         self, writers: Mapping[TopicPartition, PartitionWriter]
     ) -> dict[TopicPartition, Exception]:
-        """Create missing uploads, store all tokens in one write, send; return the partitions that failed."""
         problems: dict[TopicPartition, Exception] = {}
         created: dict[TopicPartition, Sequence[Upload]] = {}
         is_closing = self.context.is_closing()
@@ -283,6 +243,7 @@ class S3ArchiverTask(SinkTask):
                 created[partition] = writer.prepare(is_closing=is_closing)
         new = {partition: uploads for partition, uploads in created.items() if uploads}
         if new:
+            # One write to the store for all partitions.
             self._prepare(new)
         for partition in created:
             with _collected(partition, problems):
@@ -303,16 +264,13 @@ def _collected(partition: TopicPartition, problems: dict[TopicPartition, Excepti
 def _withdrawal(
     error: UploadExpired, tokens: Sequence[Token], committed: OffsetAndMetadata | None
 ) -> UnpublishableException:
-    """Withdraw a commit to the start of the group whose file is missing.
-
-    All before that group is visible, all after it never will be. Some files of the group itself may be
-    visible: their records are skipped when they are read again.
-    """
     lost, visible = error.token, error.visible
     groups = groups_of(tokens)
     place = next(i for i, group in enumerate(groups) if any(token.id == lost.id for token in group))
     start = lost.data.get("group", [lost.data["start"]])[0]
     files, records, end = lost.data["before"]
+    # Everything before the group is visible, nothing after it will be. Its own visible files stay, and their
+    # records are skipped when the group is read again.
     kept = {token.id for token in visible}
     skip = [
         Skip.of_text(groups[place][0].data.get("skip", "")),
@@ -328,7 +286,7 @@ def _withdrawal(
         f"{error}{note if visible else ''}",
         offset=start,
         metadata=replace(
-            Archived.of(committed),  # which says where the files before are
+            Archived.of(committed),
             files=files + len(visible),
             records=records + sum(token.data["records"] for token in visible if not view_of(token)),
             end=end,
