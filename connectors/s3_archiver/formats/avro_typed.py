@@ -1,4 +1,4 @@
-"""Typed columns as Avro: a schema of an Arrow type, and datums by it."""
+"""Encode typed Arrow columns as Avro, by a schema derived from their type."""
 
 from __future__ import annotations
 
@@ -26,29 +26,17 @@ _DIGITS_OF_WIDE: Final = 1_000  # readers round to the precision: Connect's 64 w
 
 
 class TypedDatums:
-    """Encodes one Arrow type as Avro.
-
-    Every part of a value may be null, as columns may. A record without a name is named as Connect names such
-    structures; a field whose name is not legal in Avro gets the name that Connect makes of it.
-
-    Args:
-        kind: of the column.
-
-    Raises:
-        DataException: Avro has no counterpart of the type, or two fields would have the same name.
-    """
+    """Encode columns of one Arrow type. Raises DataException if Avro cannot express the type."""
 
     def __init__(self, kind: pa.DataType) -> None:
         import fastavro  # noqa: PLC0415 - slow to import, and needed for typed values only
 
         made = _Schemas()
         self.schema, written, self._shown = made.of(kind)
-        """The schema, as JSON."""
         self._written = fastavro.parse_schema(written)
         self._write = fastavro.schemaless_writer
 
     def encode(self, column: Column) -> JoinedValues:
-        """Encode a column of the type; null where it is null."""
         rows, lengths = len(column), np.zeros(len(column), np.int64)
         fates = np.full(rows, Fate.NULL, np.uint8)
         out = io.BytesIO()
@@ -61,11 +49,9 @@ class TypedDatums:
 
 
 _Shown = Callable[[Column], list[Any]]
-"""Converts a column to the objects that fastavro writes."""
+# A type's schema, the schema it is written by, and its conversion. Timestamps are written as plain
+# numbers: that is faster, and covers all years.
 _Made = tuple[Any, Any, _Shown]
-"""A type's schema, the schema it is written by, and its conversion. It is written without logical timestamps:
-numbers are faster, and cover all years.
-"""
 
 _SCALARS: Final[Mapping[pa.DataType, Any]] = {
     pa.null(): "null",
@@ -91,8 +77,6 @@ _TIMESTAMPS: Final = {"s": "millis", "ms": "millis", "us": "micros", "ns": "nano
 
 
 class _Schemas:
-    """Schemas of one value; numbers the records without a name."""
-
     def __init__(self) -> None:
         self._counts: dict[str, int] = {}
 
@@ -124,6 +108,7 @@ class _Schemas:
 
     def _optional(self, kind: pa.DataType) -> _Made:
         schema, written, shown = self.of(kind)
+        # Any part of an Arrow column may be null.
         return (schema, written, shown) if schema == "null" else (["null", schema], ["null", written], shown)
 
     def _name(self, name: str) -> str:
@@ -131,6 +116,7 @@ class _Schemas:
         return name if count == 1 else f"{name}{count}"
 
     def _record(self, kind: pa.StructType, name: str = _RECORD) -> _Made:
+        # Connect names structures without a name, and fields with illegal names, like this.
         head = {"type": "record", "name": self._name(name), "namespace": _NAMESPACE}
         fields = [(field.name, legal_name(field.name), self._optional(field.type)) for field in kind]
         names = [name for _, name, _ in fields]
@@ -207,7 +193,6 @@ def _where_valid(column: Column, values: list[Any]) -> list[Any]:
 
 
 def _divided(items: list[Any], lengths: Column) -> list[list[Any]]:
-    """Return items as the lists that they are in; null lists have none."""
     ends = borders_of(filled(lengths.cast(pa.int64()))).tolist()
     return [items[begin:end] for begin, end in pairwise(ends)]
 
@@ -217,7 +202,7 @@ def _without_avro(kind: pa.DataType) -> DataException:
 
 
 def _decimal(kind: pa.DataType) -> _Made:
-    """Avro has no negative scales: such numbers are written out, with the scale 0."""
+    # Avro has no negative scales: such numbers are written out, with scale 0.
     zeros, scale = max(-kind.scale, 0), max(kind.scale, 0)
     if zeros > MOST_WIDE:
         raise _without_avro(kind)
@@ -258,7 +243,7 @@ def _moment(kind: pa.DataType) -> _Made:
 
 
 def legal_name(name: str) -> str:
-    """Return a name that is legal in Avro, as Connect does with ``scrub.invalid.names``."""
+    """Return the name that Connect's ``scrub.invalid.names`` makes of one that is illegal in Avro."""
     quoted = quote_plus(name, safe="*").replace("~", "%7E")
     if not re.match("[A-Za-z_]", quoted):
         quoted = f"x{quoted}"

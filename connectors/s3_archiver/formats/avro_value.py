@@ -1,10 +1,4 @@
-"""``AvroFormat`` of values: framed values are copied without decoding, typed columns are encoded.
-
-A framed value is a zero byte, the id of its schema, and a datum. The datum goes into a file as it is, behind
-the schema of its producer: names, documentation, defaults and logical types are those of the registry.
-Nothing is decoded, but each datum is walked by its schema: one that does not fit is a bad record, since
-readers would not find the next one behind it. A file has one schema, so each id has files of its own.
-"""
+"""Write ``AvroFormat`` files of values: framed values are copied, typed columns are encoded."""
 
 from __future__ import annotations
 
@@ -45,10 +39,9 @@ from sinksdk.values.avro_walk import Fit, Walked, null_data, repaired, walk_fram
 from sinksdk.values.framing import name_of
 from sinksdk.values.json_text import is_json
 
+# Returns a writer's schema, an AvroSchema or its JSON. Raises DataException for an id that the registry
+# does not have, RetriableException while the registry is unavailable.
 SchemaOf: TypeAlias = Callable[[int], Any]
-"""Returns a writer's schema by its id, an ``AvroSchema`` or its JSON. Raises DataException for an id that the
-registry does not have, RetriableException while the registry is unavailable.
-"""
 
 _FRAMING: Final = bytes(5)  # a zero byte, four bytes of id
 _NOT_FRAMED: Final = -1
@@ -77,18 +70,7 @@ _ONLY_JSON: Final = (
 
 
 class AvroValues:
-    """Files of values, with their producers' schemas.
-
-    Args:
-        schema_of: the schema registry; None if values are typed.
-        codec_name: compresses the blocks.
-        level: of the compression; None for the codec's own.
-        nulls: whether a record without a value is bad or left out.
-        plain: bytes and texts are whole values, written as Avro's ``bytes`` and ``string``.
-        keep_schema: stores each schema before a file needs it.
-        block_bytes: bytes of a block before compression; None for the default.
-        loop: over rows; None for the fastest that is available.
-    """
+    """Write files of values with their producers' schemas."""
 
     # Ten attributes: what the configuration says, and the schemas that are known.
 
@@ -107,6 +89,7 @@ class AvroValues:
         self._schema_of = schema_of
         self._codec = codec_name, level
         self._nulls: NullBehavior = nulls
+        # Bytes and texts are whole values, not framed ones.
         self._plain = plain
         self._keep_schema = keep_schema
         self._block_bytes = block_bytes or BLOCK_BYTES
@@ -124,12 +107,6 @@ class AvroValues:
         return VALUE_COLUMNS
 
     def learn(self, batch: pa.RecordBatch) -> None:
-        """Fetch and store the schemas of a batch's values.
-
-        Raises:
-            RetriableException: the registry is unavailable, or a schema cannot be stored.
-            ConfigException: the registry refuses.
-        """
         column = value_column(batch)
         if not self._is_framed(column):
             return
@@ -140,11 +117,7 @@ class AvroValues:
                 self._fetch(schema_id)
 
     def with_nulls(self, batch: pa.RecordBatch, name: str) -> pa.RecordBatch:
-        """Return a learned batch with null for each framed value that is the null of its schema.
-
-        Args:
-            name: of the column.
-        """
+        """Return a learned batch with null for each framed value that is the null of its schema."""
         index = batch.schema.get_field_index(name)
         nullable = {number: schema for number, schema in self._schemas.items() if schema.has_null}
         if index < 0 or not nullable or not self._is_framed(batch.column(index)):
@@ -157,10 +130,10 @@ class AvroValues:
         return batch.set_column(index, name, column)
 
     def kinds(self, partition: TopicPartition, batch: pa.RecordBatch) -> Kinds:
-        """Separate by the values' schema ids, or by the type of columns."""
         column = value_column(batch)
         kinds: list[object] = []
         codes = np.full(len(column), -1, np.int32)
+        # A file has one schema, so each schema id, and each type, has files of its own.
         whys: dict[int, str | None] = {}
         if self._is_framed(column):
             found = _divided(schema_ids(column))
@@ -189,11 +162,12 @@ class AvroValues:
         )
 
     def encode(self, partition: TopicPartition, batch: pa.RecordBatch) -> Encoded[EncodedRows]:
-        """Encode to datums without their framing."""
         column = value_column(batch)
         if not self._is_framed(column):
             joined = self._datums(column.type).encode(column)
             return encoded(partition, batch, joined, self._nulls, lambda _row, _fate: _NO_FRAMING)
+        # Each datum is walked by its schema: behind one that does not fit, readers would not find the
+        # next.
         walked = self._walked(column)
         if not walked.fits.any():
             joined = join_values(column, ValueKind.FRAMED, _FRAMING, loop=self._loop)
@@ -253,7 +227,7 @@ class AvroValues:
         return not self._plain and has_bytes(column.type)
 
     def _problem(self, kind: pa.DataType) -> str | None:
-        """Return why typed values of this type cannot be archived; None if they can."""
+        """Return why typed values of this type cannot be archived."""
         if is_json(kind):
             return _ONLY_JSON
         if kind not in self._refused:
@@ -274,7 +248,6 @@ class AvroValues:
         self._refused[kind] = str(error)
 
     def _why_not(self, schema_id: int) -> str | None:
-        """Return why values of this schema cannot be archived; None if they can."""
         if schema_id not in self._schemas and schema_id not in self._refused:
             self._fetch(schema_id)
         return None if schema_id in self._schemas else f"{self._refused[schema_id]}; {_DO}"
@@ -293,7 +266,6 @@ class AvroValues:
 
 
 def _with_data(joined: JoinedValues, mended: Mapping[int, bytes]) -> JoinedValues:
-    """Add the data of some rows that had none."""
     data, borders = joined.rows.data, joined.rows.borders
     lengths, fates = np.diff(borders), joined.fates.copy()
     pieces: list[BytesLike] = []
@@ -306,7 +278,7 @@ def _with_data(joined: JoinedValues, mended: Mapping[int, bytes]) -> JoinedValue
 
 
 def _divided(numbers: Longs) -> Iterator[tuple[int, Flags]]:
-    """Return each distinct number in the order of first rows, and its rows."""
+    """Yield each distinct number with its rows, in the order of first rows."""
     left = np.ones(len(numbers), np.bool_)
     while left.any():
         number = int(numbers[left.argmax()])
@@ -333,7 +305,6 @@ def _are_null(column: Column, schemas: Mapping[int, AvroSchema]) -> Flags:
 
 
 def _borders(column: Column) -> tuple[npt.NDArray[Any], pa.Buffer]:
-    """Return where each value begins, where the last one ends, and the column's bytes."""
     if column.type.id not in (pa.binary().id, BYTES.id):
         column = column.cast(BYTES)
     _, borders, data = column.buffers()
@@ -342,7 +313,7 @@ def _borders(column: Column) -> tuple[npt.NDArray[Any], pa.Buffer]:
 
 
 def schema_ids(column: Column) -> Longs:
-    """Return the id of each value's schema; -1 where it has none, -2 where the value is null."""
+    """Return the schema id of each value; -1 if it is not framed, -2 if it is null."""
     found: Longs = np.full(len(column), _IS_NULL, np.int64)
     if column.null_count == len(column):
         return found

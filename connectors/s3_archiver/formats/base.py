@@ -1,8 +1,4 @@
-"""Protocols of formats: encode a batch once, then build files from slices of the result.
-
-A batch of one topic partition is encoded once, whatever files its rows go to: :meth:`Format.encode`. Each
-file takes its slices of the encoded rows and yields its content in pieces: :class:`FileContent`.
-"""
+"""Protocols that formats implement: a batch is encoded once, and files are built from slices of its rows."""
 
 from __future__ import annotations
 
@@ -22,11 +18,10 @@ Codes = npt.NDArray[np.int32]
 
 
 class Rows(Protocol):
-    def __len__(self) -> int:
-        """Number of rows."""
+    def __len__(self) -> int: ...
 
     def slice(self, start: int, stop: int) -> Self:
-        """Return rows ``start`` to ``stop`` (exclusive), not copied."""
+        """Return a view of rows ``start`` to ``stop`` (exclusive)."""
 
 
 R = TypeVar("R", bound=Rows)
@@ -35,103 +30,72 @@ R_contra = TypeVar("R_contra", bound=Rows, contravariant=True)
 
 
 class Encoded(NamedTuple, Generic[R]):
-    """An encoded batch.
-
-    Args:
-        rows: the good rows, in their order.
-        bad: rows that cannot be encoded, by their number in the batch; they are not in ``rows``. Each error
-            names topic, partition and offset, and says what to do; None for a record that is left out without
-            a report.
-    """
-
     rows: R
+    # By row number in the batch; not in ``rows``. None: the record is left out without a report.
     bad: Mapping[int, DataException | None]
 
 
 @dataclass(frozen=True, slots=True)
 class Kinds:
-    """Kinds of rows, as of schemas, that must not share a file: each kind has files of its own.
+    """Kinds of rows, such as schemas. Rows of different kinds never share a file."""
 
-    Args:
-        kinds: those of the batch, in the order of their first rows; hashable, equal across batches; passed to
-            :meth:`Format.begin`.
-        codes: for each row its place in ``kinds``; -1 where the row is bad.
-        bad: as in :class:`Encoded`.
-    """
-
+    # In the order of their first rows; hashable, and equal across batches.
     kinds: list[object]
+    # For each row its index in ``kinds``; -1 for a bad row.
     codes: Codes
     bad: Mapping[int, DataException | None] = field(default_factory=dict)
 
 
 class FileContent(Protocol[R_contra]):
-    """The bytes of one file.
-
-    The methods that return pieces are generators: consume each to its end before the next call.
-    """
+    """The content of one file. Consume each generator to its end before the next call."""
 
     def header(self) -> Iterator[BytesLike]:
-        """Yield what the file begins with. Called once, before any row."""
+        """Yield the start of the file. Called once, before any row."""
 
-    def append(self, rows: R_contra) -> Iterator[BytesLike]:
-        """Add rows, and yield the pieces that are ready."""
+    def append(self, rows: R_contra) -> Iterator[BytesLike]: ...
 
     def finish(self) -> Iterator[BytesLike]:
-        """Yield what the file ends with. Nothing may be appended after it."""
+        """Yield the end of the file. No rows may be appended afterwards."""
 
     @property
     def buffered(self) -> int:
-        """Bytes in memory that were not yielded yet."""
+        """Return the bytes in memory that are not yielded yet."""
 
 
 class Format(Protocol[R]):
-    """Encodes batches, and begins files."""
-
     @property
     def extension(self) -> str:
-        """The end of a file's name with the dot: ``.avro``, ``.json.gz``; as Confluent's."""
+        """Return the end of a file's name, as Confluent's sink writes it: ``.avro``, ``.json.gz``."""
 
     @property
     def columns(self) -> Sequence[str] | None:
-        """The columns that :meth:`encode` reads; None: all."""
+        """Return the columns that :meth:`encode` reads; None: all."""
 
     def learn(self, batch: pa.RecordBatch) -> None:
-        """Fetch what a batch needs from other systems, before any of it is taken; no other method does.
+        """Fetch what a batch needs from other systems, before the task takes any of its records.
 
         Raises:
-            RetriableException: they are unavailable; nothing has changed.
-            ConfigException: they refuse.
+            RetriableException: a system is unavailable; nothing has changed.
+            ConfigException: a system refuses the request.
         """
 
     def kinds(self, partition: TopicPartition, batch: pa.RecordBatch) -> Kinds | None:
         """Return the kinds of a batch's rows; None if all rows are alike."""
 
     def encode(self, partition: TopicPartition, batch: pa.RecordBatch) -> Encoded[R]:
-        """Encode a whole batch (at least one row) of one topic partition, of any kinds, in one pass.
-
-        Args:
-            batch: columns as in :data:`sinksdk.records.RECORD_COLUMNS`.
-        """
+        """Encode a batch of at least one row, of any kinds, in one pass."""
 
     def begin(self, header: FileHeader, key: str, kind: object) -> FileContent[R]:
-        """Begin a file.
-
-        Args:
-            header: metadata for formats that have a place for it; it is in the object's metadata too.
-            key: the object's.
-            kind: of all its rows; None if :meth:`kinds` returns None.
-        """
+        """Begin a file whose rows are all of one kind; None if :meth:`kinds` returns None."""
 
 
 class OneKind:
-    """The part of formats that fetch nothing, and whose rows are all alike."""
+    """The base of formats that fetch nothing and whose rows are all alike."""
 
-    def learn(self, batch: pa.RecordBatch) -> None:
-        """Fetch nothing."""
+    def learn(self, batch: pa.RecordBatch) -> None: ...
 
-    def kinds(self, partition: TopicPartition, batch: pa.RecordBatch) -> None:
-        """All rows may share a file."""
+    def kinds(self, partition: TopicPartition, batch: pa.RecordBatch) -> None: ...
 
 
+# Stores a schema's JSON under its id or GUID; raises RetriableException if that fails.
 KeepSchema = Callable[[str, bytes], None]
-"""Stores a schema as JSON, by its id or GUID. Raises RetriableException: it is not stored."""

@@ -1,4 +1,4 @@
-"""The format that a configuration asks for."""
+"""Create the format that a configuration asks for."""
 
 from __future__ import annotations
 
@@ -15,15 +15,6 @@ if TYPE_CHECKING:
 def format_of(
     config: FormatSettings, *, keep_schema: KeepSchema | None = None, block_bytes: int | None = None
 ) -> Format[Any]:
-    """Return the configured format.
-
-    Args:
-        keep_schema: stores each schema of a registry before a file needs it.
-        block_bytes: bytes of a block before compression, for formats that have blocks; None for their own.
-
-    Raises:
-        ConfigException: the registry's client is not installed, or does not accept the address.
-    """
     if config.holds_values:
         return _value_format(config, keep_schema, block_bytes)
     if config.format_name == "ParquetFormat":
@@ -61,8 +52,6 @@ def _value_format(
 
 
 class _Content(NamedTuple):
-    """Properties of values that formats take as arguments."""
-
     schema_of: Callable[[int], Any] | None = None
     plain: bool = False
     gives_types: bool = True

@@ -1,4 +1,4 @@
-"""Avro's block codecs, by the fastest maintained implementation that is installed, and gzip for lines."""
+"""Compress Avro blocks and gzip streams with the fastest installed implementation."""
 
 from __future__ import annotations
 
@@ -28,12 +28,7 @@ _RAW_DEFLATE: Final = -15  # zlib's window size, negative for "no zlib header an
 
 @dataclass(frozen=True, slots=True)
 class Codec:
-    """Compresses blocks. Use one per file: it must not be shared between threads.
-
-    Args:
-        name: Avro's name of it, as in a file's ``avro.codec``.
-        compress: turns a block's datums into the stored bytes. May return its argument.
-    """
+    """Compress blocks. Threads must not share a codec."""
 
     name: str
     compress: Compress
@@ -47,17 +42,6 @@ class _Kind:
 
 
 def codec(name: str, level: int | None = None) -> Codec:
-    """Return a codec by Avro's name: null, deflate, snappy, zstandard, bzip2 or xz.
-
-    Args:
-        name: Avro's name of the codec.
-        level: deflate 0 to 9, zstandard 1 to 22 (both 1 by default: archiving is bound by the
-            compressor), bzip2 1 to 9 (9), xz 0 to 9 (6). Deflate's levels 1 to 3 are isal's where
-            that is installed, the others are zlib's.
-
-    Raises:
-        ConfigException: an unknown name, or a level that the codec does not have.
-    """
     kind = _KINDS.get(name)
     if kind is None:
         raise ConfigException(f"there is no Avro codec '{name}': choose one of {', '.join(_KINDS)}")
@@ -74,17 +58,7 @@ def codec(name: str, level: int | None = None) -> Codec:
 
 
 class GzipStream:
-    """One gzip member of blocks that are compressed independently.
-
-    Between blocks it keeps no memory, where a compressor would keep some 300 KB for each open file; this
-    costs less than a hundredth of the compression.
-
-    Args:
-        level: 0 to 9; -1 for the default, which is 1: levels 1 to 3 are isal's where that is installed.
-
-    Raises:
-        ConfigException: another level.
-    """
+    """Compress blocks independently into one gzip member. Level -1 is the default, 1."""
 
     def __init__(self, level: int = -1) -> None:
         if level not in GZIP_LEVELS:
@@ -95,19 +69,20 @@ class GzipStream:
         self._size = 0
 
     def header(self) -> bytes:
-        """Return the header, without a time: the same records give the same bytes."""
+        # No time in the header: the same records give the same bytes.
         return b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x00\xff"
 
     def compress(self, block: BytesLike) -> bytes:
-        """Return a block, compressed; it ends with a byte."""
         self._checksum = zlib.crc32(block, self._checksum)
         self._size += len(block)
+        # A compressor kept between blocks would take some 300 KB for each open file; a new one per
+        # block costs less than 1 % of the compression.
         compressor = self._library.compressobj(self._level, zlib.DEFLATED, _RAW_DEFLATE)
         compressed: bytes = compressor.compress(block)
         return compressed + cast("bytes", compressor.flush(self._library.Z_FULL_FLUSH))
 
     def finish(self) -> bytes:
-        """Return the end: an empty last block, checksum and size."""
+        # An empty last block, the checksum and the size.
         return b"\x03\x00" + struct.pack("<II", self._checksum, self._size & 0xFFFFFFFF)
 
 
@@ -119,6 +94,7 @@ def _null(_level: int) -> Compress:
 
 
 def _deflater(level: int) -> Any:
+    # isal is faster, but has levels 1 to 3 only.
     return isal_zlib if isal_zlib is not None and level in _ISAL_LEVELS else zlib
 
 
@@ -153,6 +129,7 @@ def _xz(level: int) -> Compress:
 
 _KINDS: Final[Mapping[str, _Kind]] = {
     "null": _Kind(_null),
+    # Level 1 by default: the compressor limits the speed of archiving.
     "deflate": _Kind(_deflate, range(10), default=1),
     "snappy": _Kind(_snappy),
     "zstandard": _Kind(_zstandard, range(1, 23), default=1),
@@ -160,5 +137,5 @@ _KINDS: Final[Mapping[str, _Kind]] = {
     "xz": _Kind(_xz, range(10), default=6),
 }
 
+# Roughly from the fastest to the smallest files.
 CODEC_NAMES: Final = tuple(_KINDS)
-"""The names of codecs, roughly from the fastest to the smallest files."""

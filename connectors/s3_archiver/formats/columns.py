@@ -1,8 +1,4 @@
-"""Arrow columns from and to numpy.
-
-Arrow's own conversions, and those that create a column or a scalar from Python's values, import pandas where
-that is installed: 40 MB and half a second for each process.
-"""
+"""Convert between Arrow columns and numpy arrays without pandas."""
 
 from __future__ import annotations
 
@@ -14,6 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+# Arrow's own conversions import pandas where it is installed: 40 MB and half a second per process.
 Flags = npt.NDArray[np.bool_]
 Longs = npt.NDArray[np.int64]
 
@@ -23,7 +20,6 @@ def as_mask(booleans: pa.Array) -> Flags:
 
 
 def null_rows(column: pa.Array) -> tuple[Longs, Longs]:
-    """Return the rows that are null, and the others."""
     if not column.null_count:
         return np.empty(0, np.int64), np.arange(len(column))
     is_null = as_mask(column.is_null())
@@ -72,13 +68,12 @@ def filled(column: pa.Array) -> Longs:
 
 
 def null_where(numbers: Longs, column: pa.Array) -> pa.Array:
-    """Return numbers as a column that is null where another one is."""
     if not column.null_count:
         return long_column(numbers)
     return pc.if_else(column.is_null(), null_scalar(pa.int64()), long_column(numbers))
 
 
 def list_borders(column: pa.Array) -> pa.Array:
-    """Return where each list begins in the flattened column, and where the last one ends; null is empty."""
+    """Return the borders of lists in the flattened column; a null list is empty."""
     lengths = filled(column.value_lengths().cast(pa.int64()))
     return as_column(np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32), pa.int32())

@@ -1,4 +1,4 @@
-"""Avro object container files: a header, and blocks that end with a row."""
+"""Write Avro object container files."""
 
 from __future__ import annotations
 
@@ -13,31 +13,12 @@ from sinksdk.connectors.s3_archiver.formats.schema import SYNC_BYTES
 _MAGIC: Final = b"Obj\x01"
 _RESERVED: Final = "avro."
 
+# Before compression. Beyond 256 KiB zstandard uses tables that make level 1 a tenth slower.
 BLOCK_BYTES: Final = 240 * 1024
-"""Default size of a block before compression. Blocks exceed it by less than a row; beyond 256 KiB zstandard
-uses tables that make level 1 a tenth slower.
-"""
 
 
 class ContainerWriter:
-    """Writes one Avro file as a stream of pieces, in memory of less than a block.
-
-    A block ends with the row that fills it, across batches, so blocks are at least ``block_bytes`` long
-    (except the last). fastavro cuts the same blocks for a ``sync_interval`` of that size: with the null codec
-    the whole file is the same, byte for byte.
-
-    The methods that return pieces are generators: consume each to its end before the next call.
-
-    Args:
-        schema: the datums' Avro schema: its JSON as text, which is written as it is, or parsed.
-        codec: compresses the blocks.
-        metadata: more entries for the header's metadata; ``avro.`` is reserved.
-        sync_marker: 16 bytes, see :func:`~sinksdk.connectors.s3_archiver.formats.schema.sync_marker`.
-        block_bytes: bytes of datums, before compression, that fill a block.
-
-    Raises:
-        ValueError: metadata under ``avro.``, a sync marker of another length, no ``block_bytes``.
-    """
+    """Write one Avro file as pieces, in memory of less than a block."""
 
     def __init__(
         self,
@@ -55,6 +36,8 @@ class ContainerWriter:
             "avro.codec": codec.name.encode(),
             "avro.schema": (schema if isinstance(schema, str) else json.dumps(schema)).encode(),
         }
+        # fastavro cuts the same blocks for a sync_interval of this size: with the null codec, both
+        # write the same bytes.
         self._blocks = RowBlocks(block_bytes)
         self._records = 0
 
@@ -64,7 +47,6 @@ class ContainerWriter:
 
     @property
     def buffered(self) -> int:
-        """Bytes of datums in the unfinished block: always less than ``block_bytes``."""
         return self._blocks.buffered
 
     def header(self) -> Iterator[BytesLike]:
@@ -75,13 +57,11 @@ class ContainerWriter:
         yield _MAGIC + varint(len(self._metadata)) + entries + b"\x00" + self._sync_marker
 
     def append(self, rows: EncodedRows) -> Iterator[BytesLike]:
-        """Append rows, and yield full blocks; with the null codec as views of the rows' buffer."""
         self._records += len(rows)
         for block in self._blocks.add(rows):
             yield from self._stored(block)
 
     def finish(self) -> Iterator[BytesLike]:
-        """Yield the last block, if any rows are left. Nothing may be appended after it."""
         for block in self._blocks.finish():
             yield from self._stored(block)
 
@@ -103,21 +83,16 @@ class Block(NamedTuple):
 
 
 class RowBlocks:
-    """Collects rows into blocks, which end with the row that fills them, across batches.
-
-    Args:
-        block_bytes: bytes that fill a block.
-    """
+    """Collect rows into blocks. A block ends with the row that fills it, across batches."""
 
     def __init__(self, block_bytes: int) -> None:
         self._block_bytes = block_bytes
         self._pending: list[BytesLike] = []  # the rows of a block that is not full yet
         self._pending_records = 0
         self.buffered = 0
-        """Bytes that wait for their block to fill: always less than ``block_bytes``."""
 
     def add(self, rows: EncodedRows) -> Iterator[Block]:
-        """Yield the blocks that rows fill; their pieces may be views of the rows' buffer."""
+        """Yield the full blocks. Their pieces may be views of the rows' buffer."""
         data, borders, last = rows.data, rows.borders, len(rows)
         row, start, end = 0, int(borders[0]), int(borders[last])
         while end - start >= (missing := self._block_bytes - self.buffered):

@@ -1,12 +1,4 @@
-"""Avro datums of many rows at once: numpy encodes the short fields, Arrow copies the long ones.
-
-A datum is its fields one behind the other: integers as zig-zag varints (the sign in the lowest bit, then
-seven bits to a byte, lowest first, the high bit set in all bytes but the last), bytes behind their length, a
-nullable value behind the number of its branch, an array as a count, its items and a zero. All but the bytes
-themselves takes a few bytes a row, which numpy computes a column at a time. ``binary_join_element_wise`` of
-Arrow then interleaves those with the columns of bytes: each byte is copied once, and no Python object is
-created per row.
-"""
+"""Encode Avro datums of many rows at once, with numpy and Arrow."""
 
 from __future__ import annotations
 
@@ -25,15 +17,15 @@ Flags: TypeAlias = npt.NDArray[np.bool_]
 Octets: TypeAlias = npt.NDArray[np.uint8]
 Column: TypeAlias = Any  # a pyarrow.Array; its stubs cannot follow arrays of types known at run time only
 
+# 64-bit offsets: 2 GiB of rows overflow 32-bit ones.
 BYTES: Final = pa.large_binary()
-"""The type of all columns of encoded bytes: 64-bit offsets, since 2 GiB of rows overflow 32-bit ones."""
 
 _CONTINUES: Final = 0x80
 _SEVEN_BITS: Final = 0x7F
 
 
 def varint(value: int) -> bytes:
-    """Return an integer (of at most 64 bits) as an Avro ``int`` or ``long``."""
+    # Zigzag: the sign in the lowest bit, then seven bits to a byte, lowest first.
     rest = (value << 1) ^ (value >> 63)
     octets = bytearray()
     while rest >= _CONTINUES:
@@ -44,26 +36,21 @@ def varint(value: int) -> bytes:
 
 
 class ShortFields:
-    """Short fields of all rows, one byte column at a time.
-
-    A field has the same place in every row; bytes that a row does not have (a shorter varint, an absent
-    field) are cut out when the rows are joined.
-
-    Args:
-        rows: number of rows, at least 1.
-    """
+    """Build the short fields of all rows, one byte column at a time."""
 
     def __init__(self, rows: int) -> None:
         self._rows = rows
         self._template = bytearray()  # one row: constants, and zeros where columns go
         self._columns: list[tuple[int, Octets]] = []
+        # A field has the same place in every row; bytes that a row lacks, as of a shorter varint, are
+        # cut out.
         self._masks: list[tuple[int, Flags]] = []
 
     def constant(self, octets: bytes) -> None:
         self._template += octets
 
     def column(self, octets: Octets, present: Flags | None = None) -> None:
-        """Append one byte per row, only in the rows that are ``present`` (None: in all)."""
+        """Append one byte to the rows that are ``present``; None: to all."""
         place = len(self._template)
         self._template.append(0)
         self._columns.append((place, octets))
@@ -71,7 +58,7 @@ class ShortFields:
             self._masks.append((place, present))
 
     def long(self, values: Longs, present: Flags | None = None) -> None:
-        """Append a varint, only in the rows that are ``present`` (None: in all)."""
+        """Append a varint to the rows that are ``present``; None: to all."""
         rest = ((values << 1) ^ (values >> 63)).view(np.uint64)
         smallest, largest = int(rest.min()), int(rest.max())
         if smallest == largest and present is None:
@@ -93,7 +80,7 @@ class ShortFields:
         self.column(rest.astype(np.uint8), present)
 
     def build(self) -> Any:
-        """Return the rows' fields: None if there are none, a scalar if all rows agree, else an array."""
+        """Return the fields: None if there are none, a scalar if all rows agree, else an array."""
         if not self._columns:
             return bytes_scalar(bytes(self._template)) if self._template else None
         rows, width = self._rows, len(self._template)
@@ -111,7 +98,7 @@ class ShortFields:
 
 
 def borders_of(lengths: Longs) -> Longs:
-    """Return where each of consecutive pieces begins, and where the last one ends."""
+    """Return where each piece begins, and where the last one ends."""
     borders = np.zeros(len(lengths) + 1, np.int64)
     np.cumsum(lengths, out=borders[1:])
     return borders
@@ -134,26 +121,18 @@ _ARRAY_END: Final = b"\x00"
 
 @dataclass(frozen=True, slots=True, eq=False)
 class EncodedRows:
-    """Datums of consecutive rows, one behind the other.
-
-    Args:
-        data: the bytes of the datums.
-        borders: row ``i`` is ``data[borders[i]:borders[i + 1]]``; one more than there are rows.
-    """
-
     data: memoryview
+    # Row i is data[borders[i] : borders[i + 1]].
     borders: Longs
 
     def __len__(self) -> int:
         return len(self.borders) - 1
 
     def slice(self, start: int, stop: int) -> EncodedRows:
-        """Return rows ``start`` to ``stop`` (exclusive), not copied."""
         return EncodedRows(self.data, self.borders[start : stop + 1])
 
     @property
     def payload(self) -> memoryview:
-        """The rows' bytes, as they go into a block."""
         return self.data[int(self.borders[0]) : int(self.borders[-1])]
 
     @property
@@ -165,11 +144,7 @@ NO_ROWS: Final = EncodedRows(memoryview(b""), np.zeros(1, np.int64))
 
 
 class DatumBuilder:
-    """Appends fields to the datums of all rows. Columns of bytes are of type :data:`BYTES`.
-
-    Args:
-        rows: number of rows, at least 1.
-    """
+    """Append fields to the datums of all rows. Columns of bytes are of type :data:`BYTES`."""
 
     def __init__(self, rows: int) -> None:
         self._rows = rows
@@ -177,19 +152,18 @@ class DatumBuilder:
         self._short = ShortFields(rows)
 
     def constant(self, octets: bytes) -> None:
-        """Append encoded fields that are the same in every row."""
         self._short.constant(octets)
 
     def long(self, values: Longs) -> None:
         self._short.long(values)
 
     def nullable_long(self, values: Longs, present: Flags | None) -> None:
-        """Append a ``["null", "long"]``: null where not ``present`` (None: nowhere); the value is 0 there."""
+        """Append a ``["null", "long"]``; ``values`` is 0 where ``present`` is false. None: no row is null."""
         if self._branch(present):
             self._short.long(values, present)
 
     def bytes(self, column: Column) -> None:
-        """Append a ``bytes`` or ``string``; the column has no nulls."""
+        """Append a ``bytes`` or ``string`` column without nulls."""
         self._short.long(filled(pc.binary_length(column)))
         self._copy(column)
 
@@ -200,15 +174,17 @@ class DatumBuilder:
             self._copy(column)
 
     def array(self, counts: Longs, items: EncodedRows) -> None:
-        """Append an array: row ``i`` has the next ``counts[i]`` of the items."""
+        """Append an array: row ``i`` takes the next ``counts[i]`` items."""
         if len(items):
             self._short.long(counts, counts > 0)
             self._copy(bytes_array(items.borders[borders_of(counts)], items.data))
         self._short.constant(_ARRAY_END)
 
     def build(self) -> EncodedRows:
-        """Return the datums. The builder cannot be used after it."""
+        """Return the datums. The builder cannot be used afterwards."""
         self._end_short_fields()
+        # Arrow interleaves short fields and columns of bytes: it copies each byte once, and creates no
+        # Python object per row.
         joined = pc.binary_join_element_wise(
             *self._parts, _NO_SEPARATOR, null_handling="replace", null_replacement=""
         )
@@ -219,7 +195,7 @@ class DatumBuilder:
         return EncodedRows(memoryview(data), np.frombuffer(borders, np.int64, self._rows + 1))
 
     def _branch(self, present: Flags | None) -> bool:
-        """Append the branch of a ``["null", …]``; return False if it is null in all rows."""
+        """Append the branch of a nullable type; return False if all rows are null."""
         if present is None:
             self._short.constant(_VALUE_BRANCH)
             return True

@@ -1,8 +1,4 @@
-"""Encodes whole records for ``archive.content=record`` in Avro.
-
-The loop over rows is compiled (``_datums.c``) where a wheel brings it or a compiler was there; else
-:func:`plain_loop` does the same with Arrow and numpy, slower. Both return the same bytes and borders.
-"""
+"""Encode whole records for ``archive.content=record`` in Avro."""
 
 from __future__ import annotations
 
@@ -40,43 +36,24 @@ _WIDTHS: Final = {**_INTEGERS, **_BYTES, **_LISTS}  # bytes of an integer, or of
 
 
 class Columns(NamedTuple):
-    """A batch's columns, in the few types that loops know; None: null in all rows.
-
-    Args:
-        rows: number of rows, at least 1.
-        offset: integers of 32 or 64 bits, and so are the next two.
-        timestamp: milliseconds.
-        timestamp_type: Kafka's number of it.
-        key: binary or string, large ones too.
-        value: the same.
-        headers: lists, or large ones, of structs.
-    """
+    """A batch's columns, in the few types that loops support; None: null in all rows."""
 
     rows: int
     offset: Column | None
-    timestamp: Column | None
+    timestamp: Column | None  # milliseconds
     timestamp_type: Column | None
     key: Column | None
     value: Column | None
     headers: Column | None
 
 
+# Takes the encoded fields before the offset, the same in all rows. Returns the number of the first row
+# that has a header without a key, if there is one.
 Loop: TypeAlias = Callable[[bytes, Columns], EncodedRows | int]
-"""Encodes columns, given the encoded fields before the offset, the same in all rows. Returns instead the
-number of the first row that has a header without a key.
-"""
 
 
 class RecordEncoder:
-    """Encodes batches of one topic partition by ``RECORD_SCHEMA``.
-
-    The bytes are those that fastavro writes for the same records. A batch is copied once and not changed (the
-    plain loop copies headers twice).
-
-    Args:
-        partition: the topic partition that all records belong to.
-        loop: over rows; None for the fastest that is available.
-    """
+    """Encode batches of one topic partition to the bytes that fastavro writes."""
 
     def __init__(self, partition: TopicPartition, loop: Loop | None = None) -> None:
         topic = partition.topic.encode()
@@ -85,18 +62,11 @@ class RecordEncoder:
         self._loop = loop or LOOP
 
     def encode(self, batch: pa.RecordBatch) -> EncodedRows:
-        """Encode a batch with the columns of :data:`sinksdk.records.RECORD_COLUMNS`.
-
-        Columns other than ``offset`` may be absent, which is the same as null in all rows. ``key``
-        and ``value`` may be of any binary or string type. ``timestamp`` is a timestamp or
-        milliseconds since the epoch, -1 (Kafka's "none") stays -1; finer ones are rounded down. Null in
-        ``timestampType`` becomes 0, null ``headers`` none.
-
-        Raises:
-            DataException: a header without a key, which neither Kafka nor the schema knows.
-        """
+        """Encode a batch. Raises DataException for a header without a key."""
         if not batch.num_rows:
             return NO_ROWS
+        # A missing column is null in all rows. A timestamp of -1, Kafka's "none", stays -1; a null
+        # timestampType becomes 0, null headers an empty list.
         columns = Columns(
             batch.num_rows,
             _column(batch, "offset", _integers),
@@ -139,7 +109,7 @@ def _without_key(partition: TopicPartition, offset: object) -> DataException:
 
 
 def _column(batch: pa.RecordBatch, name: str, known: Callable[[Column], Column | None]) -> Column | None:
-    """Return a column in a type that loops know; None if the batch has nothing in it."""
+    """Return a column in a type that loops support; None if it is null in all rows."""
     index = batch.schema.get_field_index(name)
     if index < 0:
         return None
@@ -165,9 +135,9 @@ def _lists(column: Column) -> Column | None:
 
 
 def _milliseconds(column: Column) -> Column:
-    """Return timestamps, or milliseconds, as milliseconds since the epoch."""
     if not pa.types.is_timestamp(column.type):
         return _integers(column)
+    # Finer timestamps are rounded down, also those before 1970.
     ticks = column.view(pa.int64())
     if column.type.unit == "ms":
         return ticks
@@ -184,12 +154,10 @@ def _longs(column: Column) -> Longs:
 
 
 def _header_fields(items: Column) -> tuple[int, int]:
-    """Return which of a header's fields are its key and its value."""
     return items.type.get_field_index("key"), items.type.get_field_index("value")
 
 
 def plain_loop(coordinates: bytes, columns: Columns) -> EncodedRows | int:
-    """Do what ``_datums.c`` does, with Arrow and numpy."""
     datums = DatumBuilder(columns.rows)
     datums.constant(coordinates)
     datums.long(_longs(_or_nulls(columns.offset, columns.rows)))
@@ -231,7 +199,7 @@ def _append_headers(datums: DatumBuilder, columns: Columns) -> int | None:
 
 
 def column_buffers(column: Column | None) -> tuple[Any, ...] | None:
-    """Return a column as ``_datums.c`` takes it: rows, the first one's place, a value's width, buffers."""
+    """Return a column as ``_datums.c`` takes it: rows, offset, width of a value, buffers."""
     if column is None:
         return None
     valid, values, data = [*column.buffers(), None, None][:3]

@@ -1,9 +1,4 @@
-"""``JsonFormat``: one value a line, as JSON.
-
-JSON texts, which the converter has checked, are written as they are; those that hold a line feed are written
-without whitespace between their parts. Values of any other type are written as Connect's JsonConverter writes
-them: a text becomes a JSON text, bytes become base64.
-"""
+"""``JsonFormat`` writes one value per line, as JSON."""
 
 from __future__ import annotations
 
@@ -25,23 +20,13 @@ from sinksdk.connectors.s3_archiver.formats.values import (
 )
 from sinksdk.values.json_text import is_json
 
+# BASE64, Connect's default, is the unscaled number in base64.
 DecimalFormat: TypeAlias = Literal["BASE64", "NUMERIC"]
-"""Decimals are written as their unscaled numbers in base64, which is Connect's default, or as numbers."""
 
 _END: Final = b"\n"
 
 
 class JsonLines(LineFormat):
-    """Files of lines, each a value as JSON.
-
-    Args:
-        decimals: how decimals are written, by ``json.decimal.format``.
-        nulls: whether a record without a value is bad or left out.
-        gzip_level: -1 to 9; None without compression.
-        block_bytes: of a compressed block; None for the default.
-        loop: over rows; None for the fastest that is available.
-    """
-
     def __init__(
         self,
         *,
@@ -57,14 +42,14 @@ class JsonLines(LineFormat):
         self._loop = loop
 
     def encode(self, partition: TopicPartition, batch: pa.RecordBatch) -> Encoded[EncodedRows]:
-        """Raises ConfigException: values have a type that JSON lacks."""
         column = value_column(batch)
+        # The converter has checked JSON texts: only those that hold a line feed are rewritten.
         kind = ValueKind.JSON if is_json(column.type) else ValueKind.PLAIN
         joined = join_values(self.texts(column), kind, after=_END, loop=self._loop)
         return encoded(partition, batch, joined, self._nulls, never_skipped)
 
     def texts(self, column: pa.Array) -> pa.Array:
-        """Return the JSON texts of values. Raises ConfigException: they have a type that JSON lacks."""
+        """Return the JSON texts of values. Raises ConfigException for a type that JSON lacks."""
         if is_json(column.type):
             return column.storage
         # Confluent's JsonFormat has Connect's JsonConverter write structures, and Jackson all else.

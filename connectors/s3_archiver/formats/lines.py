@@ -1,4 +1,4 @@
-"""Files of values one behind the other, as they are or as one gzip stream."""
+"""Files of values one after another, as they are or compressed as one gzip stream."""
 
 from __future__ import annotations
 
@@ -16,8 +16,6 @@ _GZIP_EXTENSION: Final = ".gz"
 
 
 class PlainContent:
-    """Rows as they are, yielded as views."""
-
     def header(self) -> Iterator[BytesLike]:
         return iter(())
 
@@ -34,13 +32,6 @@ class PlainContent:
 
 
 class GzipContent:
-    """Rows in blocks, compressed one by one into one stream.
-
-    Args:
-        level: -1 to 9, see :class:`~sinksdk.connectors.s3_archiver.formats.codecs.GzipStream`.
-        block_bytes: bytes of a block before compression.
-    """
-
     def __init__(self, level: int, block_bytes: int = BLOCK_BYTES) -> None:
         self._stream = GzipStream(level)
         self._blocks = RowBlocks(block_bytes)
@@ -63,13 +54,7 @@ class GzipContent:
 
 
 class LineFormat(OneKind):
-    """Common part of formats of lines.
-
-    Args:
-        extension: before that of the compression.
-        gzip_level: None without compression.
-        block_bytes: of a compressed block; None for the default.
-    """
+    """The base of formats that write values one after another."""
 
     columns = VALUE_COLUMNS
 
@@ -85,5 +70,5 @@ class LineFormat(OneKind):
 
 
 def never_skipped(row: int, fate: Fate) -> str:
-    """Fail: checked JSON has no line feed in a text, and bytes are written as they are."""
+    # Checked JSON has no line feed within a text, and bytes are written as they are: no row is skipped.
     raise AssertionError(row, fate)

@@ -1,8 +1,4 @@
-"""Parquet files: of whole records, or of values whose type is known.
-
-Batches are Arrow already, so encoding a batch only chooses columns: the work is done where a row group is
-written. A file's row group waits in memory until it is big enough or the file ends, whichever comes first.
-"""
+"""Write Parquet files of whole records, or of values whose type is known."""
 
 from __future__ import annotations
 
@@ -33,8 +29,8 @@ from sinksdk.connectors.s3_archiver.formats.values import NO_VALUE, NullBehavior
 from sinksdk.values.decimals import MOST_DIGITS, is_wide
 from sinksdk.values.json_text import is_json
 
+# The most Arrow data, before encoding and compression, that a file collects in memory.
 ROW_GROUP_BYTES: Final = 64 * 1024 * 1024
-"""The most bytes of Arrow data of a row group, before encoding and compression, that are collected."""
 
 _EXTENSIONS: Final = {
     "none": "",
@@ -45,6 +41,7 @@ _EXTENSIONS: Final = {
     "zstd": ".zstd",
 }
 CODECS: Final = tuple(_EXTENSIONS)
+# A timestamp of -1 ms is Kafka's "none".
 RECORD_TYPE: Final = pa.schema(
     [
         pa.field("topic", pa.string(), nullable=False),
@@ -63,12 +60,11 @@ RECORD_TYPE: Final = pa.schema(
         ),
     ]
 )
-"""A whole Kafka record, with the fields of record Avro. A timestamp of -1 ms is Kafka's "none"."""
 
 _OF_RECORDS: Final = {name: name for name in RECORD_TYPE.names} | {"timestamp_type": "timestampType"}
 _REPEATING: Final = ["topic", "partition", "timestamp_type", "headers.list.element.key"]
+# Statistics let readers skip row groups; those of columns of bytes would be copies of values.
 _COMPARED: Final = ["partition", "offset", "timestamp"]
-"""Columns with statistics, which let a reader skip row groups; for bytes they would be copies."""
 
 
 class ParquetRows:
@@ -85,15 +81,6 @@ class ParquetRows:
 
 
 class ParquetContent:
-    """One Parquet file.
-
-    Args:
-        schema: of its columns.
-        options: of :class:`pyarrow.parquet.ParquetWriter`.
-        header: what the file says of itself, in its footer.
-        row_group_bytes: bytes of Arrow data that are written as one row group.
-    """
-
     def __init__(
         self, schema: pa.Schema, options: dict[str, object], header: FileHeader, row_group_bytes: int
     ) -> None:
@@ -102,6 +89,8 @@ class ParquetContent:
         self._schema = schema
         self._header = header
         self._row_group_bytes = row_group_bytes
+        # Arrow encodes a row group as a whole, so its batches wait until it is big enough or the file
+        # ends.
         self._waiting: list[pa.RecordBatch] = []
         self._waiting_bytes = 0
 
@@ -134,7 +123,7 @@ class ParquetContent:
 
 
 class _Pieces:
-    """A file that Arrow writes to, and that forgets what was taken."""
+    """A file that Arrow writes to; it forgets the pieces that were taken."""
 
     closed = False
     mode = "wb"
@@ -155,11 +144,9 @@ class _Pieces:
     def tell(self) -> int:
         return self._size
 
-    def flush(self) -> None:
-        """All is in memory."""
+    def flush(self) -> None: ...
 
-    def close(self) -> None:
-        """All stays in memory."""
+    def close(self) -> None: ...
 
     def readable(self) -> bool:
         return False
@@ -175,16 +162,6 @@ class _Pieces:
 
 
 class _Parquet:
-    """Common part of both formats.
-
-    Args:
-        codec: compresses the columns; one of :data:`CODECS`.
-        row_group_bytes: the most bytes of Arrow data of a row group.
-
-    Raises:
-        ConfigException: this build of Arrow does not have the codec.
-    """
-
     def __init__(self, codec: str = "snappy", row_group_bytes: int = ROW_GROUP_BYTES) -> None:
         if codec != "none" and not pa.Codec.is_available("lz4_raw" if codec == "lz4" else codec):
             raise ConfigException(
@@ -207,8 +184,6 @@ class _Parquet:
 
 
 class RecordParquet(_Parquet, OneKind):
-    """``archive.content=record``: the whole record, with the columns of :data:`RECORD_TYPE`."""
-
     def encode(self, partition: TopicPartition, batch: pa.RecordBatch) -> Encoded[ParquetRows]:
         batch, bad = without_bad_headers(partition, batch)
         columns = [_column_of(partition, batch, field) for field in RECORD_TYPE]
@@ -219,13 +194,6 @@ class RecordParquet(_Parquet, OneKind):
 
 
 class ValueParquet(_Parquet):
-    """``archive.content=value``: the fields of values that a converter or Spark has typed.
-
-    Args:
-        nulls: whether a record without a value is bad or left out.
-        gives_types: whether the converter gives values with fields, so that a value without fields is bad.
-    """
-
     def __init__(
         self,
         codec: str = "snappy",
@@ -236,6 +204,7 @@ class ValueParquet(_Parquet):
     ) -> None:
         super().__init__(codec, row_group_bytes)
         self._nulls: NullBehavior = nulls
+        # True: a value without fields is a bad record.
         self._gives_types = gives_types
 
     @property
@@ -243,7 +212,6 @@ class ValueParquet(_Parquet):
         return ("value",)
 
     def learn(self, batch: pa.RecordBatch) -> None:
-        """Raises ConfigException: values have no fields, and no converter gives any."""
         column = batch.column("value")
         if not self._gives_types and has_bytes(column.type) and column.null_count < len(column):
             message = (
@@ -255,10 +223,6 @@ class ValueParquet(_Parquet):
             raise ConfigException(message)
 
     def kinds(self, partition: TopicPartition, batch: pa.RecordBatch) -> Kinds:
-        """Separate by the type of values.
-
-        Rows without a value are bad, and all rows where the values are no structures.
-        """
         values, offsets = batch.column("value"), batch.column("offset")
         kind = values.type
         problem = _problem(kind)

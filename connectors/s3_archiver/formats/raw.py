@@ -1,4 +1,4 @@
-"""``ByteArrayFormat``: the bytes of values, a separator behind each."""
+"""``ByteArrayFormat`` writes the bytes of values, each followed by a separator."""
 
 from __future__ import annotations
 
@@ -21,20 +21,7 @@ from sinksdk.values.json_text import is_json
 
 
 class RawBytes(LineFormat):
-    """Files of values as they are. A value that holds the separator cannot be told from two.
-
-    Bytes and texts, JSON texts included, are written as they are. Values of other types are written as JSON
-    behind transforms; without transforms they are refused.
-
-    Args:
-        extension: of a file's name, before that of the compression.
-        separator: stands behind each value.
-        nulls: whether a record without a value is bad or left out.
-        writes_json: whether values of other types are written as JSON.
-        gzip_level: -1 to 9; None without compression.
-        block_bytes: of a compressed block; None for the default.
-        loop: over rows; None for the fastest that is available.
-    """
+    """Write values as they are. Readers see a value that holds the separator as two values."""
 
     def __init__(
         self,
@@ -54,8 +41,8 @@ class RawBytes(LineFormat):
         self._loop = loop
 
     def encode(self, partition: TopicPartition, batch: pa.RecordBatch) -> Encoded[EncodedRows]:
-        """Raises ConfigException: the values have a type that is neither bytes nor text."""
         column = value_column(batch)
+        # Transforms return values of any type; without transforms, only bytes and texts are accepted.
         if is_json(column.type) or (self._writes_json and not has_bytes(column.type)):
             column = json_texts(column)
         if not has_bytes(column.type):

@@ -1,4 +1,4 @@
-"""``archive.content=record`` in Avro: the whole record, its bytes as they are."""
+"""Write whole records, ``archive.content=record``, to Avro files."""
 
 from __future__ import annotations
 
@@ -14,14 +14,6 @@ from sinksdk.connectors.s3_archiver.formats.schema import RECORD_SCHEMA, sync_ma
 
 
 class RecordAvro(OneKind):
-    """Files of :data:`~sinksdk.connectors.s3_archiver.formats.schema.RECORD_SCHEMA`.
-
-    Args:
-        codec_name: compresses the blocks.
-        level: of the compression; None for the codec's own.
-        block_bytes: bytes of a block before compression; None for the default.
-    """
-
     def __init__(self, codec_name: str, level: int | None = None, block_bytes: int | None = None) -> None:
         self._codec = codec_name, level
         self._block_bytes = block_bytes or BLOCK_BYTES
@@ -32,8 +24,7 @@ class RecordAvro(OneKind):
         return ".avro"
 
     @property
-    def columns(self) -> None:
-        """All."""
+    def columns(self) -> None: ...
 
     def encode(self, partition: TopicPartition, batch: pa.RecordBatch) -> Encoded[EncodedRows]:
         encoder = self._encoders.get(partition)

@@ -1,4 +1,4 @@
-"""The Avro schema of ``archive.content=record``, and the sync marker of a file."""
+"""Define the Avro schema of whole records, and the sync marker of a file."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 SYNC_BYTES: Final = 16
+# RecordEncoder writes the fields in this order.
 RECORD_SCHEMA: Final[Mapping[str, Any]] = {
     "type": "record",
     "name": "Record",
@@ -41,12 +42,8 @@ RECORD_SCHEMA: Final[Mapping[str, Any]] = {
         },
     ],
 }
-"""A whole Kafka record. ``RecordEncoder`` writes its fields in this order."""
 
 
 def sync_marker(object_key: str) -> bytes:
-    """Return the 16 bytes between a file's blocks, the same for the same object key.
-
-    So the same records archived again give the same bytes, and files can be compared by checksum.
-    """
+    # Records archived again under the same key give the same bytes, so checksums can be compared.
     return hashlib.sha256(object_key.encode()).digest()[:SYNC_BYTES]

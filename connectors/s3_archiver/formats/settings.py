@@ -1,4 +1,4 @@
-"""Settings of the content of files, with Confluent's keys."""
+"""Define the settings of the content of files, under Confluent's keys."""
 
 from __future__ import annotations
 
@@ -19,14 +19,13 @@ FORMATS: Final = {
     "ParquetFormat": f"{_PACKAGE}.parquet.ParquetFormat",
     "ByteArrayFormat": f"{_PACKAGE}.bytearray.ByteArrayFormat",
 }
-"""The formats' names, and Confluent's classes of them."""
 
 _BY_RECORDS: Final = ("AvroFormat", "ParquetFormat")
+# Kinds of converters whose values a format takes as the bytes that were read.
 _READ_AS_THEY_ARE: Final = {
     "AvroFormat": ("avro",),
     "ByteArrayFormat": ("bytes", "string"),
 }
-"""Kinds of converters whose values a format takes as the bytes that were read."""
 TYPED: Final = ("AvroFormat", "ParquetFormat")
 _WITH_FIELDS: Final = ("avro", "json")
 
@@ -147,7 +146,7 @@ class FormatSettings(ConnectorConfig):
     @field_validator("format_class", "keys_format_class", "headers_format_class")
     @classmethod
     def _short_name(cls, name: str) -> str:
-        """Drop the package, which verdicts have judged."""
+        # Verdicts have judged the package.
         return name.rpartition(".")[2]
 
     @field_validator("keys_format_class", "headers_format_class", mode="before")
@@ -158,9 +157,9 @@ class FormatSettings(ConnectorConfig):
     @field_validator("behavior_on_null_values", "s3_compression_type", "parquet_codec", mode="before")
     @classmethod
     def _in_lower_case(cls, given: Any, info: ValidationInfo) -> Any:
-        """Accept any case, as Confluent's sink does, and exported keys without a value."""
         if not isinstance(given, str):
             return given
+        # Confluent's sink accepts any case, and exported configurations hold keys without a value.
         return given.lower() or cls.model_fields[str(info.field_name)].default
 
     @field_validator("json_decimal_format", mode="before")
@@ -183,17 +182,13 @@ class FormatSettings(ConnectorConfig):
 
     @property
     def reports_nulls(self) -> bool:
-        """Whether records without a value that are left out are reported.
-
-        Connect has an errant record reporter only with a dead letter topic or ``errors.log.enable``.
-        """
+        # Connect has an errant record reporter only with a dead letter topic or errors.log.enable.
         has_reporter = bool(self.dead_letter_topic) or self.errors_log_enable
         is_left_out = self.holds_values and self.behavior_on_null_values == "ignore"
         return self.report_null_values_to_dlq and is_left_out and has_reporter
 
     @property
     def holds_values(self) -> bool:
-        """Whether files hold values, not whole records."""
         return holds_values(self.format_class, self.archive_content)
 
     @property
@@ -202,33 +197,24 @@ class FormatSettings(ConnectorConfig):
 
     @property
     def bytes_separator(self) -> str:
-        """What stands behind each value in a file of bytes; may be empty."""
         return "\n" if self.format_bytearray_separator is None else self.format_bytearray_separator
 
     @property
     def has_keys_beside(self) -> bool:
-        """Whether keys are in files of their own."""
         return self.holds_values and self.store_kafka_keys
 
     @property
     def has_headers_beside(self) -> bool:
-        """Whether headers are in files of their own."""
         return self.holds_values and self.store_kafka_headers
 
     @property
     def views(self) -> int:
-        """The number of objects of a file: values, keys and headers have one each."""
+        """Return the number of objects of a file."""
         return 1 + self.has_keys_beside + self.has_headers_beside
 
     def takes_what_was_read(self, *, is_key: bool = False) -> bool:
-        """Return whether the format takes values as they were read, not as their converter returns them.
-
-        It does so for all whole records, and for keys that are in no file. A column of bytes then holds
-        unread values; other columns are typed, or JSON, as their type says.
-
-        Args:
-            is_key: the same of keys and their files.
-        """
+        """Return whether the format takes values, or keys, as the bytes that were read."""
+        # Whole records, and keys that no file holds, are taken as they were read.
         if not (self.has_keys_beside if is_key else self.holds_values):
             return True
         spec, name = self.named_converter(is_key=is_key), self.format_of(is_key=is_key)
@@ -240,28 +226,19 @@ class FormatSettings(ConnectorConfig):
         return self.keys_format_class if is_key else self.format_name
 
     def value_spec(self) -> Any:
-        """Return the values' converter, whether or not the engine applies it: a ``ConverterSpec``."""
+        """Return the values' ``ConverterSpec``, whether or not the engine applies it."""
         return self.named_converter(is_key=False)
 
     def read_spec(self, *, is_key: bool = False) -> Any:
-        """What values, or keys, are that the task is given as bytes: a ``ConverterSpec``.
-
-        Behind transforms an envelope is still there where they have left a record as it was.
-        """
+        """Return the ``ConverterSpec`` of values, or keys, that the task receives as bytes."""
         spec = self.named_converter(is_key=is_key)
+        # Transforms leave some records as they were: an envelope may still be there.
         if not self.has_transforms or spec.schemas_enable is not True:
             return spec
         return replace(spec, schemas_enable=None)
 
     def schema_of(self, *, is_key: bool = False) -> Callable[[int], Any] | None:
-        """Gives the parsed schema of a registry's id, where values are of a registry; else None.
-
-        Args:
-            is_key: the same of keys.
-
-        Raises:
-            ConfigException: the registry's client is not installed, or does not accept the address.
-        """
+        """Return a function from a registry's id to its parsed schema; None without a registry."""
         spec = self.named_converter(is_key=is_key)
         if spec.registry is None or spec.kind != "avro":
             return None
@@ -270,24 +247,22 @@ class FormatSettings(ConnectorConfig):
         return connect(spec.registry)
 
     def converter_spec(self, *, is_key: bool) -> Any:
-        """The converter that the engine applies: none where the format takes what was read.
-
-        With transforms, which need what converters make, it is the configured one. JsonFormat takes for JSON
-        what no converter is named for. Raises ConfigException for an unknown name.
-        """
+        """Return the ``ConverterSpec`` that the engine applies."""
         is_json = self.format_of(is_key=is_key) == "JsonFormat"
         spec = replace(self.named_converter(is_key=is_key), gives_json=True, fills_items=is_json)
         side = "key_converter" if is_key else "value_converter"
         is_in_lines = (
             not self.takes_what_was_read(is_key=is_key) and self.format_of(is_key=is_key) == "JsonFormat"
         )
+        # JsonFormat takes values for JSON if no converter is named.
         if is_in_lines and side not in self.model_fields_set:
             return replace(spec, kind="json")
+        # Transforms need converted values.
         is_read_here = self.takes_what_was_read(is_key=is_key) and not self.has_transforms
         return replace(spec, kind="bytes", schema="") if is_read_here else spec
 
     def takes_framing(self, *, is_key: bool) -> bool:
-        """Also True where a format copies framed values."""
+        # AvroFormat copies framed values.
         is_spliced = (self.has_keys_beside if is_key else self.holds_values) and (
             self.takes_what_was_read(is_key=is_key)
         )
@@ -296,12 +271,11 @@ class FormatSettings(ConnectorConfig):
 
     @property
     def has_transforms(self) -> bool:
-        """Whether records are transformed before the task receives them."""
         return self.is_transformed or bool(self.transforms)
 
     @property
     def takes_bytes(self) -> bool:
-        """Whether the task receives bytes; else values have the types of their converter or of Spark."""
+        """Return whether the task receives bytes, not values typed by a converter or by Spark."""
         is_spliced = self.holds_values and self.format_name == "AvroFormat"
         return (
             self.takes_what_was_read()
@@ -310,7 +284,6 @@ class FormatSettings(ConnectorConfig):
         )
 
     def needs_registry(self) -> bool:
-        """Whether the engine or the format uses a schema registry."""
         return (
             super().needs_registry()
             or self.value_spec().kind == "avro"
@@ -332,7 +305,7 @@ class FormatSettings(ConnectorConfig):
             yield f"'avro.codec' and 'avro.codec.level': {error}"
         if self.s3_compression_level not in GZIP_LEVELS:
             yield f"'s3.compression.level' is {self.s3_compression_level}; gzip has 0 to 9, -1 is the default"
-        with suppress(ConfigException):  # there is no such converter, which is said of all connectors
+        with suppress(ConfigException):  # an unknown converter is reported for all connectors
             yield from self._value_problems()
         with suppress(ConfigException):
             yield from self._key_problems()
@@ -372,7 +345,6 @@ class FormatSettings(ConnectorConfig):
             )
 
     def _untyped_problems(self) -> Iterator[str]:
-        """Yield why values have no schema for a file. A DataFrame types them without a converter."""
         spec, name = self.value_spec(), self.format_name
         instead = (
             "take Avro's, with 'value.converter.schema.registry.url', or JSON's, with "
@@ -384,6 +356,7 @@ class FormatSettings(ConnectorConfig):
                 f"'value.converter': {name} needs a schema of the values, and JSON without Connect's "
                 f"envelope has none: {instead}JsonFormat"
             )
+        # A DataFrame types its values without a converter.
         is_bare = name == "ParquetFormat" and spec.kind not in _WITH_FIELDS
         if is_bare and "value_converter" in self.model_fields_set:
             yield (

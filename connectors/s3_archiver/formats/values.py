@@ -1,8 +1,4 @@
-"""Joins the values of a column, as lines or without a schema registry's framing.
-
-The loop over rows is compiled (``_datums.c``) where a wheel brings it or a compiler was there; else
-:func:`plain_values` does the same in Python, many times slower. Both return the same.
-"""
+"""Join the values of a column into the content of files."""
 
 from __future__ import annotations
 
@@ -29,40 +25,31 @@ from sinksdk.connectors.s3_archiver.formats.encoder import column_buffers
 
 
 class ValueKind(IntEnum):
-    """What values are, and how they are joined."""
-
     PLAIN = 0
+    # Begins with a zero byte; as many bytes as ``before`` has are cut off.
     FRAMED = 1
-    """A zero byte first; as many bytes as ``before`` has are cut off."""
+    # Valid JSON; a value that holds a line feed is written without whitespace.
     JSON = 2
-    """Valid JSON; a value that holds a line feed is written without whitespace."""
 
 
 class Fate(IntEnum):
-    """The result for a row. Only the first one has bytes."""
+    """The outcome of one row; only rows that are TAKEN have bytes."""
 
     TAKEN = 0
     NULL = 1
+    # Shorter than the bytes to cut off.
     SHORT = 2
-    """Shorter than the bytes to cut off."""
+    # Not of the expected kind.
     OTHER = 3
-    """Not of its kind."""
 
 
 class JoinedValues(NamedTuple):
-    """Values one behind the other.
-
-    Args:
-        rows: as many as the column has.
-        fates: a :class:`Fate` for each row.
-    """
-
     rows: EncodedRows
     fates: Octets
 
 
+# Takes a column, the kind of its values, their first bytes and the bytes behind each value.
 ValueLoop: TypeAlias = Callable[[Column, ValueKind, bytes, bytes], JoinedValues]
-"""Joins the values of a column of bytes, given a kind, their first bytes and the bytes behind each."""
 
 
 def join_values(
@@ -72,13 +59,7 @@ def join_values(
     after: bytes = b"",
     loop: ValueLoop | None = None,
 ) -> JoinedValues:
-    """Join the values of a column of bytes or text.
-
-    Args:
-        before: for FRAMED as many bytes as are cut off.
-        after: stands behind each value.
-        loop: over rows; None for the fastest that is available.
-    """
+    """Join values: FRAMED ones lose as many bytes as ``before`` has, and ``after`` follows each value."""
     if column.null_count == len(column):
         return nothing_joined(column)
     if column.type.id not in _KNOWN:
@@ -95,17 +76,17 @@ def nothing_joined(column: Column) -> JoinedValues:
 
 
 def has_bytes(kind: pa.DataType) -> bool:
-    """Return whether values are bytes or text, or the column is null."""
+    """Return whether values are bytes or text; a column of nulls counts, too."""
     return kind.id in _KNOWN or kind.id in _LIKEWISE
 
 
 def only(rows: EncodedRows, kept: Flags) -> EncodedRows:
-    """Drop rows that are not kept, none of which has bytes."""
+    """Drop rows, which have no bytes."""
     return EncodedRows(rows.data, np.append(rows.borders[:-1][kept], rows.borders[-1]))
 
 
 def bad_record(partition: TopicPartition, offset: object, why: str) -> DataException:
-    """Return the error of one record, without its content, since errors are logged."""
+    # Errors are logged: they must not hold the content of a record.
     return DataException(f"{partition}: the record at offset {offset} cannot be archived: {why}")
 
 
@@ -118,11 +99,10 @@ NO_VALUE: Final = (
 
 
 VALUE_COLUMNS: Final = ("offset", "value")
-"""The columns that formats of values read."""
 
 
 def value_column(batch: pa.RecordBatch) -> Column:
-    """Return the values of a batch, null where there are none; bytes and texts of a type that loops know."""
+    """Return the values of a batch in a type that loops support; null if the column is missing."""
     index = batch.schema.get_field_index("value")
     column = pa.nulls(batch.num_rows) if index < 0 else batch.column(index)
     if pa.types.is_dictionary(column.type):
@@ -139,11 +119,7 @@ def encoded(
     nulls: NullBehavior,
     why: Callable[[int, Fate], str],
 ) -> Encoded[EncodedRows]:
-    """Return the joined rows of a batch; rows that were not taken are bad or left out.
-
-    Args:
-        why: a row that is neither taken nor null was not taken.
-    """
+    """Return the joined rows; rows that were not taken become bad records or are left out."""
     rows, fates = joined
     if not fates.any():
         return Encoded(rows, {})
@@ -168,7 +144,6 @@ _PARTS: Final = re.compile(
 
 
 def plain_values(column: Column, kind: ValueKind, before: bytes, after: bytes) -> JoinedValues:
-    """Do what ``_datums.c`` does, in Python."""
     made, fates = [], []
     for value in column.cast(BYTES).to_pylist():
         fate, piece = _value(value, kind, before)
@@ -192,11 +167,7 @@ def _value(value: bytes | None, kind: ValueKind, before: bytes) -> tuple[Fate, b
 
 
 def minified(value: bytes) -> bytes | None:
-    """Return a JSON value without whitespace between its parts.
-
-    Returns None for anything but one whole value, for a text that holds a line feed, and where two parts
-    would become one: nothing that is not JSON becomes JSON.
-    """
+    """Return a JSON value without whitespace; None for anything but one whole value."""
     parts: list[bytes] = []
     depth = at = 0
     had_space = False
@@ -208,6 +179,7 @@ def minified(value: bytes) -> bytes | None:
         if found["space"]:
             had_space = True
             continue
+        # Without the space these two parts would become one: nothing that is not JSON may become JSON.
         is_joined = had_space and parts and part[0] not in _MARKS and parts[-1][-1] not in _MARKS
         if (not depth and parts) or is_joined:
             return None
@@ -233,7 +205,6 @@ except ImportError:  # encoder.py has said so
 else:
 
     def compiled_values(column: Column, kind: ValueKind, before: bytes, after: bytes) -> JoinedValues:
-        """The loop of ``_datums.c``."""
         rows = len(column)
         order = (int(kind), before, after, rows, pa.allocate_buffer, column_buffers(column))
         data, borders, fates = _datums.values(order)

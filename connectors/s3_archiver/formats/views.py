@@ -1,7 +1,4 @@
-"""Keys and headers in files next to the values' file, each with the same rows.
-
-Each view of a batch (its values, keys or headers) is a batch of values for a format of its own.
-"""
+"""Write keys and headers to files next to the values' file, each with the same rows."""
 
 from __future__ import annotations
 
@@ -28,7 +25,6 @@ from sinksdk.connectors.s3_archiver.formats.values import NO_VALUE, bad_record
 from sinksdk.values.json_text import is_json
 
 HEADERS: Final = pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("value", pa.string())]))
-"""The type of a row in files of headers."""
 
 _NO_KEY: Final = (
     "it has no key (null), and 'store.kafka.keys' asks for one: correct what produces it, or take "
@@ -51,29 +47,22 @@ _OF_KEYS: Final[Mapping[str, str]] = {
     "'format.class'": "'keys.format.class'",
     "HoistField$Value": "HoistField$Key",
 }
-"""Texts about values, and the same about keys."""
 
 Bad = dict[int, DataException | None]
 Longs = npt.NDArray[np.int64]
 
 
 class View(NamedTuple):
-    """The part of records that a file holds.
+    """The part of records that a file holds."""
 
-    Args:
-        name: as in the file's name: ``keys``, ``headers``; empty for values and for whole records.
-        format: of its files.
-        of: returns the view's batch in the form of values, and rows that cannot be in it.
-    """
-
+    # As in the file's name: "keys" or "headers"; empty for values and for whole records.
     name: str
     format: Format[Any]
+    # Returns the view's batch, and the rows that cannot be in it.
     of: Callable[[TopicPartition, pa.RecordBatch], tuple[pa.RecordBatch, Bad]] = lambda _, batch: (batch, {})
 
 
 class RowsOfViews(NamedTuple):
-    """The same rows in several views."""
-
     of: Sequence[Rows]
 
     def __len__(self) -> int:
@@ -84,20 +73,16 @@ class RowsOfViews(NamedTuple):
 
 
 def rows_of(rows: Rows, number: int) -> Rows:
-    """Return the rows of a view; all rows if the format has no views."""
+    """Return the rows of one view; all rows if the format has no views."""
     found = rows.of[number] if isinstance(rows, RowsOfViews) else rows
     return found.rows if isinstance(found, RowsWithValues) else found
 
 
 class RowsWithValues(NamedTuple):
-    """Rows of which some have no value, and are not in the values' file.
-
-    Args:
-        rows: of those that have one.
-        before: the number of rows with a value before each row, and in all.
-    """
+    """Rows of which some have no value, and are not in the values' file."""
 
     rows: Rows
+    # The number of rows with a value before each row, and in all.
     before: Longs
 
     def __len__(self) -> int:
@@ -115,16 +100,12 @@ class KindsOfViews(tuple[object, ...]):
 
 
 class FormatOfViews:
-    """Several views of the same records, the values first.
-
-    Args:
-        views: whose formats begin the files, not this one.
-        tombstones: folder of the keys and headers of records without a value; None if the values' format
-            decides about those records.
-    """
+    """Write several views of the same records, the values first."""
 
     def __init__(self, views: Sequence[View], tombstones: str | None = None) -> None:
         self.views = tuple(views)
+        # Folder of keys and headers of records without a value; None: the values' format handles these
+        # records.
         self.tombstones = tombstones
 
     @property
@@ -160,7 +141,8 @@ class FormatOfViews:
         return Kinds(list(kinds), codes, bad)
 
     def encode(self, partition: TopicPartition, batch: pa.RecordBatch) -> Encoded[RowsOfViews]:
-        """Encode each view. If a row of any of them is bad, they do not match: encode the others again."""
+        # After a bad row in one view, the views' rows do not match: the caller encodes the good rows
+        # again.
         rows, bad = [], Bad()
         for view in self.views:
             own, its_bad = view.of(partition, batch)
@@ -171,7 +153,6 @@ class FormatOfViews:
         return Encoded(RowsOfViews(rows), bad)
 
     def _kinds(self, view: View, partition: TopicPartition, own: pa.RecordBatch) -> Kinds | None:
-        """Return a view's kinds. A record without a value has any kind: its value is not written."""
         there = None if view.name or self.tombstones is None else as_mask(has_value(own))
         if there is None or there.all():
             return view.format.kinds(partition, own)
@@ -179,6 +160,7 @@ class FormatOfViews:
         found = view.format.kinds(partition, own.take(long_column(rows))) if len(rows) else None
         if found is None:
             return None
+        # A record without a value has any kind, since no value is written.
         codes = np.zeros(len(there), np.int32)
         codes[rows] = found.codes
         return Kinds(
@@ -214,14 +196,9 @@ def has_value(batch: pa.RecordBatch) -> Any:
 
 
 def keys_of(*, wrapped: bool) -> Callable[[TopicPartition, pa.RecordBatch], tuple[pa.RecordBatch, Bad]]:
-    """Return a function that extracts keys, for :class:`View`.
-
-    Args:
-        wrapped: a key is the only field of a structure, as Confluent's sink writes it to Parquet.
-    """
-
     def keys(_: TopicPartition, batch: pa.RecordBatch) -> tuple[pa.RecordBatch, Bad]:
         column = _column(batch, "key")
+        # Confluent's sink writes a key to Parquet as the only field of a structure.
         if wrapped and not is_json(column.type):  # which has no type in a schema
             column = pa.StructArray.from_arrays([column], ["key"], mask=column.is_null())
         return _as_values(batch, column), {}
@@ -230,15 +207,10 @@ def keys_of(*, wrapped: bool) -> Callable[[TopicPartition, pa.RecordBatch], tupl
 
 
 def headers_of(*, wrapped: bool) -> Callable[[TopicPartition, pa.RecordBatch], tuple[pa.RecordBatch, Bad]]:
-    """Return a function that extracts headers as lists of names and texts, for :class:`View`.
-
-    Args:
-        wrapped: a list is the only field of a structure, as Confluent's sink writes it to Parquet and JSON.
-    """
-
     def headers(partition: TopicPartition, batch: pa.RecordBatch) -> tuple[pa.RecordBatch, Bad]:
         column, whys = _header_texts(_column(batch, "headers"))
         if wrapped:
+            # Confluent's sink does so in Parquet and JSON.
             column = pa.StructArray.from_arrays([column], ["headers"])
         offsets = batch.column("offset")
         return _as_values(batch, column), {
