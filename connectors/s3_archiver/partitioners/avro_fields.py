@@ -1,9 +1,4 @@
-"""Fields of Avro values with a schema registry, read from all rows together.
-
-A datum says where its fields are only from front to back. So a batch's data of one schema are walked side by
-side, one position per row, type by type. Unusual rows (a field of several values, a datum that ends too soon,
-a missing field) are left to fastavro, record by record.
-"""
+"""Read fields of Avro values with a schema registry, from all rows together."""
 
 from __future__ import annotations
 
@@ -49,13 +44,6 @@ _MOMENTS: Final[Mapping[str, pa.DataType]] = {
 
 
 class AvroFields:
-    """Fields of Avro in Confluent's framing.
-
-    Args:
-        schema_of: returns the writer's schema of an id, an ``AvroSchema`` or its JSON. Raises
-            RetriableException while the registry is unavailable, DataException for an unknown id.
-    """
-
     def __init__(self, paths: Sequence[Path], schema_of: Callable[[int], Any]) -> None:
         self._paths = paths
         self._schema_of = schema_of
@@ -63,12 +51,6 @@ class AvroFields:
         self._refused: dict[int, str] = {}
 
     def learn(self, values: pa.Array) -> None:
-        """Fetch the schemas of values; no other method does.
-
-        Raises:
-            RetriableException: the registry is unavailable.
-            ConfigException: the registry refuses.
-        """
         for number in _distinct(_framed(values).ids):
             if number not in self._schemas:
                 self._fetch(number)
@@ -96,6 +78,7 @@ class AvroFields:
                     each.bad |= dict.fromkeys(some[is_null].tolist(), "is null")
                 some = some[~is_null]
             for path, each in zip(self._paths, found, strict=True):
+                # A datum can only be read from front to back; fastavro reads the rows that this walk cannot.
                 walk = Walk(data, schema.resolved, ends, each)
                 walk.read(schema.resolved, path, some, begins[some] + _WIRE_FORMAT.size)
                 left = np.sort(np.concatenate([np.empty(0, np.int64), *walk.left]))
@@ -105,7 +88,6 @@ class AvroFields:
         return [each.field() for each in found]
 
     def _schema(self, number: int) -> AvroSchema | None:
-        """Return the schema of an id; None if it cannot be used."""
         if number not in self._schemas and number not in self._refused:
             self._fetch(number)
         return self._schemas.get(number)
@@ -120,23 +102,13 @@ class AvroFields:
 
 
 class _Framed(NamedTuple):
-    """Values, and which of them are framed.
-
-    Args:
-        begins: where each value begins in ``data``.
-        ends: where it ends.
-        data: the bytes of all values.
-        there: which values are not null.
-        rows: those that have an id.
-        ids: of these rows.
-    """
-
     begins: Positions
     ends: Positions
     data: npt.NDArray[np.uint8]
+    # Values that are not null.
     there: npt.NDArray[np.bool_]
-    rows: Rows
-    ids: Positions
+    rows: Rows  # those that have a schema id
+    ids: Positions  # of these rows
 
 
 def _framed(values: pa.Array) -> _Framed:
@@ -159,7 +131,6 @@ def _distinct(ids: Positions) -> list[int]:
 
 
 def _laid_out(values: pa.Array) -> tuple[Positions, Positions, npt.NDArray[np.uint8]]:
-    """Return where each value begins and ends, and the bytes of all of them."""
     _, offsets, data = values.buffers()
     places = np.frombuffer(offsets, np.int32)[values.offset : values.offset + len(values) + 1].astype(
         np.int64
@@ -191,8 +162,8 @@ def _one_by_one(  # noqa: PLR0917 - where to read what, and where it goes
 
 
 def _plain(schema: Any) -> Any:
-    """Return the schema without logical types: as numbers, timestamps of all years fit."""
     if isinstance(schema, list):
+        # Without logical types, timestamps of all years fit.
         return [_plain(each) for each in schema]
     if isinstance(schema, dict):
         return {
@@ -204,49 +175,32 @@ def _plain(schema: Any) -> Any:
 
 
 _BEYOND: Final = 2**40  # a position that is in no batch
-_MOST_ITEMS: Final = 10_000  # of an array that is passed over
+_MOST_ITEMS: Final = 10_000  # of an array that is skipped
 _LONGEST: Final = 10  # bytes of a number
-_MORE: Final = 0x80  # the bit of a byte that says that another one follows
+_MORE: Final = 0x80  # the bit that announces another byte
 _FIXED: Final = {"null": 0, "boolean": 1, "float": 4, "double": 8}
 
 
 class _Type(NamedTuple):
-    """One type of a schema.
-
-    Args:
-        name: Avro's name of it: ``record``, ``union``, ``string`` …
-        schema: its definition, a mapping; of a union, the list.
-    """
-
     name: str
     schema: Any
 
 
 class Walk:
-    """Walks the data of one schema side by side.
-
-    Args:
-        data: the bytes of all rows.
-        ends: where each row's bytes end.
-        found: receives the field.
-    """
+    """Walk the data of one schema side by side."""
 
     def __init__(self, data: npt.NDArray[np.uint8], schema: Any, ends: Positions, found: Found) -> None:
         self._data = data
         self._ends = ends
         self._found = found
         self._named = named_types(schema)
+        # Rows that have to be read in another way.
         self.left: list[Rows] = []
-        """Rows that are to be read in another way."""
 
     def read(
         self, schema: Any, path: Path, rows: Rows, at: Positions, *, replaces_null: bool = False
     ) -> None:
-        """Read the field at a path, in rows whose value of a schema begins at these positions.
-
-        Args:
-            replaces_null: null stands for a default.
-        """
+        """Read the field at a path, from values that begin at these positions."""
         if not len(rows):
             return
         kind = self._type(schema)
@@ -254,6 +208,7 @@ class Walk:
             branches, at = self._long(at)
             for number, branch in enumerate(kind.schema):
                 chosen = branches == number
+                # Null stands for a default.
                 if replaces_null and branch == "null":
                     self.left.append(rows[chosen])
                 else:
@@ -321,7 +276,6 @@ class Walk:
             self._add(rows, begin + sizes, column)
 
     def _add(self, rows: Rows, at: Positions, column: pa.Array) -> None:
-        """Add what was read, except for rows that ended before."""
         good = at <= self._ends[rows]
         if not good.all():
             self.left.append(rows[~good])
@@ -329,7 +283,7 @@ class Walk:
         if len(rows):
             self._found.pieces.append((rows, column))
 
-    # -- passing over ----------------------------------------------------------------------------
+    # -- skipping --------------------------------------------------------------------------------
 
     def _past(self, schema: Any, at: Positions) -> Positions:  # noqa: PLR0911 - one for each kind of type
         """Return the positions behind a value; beyond all rows if it is broken."""
@@ -366,7 +320,7 @@ class Walk:
         rows = np.arange(len(at))
         while len(rows):
             counts, at = self._long(at)
-            sized = counts < 0  # its bytes are told as well
+            sized = counts < 0  # the block's size in bytes follows
             sizes, behind_sizes = self._length(at)
             at = np.where(sized, behind_sizes + sizes, at)
             ended = counts == 0
@@ -392,7 +346,6 @@ class Walk:
         return self._data[np.minimum(at, len(self._data) - 1)]
 
     def _long(self, at: Positions) -> tuple[Positions, Positions]:
-        """Return the numbers at these positions, and the positions behind them."""
         byte = self._byte(at)
         bits = (byte & 0x7F).astype(np.uint64)
         at = at + 1
@@ -427,7 +380,6 @@ class Walk:
         return self._type(inner)
 
     def moment(self, schema: Any, path: Path) -> pa.DataType | None:
-        """Return the logical type of the numbers at a path, if they are timestamps."""
         kind = self._type(schema)
         if kind.name == "union":
             found = (self.moment(branch, path) for branch in kind.schema)

@@ -1,4 +1,4 @@
-"""Names of partitioners, and what their folders are made of."""
+"""List the known partitioners, and the folders that they create."""
 
 from __future__ import annotations
 
@@ -9,18 +9,11 @@ from sinksdk.connectors.s3_archiver.partitioners.path_format import DAY, HOUR
 
 
 class Partitioner(NamedTuple):
-    """One of Confluent's partitioners, or its community's FieldAndTimeBasedPartitioner.
-
-    Args:
-        pattern: its format, with ``/`` as delimiter; None if ``path.format`` says it.
-        duration: milliseconds of a bucket; None if ``partition.duration.ms`` says it.
-    """
-
     name: str
     has_fields: bool = False
     has_time: bool = False
-    pattern: str | None = None
-    duration: int | None = None
+    pattern: str | None = None  # None: as configured
+    duration: int | None = None  # milliseconds; None: as configured
 
     @property
     def is_default(self) -> bool:
@@ -45,7 +38,6 @@ EXTRACTORS: Final = ("Wallclock", "Record", "RecordField")
 
 
 def partitioner(name: str) -> Partitioner | None:
-    """Return the partitioner of a class's name, with or without its package; None if it is unknown."""
     return _PARTITIONERS.get(name.rpartition(".")[2])
 
 
@@ -61,5 +53,5 @@ def unknown_partitioner(name: str) -> str:
     )
 
 
+# The former name, whose folders do not name fields, and the present one.
 OLDER_PARTITIONER: Final = "TimeAndFieldBasedPartitioner", "FieldAndTimeBasedPartitioner"
-"""The former name of a partitioner, under which folders do not name fields, and the present one."""

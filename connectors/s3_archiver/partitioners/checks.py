@@ -1,4 +1,4 @@
-"""Checks of folders and of the length of keys, before any record is read."""
+"""Check folders and the length of keys before any record is read."""
 
 from __future__ import annotations
 
@@ -20,7 +20,6 @@ from sinksdk.connectors.s3_archiver.partitioners.settings import PartitionerSett
 
 
 def folder_problems(config: PartitionerSettings) -> list[str]:
-    """Return what is wrong with a configuration's folders."""
     kind = config.partitioner
     if kind is None:
         return [unknown_partitioner(config.partitioner_class)]
@@ -46,15 +45,12 @@ def folder_problems(config: PartitionerSettings) -> list[str]:
 
 
 def _value_problems(config: PartitionerSettings, kind: Partitioner) -> Iterator[str]:
-    """Yield that values have no fields where folders are made of some: their converter gives text or numbers.
-
-    Values that a format takes as they were read are bytes, which are read as JSON. The values that transforms
-    return are not known.
-    """
+    # The values that transforms return are unknown.
     if config.has_transforms or not config.reads_fields:
         return
-    with suppress(ConfigException):  # there is no such converter, which is said of all connectors
+    with suppress(ConfigException):  # an unknown converter is reported for all connectors
         given = config.value_spec().kind
+        # Values that the format takes as bytes are read as JSON.
         if given not in _WITH_FIELDS and not config.takes_what_was_read():
             key = "partition.field.name" if kind.has_fields else "timestamp.field"
             yield (
@@ -96,7 +92,7 @@ _LARGEST_NUMBER: Final = 2**31 - 1  # of a record among those that a transform h
 
 
 def longest_path(config: PartitionerSettings, partition: TopicPartition, last: int) -> int:
-    """Return the most bytes of a folder's name with which no key of its files is too long."""
+    """Return the most bytes of a folder's name that leave no key too long."""
     view = "headers" if config.has_headers_beside else "keys" if config.has_keys_beside else ""
     number = _LARGEST_NUMBER if config.is_transformed else 0
     extension = max(_LONGEST_EXTENSION, f"{config.format_bytearray_extension}.gz", key=len)
@@ -110,15 +106,6 @@ _EXTENSIONS: Final = {"AvroFormat": ".avro", "ParquetFormat": _LONGEST_EXTENSION
 
 
 def key_problems(config: PartitionerSettings, topics: Collection[str] | None = None) -> Iterator[str]:
-    """Yield what may make keys of files longer than S3 allows, or lead them into another topic's folder.
-
-    Partitions and offsets count with the most digits that Kafka gives them, and folders by values with the
-    fewest
-    bytes: longer ones are bad records.
-
-    Args:
-        topics: those that are subscribed to; None for those that are named, or any if none is.
-    """
     known = [topic for topic in topics or config.topics if not topic_problem(topic)]
     wrong = [topic for topic in known if config.directory_delim in topic]
     if wrong:
@@ -130,6 +117,8 @@ def key_problems(config: PartitionerSettings, topics: Collection[str] | None = N
     topic = max(known, key=len, default="")
     keys = [
         (config.layout().file(name), name)
+        # Numbers count with the most digits that Kafka gives them, folders by values with the fewest
+        # bytes: longer ones are bad records.
         for name in _longest_names(config, TopicPartition(topic or "t", _LARGEST_PARTITION))
     ]
     key, name = max(keys, key=lambda item: len(item[0].encode()))
@@ -166,20 +155,19 @@ def _longest_names(config: PartitionerSettings, partition: TopicPartition) -> It
 
 
 def _shortest_folder(config: PartitionerSettings, partition: TopicPartition) -> str:
-    """Return a partition's folder with values of one letter and a time of the year 1970."""
     kind = config.partitioner
     if kind is None or kind.is_default:
         return folder_of(partition)
     are_named = config.partition_field_format_path or not kind.has_time
     levels = [f"{name}=x" if are_named else "x" for name in config.partition_field_name if kind.has_fields]
     if kind.has_time:
-        with suppress(ConfigException):  # which is said of 'path.format'
+        with suppress(ConfigException):  # its own check reports 'path.format'
             levels.append(PathFormat(config.time_pattern(kind), config.locale)(Moment(0, 0, "UTC")))
     return config.directory_delim.join(levels)
 
 
 def _parts_of(config: PartitionerSettings, key: str, name: FileName) -> tuple[str, dict[str, int]]:
-    """Return the configuration key that contributes most bytes to a file's key, and the bytes of each."""
+    """Return the setting that makes a file's key longest, and the bytes of each."""
     is_of_tombstones = name.path == config.tombstone_encoded_partition
     kind = config.partitioner
     by_field = "partition.field.name" if kind is not None and kind.has_fields else "path.format"
@@ -199,7 +187,6 @@ _QUOTED: Final = re.compile(r"'[^']*'")
 
 
 def letters_warnings(pattern: str) -> Iterator[str]:
-    """Yield warnings of letters in ``path.format`` that are often confused."""
     letters = re.sub(r"[^a-zA-Z]", "", _QUOTED.sub("", pattern))
     of_day, of_hour = set("dDwe"), set("HkhK")
     if "D" in letters and ("M" in letters or "DD" in letters.replace("DDD", "")):

@@ -1,9 +1,4 @@
-"""Fields of values by dotted paths, as Arrow columns, from JSON text and typed columns.
-
-Folders need one or two fields of each record. JSON is read by ``pyarrow.json``, at a quarter of the cost of
-Python's ``json``. What that reader cannot distinguish or read (a field of several types, a null and a missing
-field, a record that is no JSON) is read again: in halves, in the end record by record.
-"""
+"""Read fields of values by dotted paths, as Arrow columns."""
 
 from __future__ import annotations
 
@@ -34,42 +29,20 @@ Path = tuple[str, ...]
 
 @dataclass(slots=True)
 class Field:
-    """One field of all values of a batch.
-
-    Args:
-        pieces: rows, ascending, and their values of the field: a column of any type.
-        bad: rows without the field, each with the reason, a clause that follows on "its value".
-    """
-
+    # Rows, ascending, and their values: a column of any type.
     pieces: list[tuple[Rows, pa.Array]] = field(default_factory=list)
+    # Rows without the field, each with a clause that follows on "its value".
     bad: dict[int, str] = field(default_factory=dict)
 
 
 class FieldReader(Protocol):
-    """Reads the same fields of batch after batch."""
-
     def learn(self, values: pa.Array) -> None:
-        """Fetch the schemas of values that are not known yet.
+        """Fetch unknown schemas. Raises RetriableException if the schema registry is unavailable."""
 
-        Raises:
-            RetriableException: a schema registry is unavailable.
-            ConfigException: it refuses.
-        """
-
-    def read(self, values: pa.Array) -> list[Field]:
-        """Return the fields, in their configured order."""
-        ...
+    def read(self, values: pa.Array) -> list[Field]: ...
 
 
 class TypedFields:
-    """Fields of values that are structs or JSON texts, or of bytes by another reader.
-
-    Args:
-        paths: the fields, their names split at the dots.
-        of_json: reads values that are JSON texts.
-        of_bytes: reads values that are bytes.
-    """
-
     def __init__(self, paths: Sequence[Path], of_json: JsonFields, of_bytes: FieldReader) -> None:
         self._paths = paths
         self._of_json = of_json
@@ -115,9 +88,8 @@ def _is_bytes(kind: pa.DataType) -> bool:
 # -- JSON ----------------------------------------------------------------------------------------
 
 _FEW: Final = 16
-"""Rows that are not worth a column."""
+# Rows that are read one by one if they are no columns: a search for the bad ones would cost more.
 _SMALL: Final = 512
-"""Rows that are read one by one if they are no columns: searching for the bad ones would cost more."""
 _KINDS: Final[Mapping[type, pa.DataType]] = {
     str: pa.string(),
     bool: pa.bool_(),
@@ -131,25 +103,19 @@ _EXACT: Final = 2**53
 
 
 class JsonFields:
-    """Fields of JSON objects.
-
-    Args:
-        schemas_enable: Connect's envelope with ``schema`` and ``payload``: true requires it, false takes
-            values as they are, None unwraps the payload of exact envelopes.
-        fractions: fields for which 2 and 2.0 are the same number.
-    """
-
     def __init__(
         self, paths: Sequence[Path], *, schemas_enable: bool | None = False, fractions: Collection[Path] = ()
     ) -> None:
         self._paths = paths
+        # Connect's envelope: True requires it, False takes values as they are, None unwraps exact
+        # envelopes.
         self._schemas_enable = schemas_enable
+        # Fields for which 2 and 2.0 are the same number.
         self._fractions = fractions
         starts = {path[:length] for path in paths for length in range(1, len(path))}
-        self._is_tree = not starts & set(paths)  # else one field is within another, which no schema can say
+        self._is_tree = not starts & set(paths)  # no schema has one field within another
 
-    def learn(self, values: pa.Array) -> None:
-        """Fetches nothing."""
+    def learn(self, values: pa.Array) -> None: ...
 
     def read(self, values: pa.Array) -> list[Field]:
         texts = read_json(values)
@@ -157,7 +123,6 @@ class JsonFields:
         return self._read(texts.column, bad)
 
     def read_texts(self, values: pa.Array) -> list[Field]:
-        """Return the fields of a column of checked JSON texts."""
         return self._read(values, {})
 
     def _read(self, values: pa.Array, bad: Mapping[int, str]) -> list[Field]:
@@ -176,6 +141,8 @@ class JsonFields:
         if len(rows) <= _FEW or not self._is_tree:
             self._one_by_one(rows, values, found)
             return
+        # pyarrow.json costs a quarter of Python's json, but reads no field of several types and no bad
+        # JSON: such rows are searched for in halves.
         columns = self._columns(values)
         if columns is None and len(rows) <= _SMALL:
             self._one_by_one(rows, values, found)
@@ -200,7 +167,7 @@ class JsonFields:
         self._one_by_one(rows[again], values.take(long_column(again)), found)
 
     def _columns(self, values: pa.Array) -> list[pa.Array] | None:
-        """Return the fields as columns, null where missing; None if the values have no common type."""
+        """Return the fields as columns; None if the values have no common type."""
         outer = self._outer(values)
         if outer is None:
             return None
@@ -239,14 +206,12 @@ class JsonFields:
         return columns
 
     def _outer(self, values: pa.Array) -> Path | None:
-        """Return the names around the fields; None where they differ between values."""
         if self._schemas_enable is not None:
             return ("payload",) if self._schemas_enable else ()
         enveloped = pc.sum(pc.match_substring_regex(values, _BEGINS_AS_ENVELOPE)).as_py() or 0
         return () if not enveloped else ("payload",) if enveloped == len(values) else None
 
     def _kinds(self, values: pa.Array) -> list[pa.DataType] | None:
-        """Return the types of the fields, from some of the values."""
         kinds: list[pa.DataType | None] = [None] * len(self._paths)
         for row in range(0, len(values), max(len(values) // _FEW, 1)):
             try:
@@ -273,7 +238,7 @@ class JsonFields:
                 each.add(row, at_path(value, path), path)
 
     def _parsed(self, data: bytes) -> Any:
-        """Raises DataException with a clause that follows on "its value"."""
+        """Parse a value. Raises DataException with a clause that follows on "its value"."""
         try:
             value = json.loads(data)
         except RecursionError:
@@ -300,7 +265,7 @@ def _between() -> pa.Scalar:
 
 
 def _is_exact(column: pa.Array) -> bool:
-    """Return whether whole numbers are as they were written, also those without a point."""
+    # A larger whole number may have been rounded.
     largest = pc.max(pc.abs(column)).as_py()
     return largest is None or largest < _EXACT
 
@@ -312,7 +277,6 @@ def _struct(names: Mapping[str, Any]) -> pa.DataType:
 
 
 def at_path(value: Any, path: Path) -> Any:
-    """Return what stands at a path; None below a null; a mark for a missing field."""
     for name in path:
         if value is None:
             return None
@@ -323,15 +287,12 @@ def at_path(value: Any, path: Path) -> Any:
 
 
 class Found:
-    """A field under construction: columns, and single values by type."""
-
     def __init__(self) -> None:
         self.pieces: list[tuple[Rows, pa.Array]] = []
         self.bad: dict[int, str] = {}
         self._single: dict[pa.DataType, tuple[list[int], list[Any]]] = {}
 
     def add(self, row: int, value: Any, path: Path, moment: pa.DataType | None = None) -> None:
-        """Add a value from Python's JSON reader or fastavro; a whole number may be a timestamp."""
         name = ".".join(path)
         if value is _MISSING:
             self.bad[row] = f"has no field '{name}'"

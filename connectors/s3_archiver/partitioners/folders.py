@@ -1,8 +1,4 @@
-"""Splits batches by folder: by Kafka partition, by time, by fields of the value, or by both.
-
-No object is created per record. Timestamps become local times, these become buckets, and each distinct bucket
-becomes text once; each distinct value of a field likewise.
-"""
+"""Split batches by folder: by Kafka partition, by time, by fields of the value, or by both."""
 
 from __future__ import annotations
 
@@ -47,50 +43,22 @@ Codes = npt.NDArray[np.int32]
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """The folders of a batch's rows.
-
-    Args:
-        paths: the distinct folders below the topic's, without a delimiter at their ends, in the order of
-            their first rows.
-        codes: for each row the index into ``paths``; -1 where the row is bad.
-        timestamps: for each row the milliseconds that its folder is named after, undefined for bad rows; None
-            where folders are not by time.
-        bad: why a row has no folder.
-    """
-
     paths: list[str]
-    codes: Codes
+    codes: Codes  # for each row its index in ``paths``; -1 if the row is bad
+    # Milliseconds that the folder of each row is named after; None: folders are not by time.
     timestamps: Integers | None = None
     bad: dict[int, DataException] = field(default_factory=dict)
 
 
 class Folders(Protocol):
-    def learn(self, batch: pa.RecordBatch) -> None:
-        """Fetch what a batch needs from other systems, before any of it is taken.
-
-        Raises:
-            RetriableException: they are unavailable; nothing has changed.
-            ConfigException: they refuse.
-        """
+    def learn(self, batch: pa.RecordBatch) -> None: ...
 
     def split(self, partition: TopicPartition, batch: pa.RecordBatch, now: float) -> Split:
-        """Return the folders of a batch of one topic partition.
-
-        Args:
-            now: seconds since the epoch, for folders by the wall clock: one reading for all of a ``put``.
-        """
+        """Return the folders of a batch; ``now``, in seconds, is read once for all of a ``put``."""
         ...
 
 
 def folders_of(config: PartitionerSettings, schema_of: Callable[[int], Any] | None = None) -> Folders:
-    """Return the configured folders.
-
-    Args:
-        schema_of: the parsed Avro schema of a registry's id; None for the configured registry's.
-
-    Raises:
-        ConfigException: what :func:`folder_problems` finds, or Avro without a registry.
-    """
     kind = config.partitioner
     problems = list(folder_problems(config))
     if problems or kind is None:
@@ -140,33 +108,20 @@ def _reader_of(
 
 
 class PartitionFolders:
-    def learn(self, batch: pa.RecordBatch) -> None:
-        """Fetches nothing."""
+    def learn(self, batch: pa.RecordBatch) -> None: ...
 
     def split(self, partition: TopicPartition, batch: pa.RecordBatch, now: float) -> Split:  # noqa: ARG002 - of the protocol
         return Split([folder_of(partition)], np.zeros(batch.num_rows, np.int32))
 
 
 class _Level(NamedTuple):
-    """One level of all paths: texts, and for each row the index of its own; -1: it has none."""
+    """The texts of one level of all paths, and for each row the index of its own."""
 
     texts: Sequence[str]
     codes: Codes
 
 
 class ValueFolders:
-    """Folders by fields of the value, by time, or by fields and then by time.
-
-    Args:
-        names: the fields folders are made of.
-        are_named: folders are ``name=value``, else the value alone.
-        time: how timestamps become folders; None without time.
-        extractor: ``Wallclock``, ``Record`` or ``RecordField``.
-        timestamp_field: the field of ``RecordField``, for messages.
-        reader: reads ``names``, and behind them the field with the timestamp.
-        room: bytes that a path may have, in a topic partition, given an offset.
-    """
-
     def __init__(
         self,
         *,
@@ -183,8 +138,10 @@ class ValueFolders:
         self._time = time
         self._extractor = extractor
         self._timestamp_field = timestamp_field
+        # Reads the fields of folders, then the field with the timestamp.
         self._reader = reader
         self._delimiter = delimiter
+        # Bytes that a path may have, given a topic partition and an offset.
         self._room = room
 
     def learn(self, batch: pa.RecordBatch) -> None:
@@ -274,7 +231,7 @@ def _exceptions(
 
 
 def _distinct(keys: Integers) -> tuple[Rows, Codes]:
-    """Return the first row of each distinct key, and for each row its key's place there."""
+    """Return the first row of each distinct key, and for each row the index of its key."""
     low, high = int(keys.min()), int(keys.max())
     if low == high:
         return np.zeros(1, np.int64), np.zeros(len(keys), np.int32)
@@ -287,7 +244,7 @@ def _distinct(keys: Integers) -> tuple[Rows, Codes]:
         return first[order], ranks[codes]
     keys = keys - low
     first = np.full(span, -1, np.int64)
-    first[keys[::-1]] = np.arange(len(keys) - 1, -1, -1)  # what is assigned last stays
+    first[keys[::-1]] = np.arange(len(keys) - 1, -1, -1)  # the last assignment stays
     used = np.flatnonzero(first >= 0)
     order = used[np.argsort(first[used])]
     ranks = np.empty(span, np.int32)
@@ -298,7 +255,6 @@ def _distinct(keys: Integers) -> tuple[Rows, Codes]:
 def _joined(
     levels: Sequence[_Level], delimiter: str, room: int, bad: dict[int, str]
 ) -> tuple[list[str], Codes]:
-    """Return the paths of all levels, and for each row the index of its own."""
     keys = levels[0].codes.astype(np.int64)
     for level in levels[1:]:
         keys = keys * len(level.texts) + level.codes
@@ -323,7 +279,6 @@ def _joined(
 def _of_good_length(
     paths: list[str], codes: Codes, room: int, bad: dict[int, str]
 ) -> tuple[list[str], Codes]:
-    """Drop paths that would make keys longer than S3 allows."""
     sizes = [len(path.encode()) for path in paths]
     if max(sizes) <= room:
         return paths, codes
@@ -380,7 +335,7 @@ def _bad_value(name: str, what: str) -> str:
 
 
 def _texts(column: pa.Array) -> tuple[Rows, list[str]] | str:
-    """Return distinct values as text, and the index of each row; or their type, if it cannot name folders."""
+    """Return distinct texts and the index of each row; or a type that cannot name folders."""
     kind = column.type
     if pa.types.is_dictionary(kind):
         column = column.dictionary_decode()
@@ -417,22 +372,15 @@ _MOST_REMEMBERED: Final = 10_000
 
 
 class TimeFolders:
-    """Folders by time: the local time, cut to a multiple of a duration, in a format.
-
-    Args:
-        duration: milliseconds.
-    """
-
     def __init__(self, pattern: PathFormat, duration: int, zone: Zone) -> None:
         self._format = pattern
-        self._duration = duration
+        self._duration = duration  # milliseconds
         self._zone = zone
+        # Within a cell, counted from midnight, the text of a bucket does not change.
         self._cell = max(pattern.unit, duration)
-        """Within it, from midnight on, the text of a local time does not change, if it is a bucket."""
         self._texts: dict[tuple[int, bool], str] = {}
 
     def level(self, timestamps: Integers, bad: dict[int, str]) -> _Level:
-        """Return the folders of timestamps; those of bad rows do not count."""
         first, last = int(timestamps.min()), int(timestamps.max())
         if first < -LAST or last > LAST:
             beyond = (timestamps < -LAST) | (timestamps > LAST)
@@ -450,6 +398,7 @@ class TimeFolders:
         if first < DAY:  # Java cuts towards zero
             buckets += (local < 0) & (buckets * self._duration != local)
         keys, moved = self._keys(timestamps, local, buckets, spans)
+        # Only distinct buckets become text: no object is created per record.
         rows, codes = _distinct(keys)
         texts: dict[str, int] = {}
         ranks = []

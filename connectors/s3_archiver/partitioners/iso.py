@@ -1,4 +1,4 @@
-"""Timestamps in fields of records: numbers, text with a number or in ISO 8601, Arrow's timestamps."""
+"""Convert fields to timestamps: numbers, ISO 8601, and Arrow's timestamps."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _BOUND: Final = 2**63
 
 
 def milliseconds(column: pa.Array) -> tuple[Integers, dict[int, str]]:
-    """Convert a column to epoch milliseconds; return the values of rows that cannot be converted."""
+    """Return epoch milliseconds, and the values of rows that cannot be converted."""
     kind = column.type
     if pa.types.is_dictionary(kind):
         column = column.dictionary_decode()
@@ -106,7 +106,6 @@ def _texts(column: pa.Array) -> tuple[Integers, dict[int, str]]:
 
 
 def _at_once(texts: pa.Array) -> Integers | None:
-    """Convert texts in one of the usual forms together; None if they have another."""
     longest = pc.max(pc.binary_length(texts)).as_py()
     try:
         if pc.all(pc.ascii_is_decimal(texts)).as_py():
@@ -133,10 +132,7 @@ _NUMBER: Final = re.compile(r"-?[0-9]{1,19}", re.ASCII)
 
 
 def milliseconds_of(text: str) -> int | None:
-    """Return the milliseconds of a number as text, or of ISO 8601 as Joda-Time reads it; else None.
-
-    A time without an offset is in UTC.
-    """
+    """Return the milliseconds of a number, or of ISO 8601 as Joda-Time reads it."""
     if _NUMBER.fullmatch(text) and -_BOUND <= int(text) < _BOUND:
         return int(text)
     match = _ISO.fullmatch(text) if text else None
@@ -151,6 +147,7 @@ def milliseconds_of(text: str) -> int | None:
     unit = SECOND if match["second"] else MINUTE if match["minute"] else HOUR
     fraction = int((match["fraction"] or "0").ljust(9, "0")) * unit // 10**9
     time = numbers["hour"] * HOUR + numbers["minute"] * MINUTE + numbers["second"] * SECOND + fraction
+    # A time without an offset is in UTC.
     offset = numbers["hours"] * HOUR + numbers["minutes"] * MINUTE + numbers["seconds"] * SECOND
     return days * DAY + time - (-offset if match["sign"] == "-" else offset)
 
@@ -159,7 +156,6 @@ _LIMITS: Final = {"hour": 24, "minute": 60, "second": 60, "hours": 24, "minutes"
 
 
 def _date(match: re.Match[str]) -> int | None:
-    """Return days since 1970; None if there is no such date."""
     if match["year"] is None:
         return 0 if match["hour"] else None
     year = int(match["year"])

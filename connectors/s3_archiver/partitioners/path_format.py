@@ -1,9 +1,4 @@
-"""``path.format``: Joda-Time's letters, and time zones as arithmetic on arrays.
-
-A record's folder is named after its bucket: its local time, cut to a multiple of ``partition.duration.ms``.
-Python's ``datetime`` ends with the year 9999 and makes an object per record, so calendar and zones are
-arithmetic here, and only distinct buckets become text.
-"""
+"""Format local times by ``path.format``, in Joda-Time's letters."""
 
 from __future__ import annotations
 
@@ -17,6 +12,7 @@ import numpy.typing as npt
 from sinksdk import ConfigException
 from sinksdk.config import time_zone
 
+# Python's datetime ends with the year 9999, and creates an object per record.
 Integers = npt.NDArray[np.int64]
 
 SECOND: Final = 1_000
@@ -24,19 +20,19 @@ MINUTE: Final = 60 * SECOND
 HOUR: Final = 60 * MINUTE
 DAY: Final = 24 * HOUR
 
+# In the year 292278994; the first timestamp that can be formatted is as far from zero.
 LAST: Final = 2**63 - 1 - 4 * DAY
-"""The last timestamp that can be formatted, in the year 292278994; the first one is as far from zero."""
 
 _EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+# Days of 400 years, after which the calendar repeats itself with its weekdays.
 _CENTURIES: Final = 146_097
-"""Days of 400 years, after which the calendar repeats itself with its weekdays."""
 
 
 # -- the calendar --------------------------------------------------------------------------------
 
 
 def days_of(year: int, month: int = 1, day: int = 1) -> int:
-    """Return days from 1970-01-01 to a date of the proleptic Gregorian calendar."""
+    """Return days since 1970-01-01, in the proleptic Gregorian calendar."""
     year -= month <= 2  # noqa: PLR2004 - the year begins in March, so that the leap day is its last
     cycle, year = divmod(year, 400)
     of_year = (153 * ((month + 9) % 12) + 2) // 5 + day - 1
@@ -73,8 +69,6 @@ def weeks_begin(year: int) -> int:
 
 
 class Moment:
-    """The parts of a local time."""
-
     def __init__(self, local: int, offset: int, zone: str) -> None:
         self.days, self.millis = divmod(local, DAY)
         self.year, self.month, self.day = Date.of(self.days)
@@ -87,7 +81,7 @@ class Moment:
 
     @property
     def week_year(self) -> int:
-        """The year of the week's Thursday."""
+        # A week belongs to the year of its Thursday.
         return Date.of(self.days - weekday(self.days) + 4).year
 
     @property
@@ -102,6 +96,7 @@ _MONTHS: Final = (
     *("July", "August", "September", "October", "November", "December"),
 )
 _WEEKDAYS: Final = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
+# The milliseconds for which the number stays the same, and its value.
 _NUMBERS: Final[dict[str, tuple[int, Callable[[Moment], int]]]] = {
     "C": (DAY, lambda at: abs(at.year) // 100),
     "Y": (DAY, lambda at: at.year if at.year > 0 else 1 - at.year),
@@ -119,7 +114,6 @@ _NUMBERS: Final[dict[str, tuple[int, Callable[[Moment], int]]]] = {
     "m": (MINUTE, lambda at: at.millis // MINUTE % 60),
     "s": (SECOND, lambda at: at.millis // SECOND % 60),
 }
-"""Letters of numbers: the milliseconds for which the number (or a multiple) stays the same, and its value."""
 _TWO_DIGITS: Final = "Yyx"
 _WHOLE: Final = 3  # letters from which on months are text, and zones are names
 _LONG: Final = 4  # letters from which on text is not abbreviated
@@ -128,24 +122,16 @@ Piece = Callable[[Moment], str]
 
 
 class PathFormat:
-    """A pattern of Joda-Time's letters, as ``'year'=YYYY/'month'=MM``.
-
-    Args:
-        locale: of months, weekdays and halves of the day as text; English only.
-
-    Raises:
-        ConfigException: it is empty, has letters that mean nothing or have no meaning here, or needs words of
-            another language.
-    """
+    """Format times by a pattern of Joda-Time's letters."""
 
     def __init__(self, pattern: str, locale: str = "") -> None:
         self._pattern = pattern
         self._is_english = locale.replace("_", "-").partition("-")[0].lower() in ("", "en", "us", "root")
         self._locale = locale
+        # Milliseconds within which the text never changes, counted from midnight.
         self.unit = DAY
-        """Milliseconds within which the text never changes, counted from midnight."""
+        # Whether the text says more than the local time.
         self.has_offset = False
-        """Whether the text says more than the local time."""
         self._pieces = list(self._read())
         if not pattern.strip():
             message = "it is empty: give the folders' format, as in 'year'=YYYY/'month'=MM/'day'=dd"
@@ -173,7 +159,6 @@ class PathFormat:
                 at += 1
 
     def _quoted(self, at: int) -> tuple[str, int]:
-        """Return text up to the closing apostrophe (two stand for one), and where it ends."""
         begin, text = at, ""
         while True:
             end = self._pattern.find("'", at)
@@ -242,48 +227,32 @@ def _offset(offset: int, colon: str) -> str:
 
 # -- zones ---------------------------------------------------------------------------------------
 
+# Before this time, every zone has its first offset.
 _NO_ZONES: Final = days_of(1800) * DAY
-"""Before this time, every zone has its first offset."""
+# From this time on, summer times follow rules, so everything repeats itself after 400 years.
 _ONLY_RULES: Final = days_of(2100) * DAY
-"""From this time on, summer times follow rules, so that everything repeats itself after 400 years."""
 _AGAIN: Final = _ONLY_RULES + _CENTURIES * DAY
 
 
 class Spans(NamedTuple):
-    """Times between two changes of an offset, one for each timestamp, or one for all.
-
-    Args:
-        begins: identifies the span.
-        offsets: milliseconds to the local time.
-    """
+    """Times between two changes of an offset."""
 
     begins: int | Integers
+    # Milliseconds to the local time.
     offsets: int | Integers
 
 
 class Zone:
-    """Offsets of a time zone, for all years.
-
-    Python's own zones convert one ``datetime`` at a time. They are queried once for each day of the years
-    that occur (a year costs less than a millisecond), to the second where the offset changes within a day.
-    """
-
     def __init__(self, name: str) -> None:
         self._zone = time_zone(name)
         self.name = str(self._zone)
-        self._from = self._to = 0
-        """The range that is known, in milliseconds."""
+        self._from = self._to = 0  # the range that is known, in milliseconds
+        # When the offset changes, and the offsets before the first change and from each on.
         self._changes: Integers = np.empty(0, np.int64)
-        """The times at which the offset changes."""
         self._offsets: Integers = np.empty(0, np.int64)
-        """The offsets before the first change, and from each on."""
 
     def spans(self, timestamps: Integers, margin: int = 0) -> Spans:
-        """Return the time between two changes of the offset for each timestamp; one for all if they share it.
-
-        Args:
-            margin: milliseconds around all timestamps that must share it as well.
-        """
+        """Return the span of each timestamp, or one that all share with a margin in milliseconds."""
         first, last = int(timestamps.min()), int(timestamps.max())
         if first < _NO_ZONES or last >= _AGAIN:
             timestamps = np.maximum(timestamps, _NO_ZONES)
@@ -304,7 +273,7 @@ class Zone:
         return offset if isinstance(offset, int) else int(offset[0])
 
     def moment(self, local: int) -> Moment:
-        """Return a local time as Joda-Time converts its instant: in the gap of a clock change it is moved."""
+        # Joda-Time moves a local time in the gap of a clock change.
         estimate = self.offset(local)
         offset = self.offset(local - estimate)
         # A local time that was skipped goes by the offset before; the estimate is that one west of Greenwich.
@@ -314,7 +283,6 @@ class Zone:
         return Moment(local - offset + offset_there, offset_there, self.name)
 
     def _learn_changes(self, first: int, last: int) -> None:
-        """Find the offset changes up to these timestamps."""
         if self._from <= first and last < self._to:
             return
         begin, end = days_of(_year_of(first)) * DAY, days_of(_year_of(last) + 1) * DAY
@@ -333,7 +301,8 @@ class Zone:
             self._to = end
 
     def _found(self, begin: int, end: int) -> tuple[Integers, Integers]:
-        """Return the changes after ``begin`` and up to ``end``, and the offsets before and after each."""
+        # Python's zones convert one datetime at a time: they are queried once for each day (a year
+        # takes less than 1 ms), to the second where the offset changes within a day.
         at, last = begin // SECOND, end // SECOND
         changes: list[int] = []
         offsets = [self._offset_at(at)]
@@ -347,7 +316,6 @@ class Zone:
         return np.array(changes, np.int64) * SECOND, np.array(offsets, np.int64) * SECOND
 
     def _change(self, before: int, behind: int, offset: int) -> int:
-        """Return the first second with another offset."""
         while behind - before > 1:
             middle = (before + behind) // 2
             if self._offset_at(middle) == offset:
@@ -357,7 +325,6 @@ class Zone:
         return behind
 
     def _offset_at(self, seconds: int) -> int:
-        """Return the offset at a second, in seconds."""
         offset = (_EPOCH + dt.timedelta(seconds=seconds)).astimezone(self._zone).utcoffset()
         return 0 if offset is None else offset.days * 86_400 + offset.seconds
 

@@ -1,4 +1,4 @@
-"""Keys that say where in the bucket files lie."""
+"""Define the settings of where files lie in the bucket."""
 
 from __future__ import annotations
 
@@ -145,25 +145,22 @@ class PartitionerSettings(LayoutSettings):
 
     @property
     def extractor(self) -> str:
-        """The short name of the timestamp extractor; Confluent's are nested classes."""
+        # Confluent's extractors are nested classes.
         name = re.split(r"[.$]", self.timestamp_extractor)[-1]
         return name.removesuffix("TimestampExtractor") or name
 
     @property
     def reads_fields(self) -> bool:
-        """Whether folders are made of fields of values."""
         kind = self.partitioner
         return kind is not None and (kind.has_fields or (kind.has_time and self.extractor == "RecordField"))
 
     def time_pattern(self, kind: Partitioner) -> str:
-        """Return the format of folders by time, with the configured delimiter."""
         if kind.pattern is not None:
             return kind.pattern.replace("/", self.directory_delim)
         return self.path_format.removesuffix(self.directory_delim)
 
 
 def _folder_problem(name: str) -> str:
-    """Return why a text cannot be the folder of an archive; empty if it can."""
     if not name.strip():
         return ""
     parts = name.split("/")
