@@ -1,9 +1,4 @@
-"""Checks an archive against its commits: reads every file to its end, trusts no name.
-
-Gaps in a topic's offsets are legitimate (compaction, transactions), so a missing file does not show in
-offsets alone. Each file says what its group follows and each commit says what it covers (see
-:mod:`sinksdk.connectors.s3_archiver.archive.header`): that proves the archive complete.
-"""
+"""Check an archive against its commits: read every file to its end, and trust no name."""
 
 from __future__ import annotations
 
@@ -26,19 +21,11 @@ from sinksdk.connectors.s3_archiver.verify.inspection import ArchivedFile, Confi
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """The visible files that were committed together.
-
-    Args:
-        before: what the partition's archive consisted of without them, as each of them says.
-        files: by their places in the group.
-    """
-
     before: Archived
     files: Sequence[ArchivedFile]
 
     @property
     def key(self) -> str:
-        """The key of its first file, for messages."""
         return self.files[0].key
 
     @property
@@ -51,7 +38,6 @@ class Group:
 
     @property
     def records(self) -> int:
-        """Number of its records that can be counted."""
         return sum(file.records or 0 for file in self.files if not file.view)
 
     @property
@@ -60,7 +46,6 @@ class Group:
 
     @property
     def at_most(self) -> int | None:
-        """The most records that it may have; None if unknown."""
         most = [
             file.at_most if file.records is None else file.records for file in self.files if not file.view
         ]
@@ -68,14 +53,11 @@ class Group:
 
     @property
     def archived(self) -> Archived:
-        """What the partition's archive consists of with it."""
         return self.before.with_group(len(self.files), self.records, self.end)
 
     def is_followed_by(self, before: Archived) -> bool:
-        """Return whether the next group may state this as what was before it.
-
-        After a withdrawn commit, only those files count that were visible by then.
-        """
+        """Return whether the next group may state this as what was before it."""
+        # After a withdrawn commit, only those files count that were visible by then.
         whole = self.archived
         if not self.is_counted:
             whole = replace(whole, records=before.records)
@@ -93,23 +75,6 @@ Commits = Mapping[TopicPartition, OffsetAndMetadata]
 
 @dataclass(slots=True)
 class PartitionReport:
-    """Findings of one topic partition.
-
-    Args:
-        committed: the committed offset.
-        files: number of readable files; the next four are of these.
-        size: in bytes.
-        first: offset of the first record.
-        last: offset of the last.
-        gaps: offsets in between that no file holds; the topic itself may lack them. None: unknown, since a
-            transform may have returned several values of an offset.
-        overlaps: offsets that more than one file holds.
-        left_out: offsets before the connector's start, as set by an operator or at its first start.
-        problems: as sentences.
-        notes: other findings, which are no problems.
-        judged: for each file, by its key, what it was judged as, and where that is configured.
-    """
-
     partition: TopicPartition
     committed: int | None = None
     files: int = 0
@@ -117,8 +82,12 @@ class PartitionReport:
     size: int = 0
     first: int | None = None
     last: int | None = None
+    # Offsets that no file holds; the topic may lack them, too. None: unknown, since a transform may
+    # return several values of an offset.
     gaps: int | None = 0
+    # Offsets that more than one file holds.
     overlaps: int = 0
+    # Offsets before the connector's start, as set by an operator or at its first start.
     left_out: list[OffsetRange] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
@@ -126,14 +95,6 @@ class PartitionReport:
 
 
 class Judged(NamedTuple):
-    """Consecutive files of one partition that were judged by one configuration.
-
-    Args:
-        files: how many.
-        where: bucket and prefix that they were committed to.
-        content: what they hold, by their own schema, columns and metadata.
-    """
-
     files: int
     first: str
     last: str
@@ -142,7 +103,7 @@ class Judged(NamedTuple):
 
 
 class Place(NamedTuple):
-    """Where files of the archive are, or were written by an earlier configuration."""
+    """Where files of the archive are, or were written earlier."""
 
     bucket: str
     layout: Layout
@@ -163,21 +124,13 @@ class Found(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """A listing of the bucket: each partition's files, and keys that are no file names of this archive."""
-
     files: Mapping[TopicPartition, Sequence[Found]]
+    # Keys that are no file names of this archive.
     others: Sequence[str]
 
 
 @dataclass(slots=True)
 class Report:
-    """Findings of the whole archive.
-
-    Args:
-        notes: those that concern no single partition.
-        places: where its files are.
-    """
-
     partitions: list[PartitionReport] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     places: Sequence[Place] = ()
@@ -188,19 +141,7 @@ class Report:
 
 
 def verify(config: LayoutSettings, s3: S3, commits: Callable[[], Commits]) -> Report:
-    """Read the archive back and check it.
-
-    Each file is judged by what was configured when it was committed: commits say where files were written
-    before ``topics.dir`` or the bucket changed, files say what they hold.
-
-    Args:
-        commits: reads what is committed; called before and after the archive is listed, so that a running
-            connector does not look wrong.
-
-    Raises:
-        S3Trouble: no response.
-        S3Error: refused.
-    """
+    # Commits are read before and after the listing, so that a running connector does not look wrong.
     before = commits()
     topics = sorted({*config.topics, *(partition.topic for partition in before)})
     places = _places(config, before)
@@ -238,7 +179,7 @@ def verify(config: LayoutSettings, s3: S3, commits: Callable[[], Commits]) -> Re
 
 
 def _places(config: LayoutSettings, commits: Commits) -> list[Place]:
-    """Return where the archive is: as configured today first, then as commits say."""
+    # Commits say where files were written before topics.dir or the bucket changed.
     texts = [config.layout().to_text(config.s3_bucket_name)]
     for commit in commits.values():
         said = Archived.of(commit)
@@ -267,7 +208,6 @@ def list_files(s3: S3, places: Sequence[Place], topics: Iterable[str]) -> Listin
 
 
 def _judgements(report: Report) -> list[str]:
-    """Describe by which configuration files were judged, one line for each run of files that are alike."""
     judged = [(found.partition, each) for found in report.partitions for each in found.judged]
     kinds = {(each.where, each.content) for _, each in judged}
     if len(kinds) == 1:
@@ -288,7 +228,6 @@ def _read(
     files: Iterable[Found],
     window: _Window,
 ) -> Iterator[ArchivedFile]:
-    """Read a partition's files, and count; runs of offsets are kept as long as they are needed."""
     configured = Configured(config.is_transformed, config.bytes_separator.encode())
     for each in sorted(files, key=lambda one: (one.name.start, one.name.number, one.name.path)):
         try:
@@ -314,7 +253,6 @@ def _note_judgement(found: PartitionReport, file: ArchivedFile, where: str) -> N
 
 
 def _grouped(files: Iterable[ArchivedFile]) -> list[Group]:
-    """Return files by group, groups in the order of their commits."""
     by_before: dict[Archived, list[ArchivedFile]] = defaultdict(list)
     for file in files:
         by_before[file.header.before].append(file)
@@ -326,7 +264,8 @@ def _grouped(files: Iterable[ArchivedFile]) -> list[Group]:
 
 
 def _check_chain(found: PartitionReport, groups: Sequence[Group]) -> None:
-    """Check that each group follows the one before it, and holds each of its files once."""
+    # Topics have gaps (compaction, transactions), so offsets do not show a missing file. Each file says
+    # what its group follows, and each commit what it covers: that proves the archive complete.
     if groups and groups[0].before.files:
         before = groups[0].before
         found.problems.append(
@@ -349,7 +288,7 @@ def _check_chain(found: PartitionReport, groups: Sequence[Group]) -> None:
 
 
 def _check_views(found: PartitionReport, group: Group) -> None:
-    """Check that a group's files of one start (values, keys, headers) have the same number of rows."""
+    """Check that files of the same records have the same number of rows."""
     by_name: dict[tuple[int, str, int], ArchivedFile] = {}
     for file in group.files:
         if file.name is None or file.records is None:
@@ -395,7 +334,7 @@ def _count_offsets(
     *,
     may_share: bool,
 ) -> None:
-    """Count the gaps of values, which have no offsets: those that commits span, without the records."""
+    """Count the gaps of values: the offsets that commits span, minus the records."""
     last = groups[-1].archived.files
     ends = [commit for commit in filter(None, commits) if _is_end_of(last, Archived.of(commit))]
     begins = [place for place, group in enumerate(groups) if place == 0 or not group.before.files]
@@ -419,15 +358,10 @@ def _gaps_of_values(
     *,
     may_share: bool,
 ) -> int | None:
-    """Return the gaps; None if they are unknown. The next group says where one ended, and its records.
-
-    Args:
-        commit: of the last one; None: its end is not known, nor are gaps in it.
-        tombstones: folder of the keys of records without a value; None where there is none.
-        may_share: values may share an offset.
-    """
+    """Return the gaps of consecutive groups; None if they are unknown."""
     said = None if commit is None else Archived.of(commit)
     is_withdrawn = False
+    # The next group, or the commit, says where a group ended and how many records it has.
     for group, after in zip(chain, [*(group.before for group in chain[1:]), said], strict=True):
         _check_most(found, group, after)
         is_withdrawn = is_withdrawn or (after is not None and after.end == group.before.end)
@@ -452,11 +386,11 @@ def _gaps_of_values(
         if file.view == "keys" and file.name and file.name.path == tombstones
     )
     end = said.end
-    if is_withdrawn:  # its visible files may reach further than what was written since
+    if is_withdrawn:  # its visible files may reach further than later ones
         if commit is None:
             return None
         end = max(end, commit.offset, Skip.of_text(said.skip).end or 0)
-    if may_share:
+    if may_share:  # values may share an offset
         return None
     if records > end - start:
         found.problems.append(
@@ -479,30 +413,21 @@ def _check_most(found: PartitionReport, group: Group, after: Archived | None) ->
 
 
 class _Window:
-    """Checks that each offset is in one file, unless a transform returned several records of it.
-
-    Files come in the order of their first offsets, so only those that reach beyond the next one's can share
-    offsets with it: runs of the others are forgotten, and memory does not grow with the archive. Groups do
-    not overlap, except for one whose commit was withdrawn when some of its files were visible: those that
-    follow it hold the rest.
-
-    Args:
-        committed: runs of files that reach beyond this offset are kept, to be compared with the commit.
-    """
+    """Check that each offset is in one file, unless a transform returned several records of it."""
 
     def __init__(self, found: PartitionReport, may_share: bool, committed: int) -> None:  # noqa: FBT001 - of one call
         self._found = found
         self._may_share = may_share
         self._committed = committed
+        # Files come in the order of their first offsets. Runs of files that end before the next one are
+        # forgotten: memory does not grow with the archive.
         self._near: list[ArchivedFile] = []
         self._reach: int | None = None
+        # By where groups begin: the files before the last such group. A withdrawn one has fewer.
         self._files: dict[int | None, int] = {}
-        """By where groups begin: how many files the last one has before it. One whose commit was withdrawn to
-        there has fewer."""
         self.gaps = 0
 
     def add(self, file: ArchivedFile) -> ArchivedFile:
-        """Take the next file; return it as it is to be kept."""
         if file.has_offsets:
             if self._reach is not None and file.first >= self._reach:
                 self.gaps += file.first - self._reach
@@ -511,6 +436,7 @@ class _Window:
             before = file.header.before
             self._files[before.end] = max(self._files.get(before.end, 0), before.files)
             self._reach = max(self._reach or 0, file.last + 1)
+        # Runs above the commit are kept, to be compared with it.
         return replace(file, firsts=None, lasts=None) if file.last < self._committed else file
 
     def close(self) -> None:
@@ -522,7 +448,6 @@ class _Window:
         self._near = []
 
     def _check_disjoint(self, files: Sequence[ArchivedFile]) -> None:
-        """Check that no offset of neighbouring records occurs twice, and count the gaps between them."""
         runs = [_runs(file) for file in files]
         firsts, lasts = (
             np.concatenate(column) for column in ([r.first for r in runs], [r.last for r in runs])
@@ -549,11 +474,9 @@ class _Window:
             )
 
     def _may_meet(self, one: ArchivedFile, other: ArchivedFile) -> bool:
-        """Return whether two files may have records that a transform returned of one record.
-
-        They may be files of one group; or of two groups, when the commit of one was withdrawn and some of its
-        files were visible: the rest of the records is in a later group.
-        """
+        """Return whether a transform may have returned records of one record to both files."""
+        # If the commit of a group was withdrawn when some of its files were visible, the rest of its
+        # records is in a later group.
         before = one.header.before, other.header.before
         return before[0].end == before[1].end or any(self._files[each.end] > each.files for each in before)
 
@@ -588,7 +511,6 @@ def _check_commit(
 def _check_above(
     found: PartitionReport, groups: Sequence[Group], committed: OffsetAndMetadata | None
 ) -> None:
-    """Check that files above the commit are of a withdrawn one, as the commit says."""
     end, visible_end = committed.offset if committed else 0, max((group.end for group in groups), default=0)
     if visible_end <= end:
         return
@@ -616,7 +538,6 @@ def _runs(file: ArchivedFile) -> RowRanges:
 
 
 def _pending(found: PartitionReport, committed: OffsetAndMetadata | None, keys: set[str]) -> int:
-    """Return how many committed files are not visible yet."""
     waiting = [token for token in (committed.tokens if committed else ()) if token.data["key"] not in keys]
     for token in waiting:
         found.problems.append(
@@ -627,7 +548,6 @@ def _pending(found: PartitionReport, committed: OffsetAndMetadata | None, keys: 
 
 
 def _pending_uploads(s3: S3, places: Sequence[Place], topics: Iterable[str], commits: Commits) -> list[str]:
-    """Count uploads under way: of a running task, or of a dead one, which the next generation discards."""
     committed = {token.id for offset in commits.values() for token in offset.tokens}
     folders = dict.fromkeys(
         (place.bucket, place.layout.folder(topic)) for topic in topics for place in places

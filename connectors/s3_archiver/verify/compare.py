@@ -1,4 +1,4 @@
-"""Compares an archive with its source, record for record, a batch at a time."""
+"""Compare an archive with its source, record for record, a batch at a time."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from sinksdk.connectors.s3_archiver.verify.reading import RECORDS, AvroFile, dec
 from sinksdk.records import NO_TIMESTAMP, RECORD_COLUMNS
 
 _MOST_NAMED: Final = 5
-_ROWS: Final = 8192  # of a Parquet batch
+_ROWS: Final = 8192
 
 Longs = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
@@ -31,33 +31,16 @@ class Original(Protocol):
     """The source of an archive; ``str()`` is its name in messages."""
 
     def batches(self, partition: TopicPartition, end: int) -> Iterator[pa.RecordBatch]:
-        """Yield the records of a partition below an offset that a connector would read, in order of offsets.
-
-        Returns:
-            Batches of :data:`~sinksdk.connectors.s3_archiver.verify.reading.RECORDS`, none of them empty.
-
-        Raises:
-            ConnectException: they cannot be read.
-        """
+        """Yield the records below an offset, in order, as batches of ``RECORDS`` with at least one row."""
 
     def why_gone(self, partition: TopicPartition, offset: int) -> str:
         """Return why a record may have been removed from the source; empty if nothing explains it."""
 
 
 def compare(s3: S3, original: Original, report: Report) -> None:
-    """Add to a report how the archive differs from its source.
-
-    Every record of the source below a partition's commit must be archived unchanged. Both sides are read in
-    order and in bounded memory. Records that the source has removed since, and those before the connector's
-    start offset, are counted, but are no difference.
-
-    Raises:
-        ConnectException: the source cannot be read.
-        S3Trouble: no response.
-        S3Error: refused.
-    """
+    """Add to a report how the archive differs from its source."""
     for found in report.partitions:
-        if found.problems:  # it is known to differ
+        if found.problems:
             continue
         if any(not judged.content.startswith("whole records") for judged in found.judged):
             found.notes.append(
@@ -66,6 +49,8 @@ def compare(s3: S3, original: Original, report: Report) -> None:
             )
             continue
         files = list_files(s3, report.places, [found.partition.topic]).files.get(found.partition, ())
+        # Every record below the commit must be archived unchanged. Records that the source has removed
+        # since, and those before the connector's start offset, are counted, but are no difference.
         comparison = _Comparison(original, found)
         source = _Rows(original.batches(found.partition, found.committed or 0))
         archived = _Rows(_archived(s3, files))
@@ -76,8 +61,6 @@ def compare(s3: S3, original: Original, report: Report) -> None:
 
 
 class _Rows:
-    """Batches in order of offsets, consumed up to one offset after another."""
-
     def __init__(self, batches: Iterator[pa.RecordBatch]) -> None:
         self._batches = batches
         self._batch = next(batches, None)
@@ -88,13 +71,12 @@ class _Rows:
 
     @property
     def last(self) -> int:
-        """The last offset of the current batch."""
-        assert self._batch is not None  # noqa: S101 - asked where there is more
+        assert self._batch is not None  # noqa: S101 - callers check is_more
         last: int = self._batch.column("offset")[-1].as_py()
         return last
 
     def until(self, offset: int) -> pa.RecordBatch:
-        """Take the rows up to an offset, which :attr:`last` is not below."""
+        """Take the rows up to an offset, at most :attr:`last`."""
         batch = self._batch
         if batch is None:
             return _NOTHING
@@ -109,8 +91,6 @@ _NOTHING: Final = pa.RecordBatch.from_pylist([], schema=RECORDS)
 
 
 class _Comparison:
-    """Counts equal records of a partition, and lists the first different ones."""
-
     def __init__(self, original: Original, found: PartitionReport) -> None:
         self._original = original
         self._found = found
@@ -120,7 +100,6 @@ class _Comparison:
         self._gone: Counter[str] = Counter()
 
     def rows(self, there: pa.RecordBatch, archived: pa.RecordBatch) -> None:
-        """Compare the rows of the same offsets."""
         ours, theirs = archived.column("offset").to_numpy(), there.column("offset").to_numpy()
         if len(ours) == len(theirs) and (ours == theirs).all():
             self._both(there, archived)
@@ -192,7 +171,6 @@ def _are_equal(one: pa.Array, other: pa.Array) -> Flags:
 
 
 def _are_equal_lists(one: pa.Array, other: pa.Array) -> Flags:
-    """Compare headers: the same number, each with the same key and value."""
     lengths = pc.list_value_length(one).to_numpy(zero_copy_only=False)
     equal: Flags = lengths == pc.list_value_length(other).to_numpy(zero_copy_only=False)
     rows = np.flatnonzero(equal & (lengths > 0))
@@ -208,8 +186,8 @@ def _are_equal_lists(one: pa.Array, other: pa.Array) -> Flags:
 
 
 def _archived(s3: S3, files: Sequence[Found]) -> Iterator[pa.RecordBatch]:
-    """Yield records by offset. Files of one commit interleave; no more than these are open."""
     waiting = deque(sorted(files, key=lambda found: found.name.start))
+    # Files of one commit interleave; no more than these are open.
     opened: list[_Rows] = []
     while waiting or opened:
         if not opened:
@@ -244,14 +222,7 @@ def _records(s3: S3, found: Found) -> Iterator[pa.RecordBatch]:
 
 
 class TopicDirectory:
-    """A topic directory, of which nothing is ever removed.
-
-    Args:
-        root: its folder.
-
-    Raises:
-        ConfigException: there is no such directory.
-    """
+    """A topic directory; nothing is ever removed from it."""
 
     def __init__(self, root: Path) -> None:
         if not root.is_dir():
@@ -277,7 +248,6 @@ class TopicDirectory:
 
 
 def _as_archived(records: SinkRecords) -> pa.RecordBatch:
-    """Return records in the columns of archived ones."""
     batch, columns = records.arrow, list[pa.Array]()
     missing: dict[str, Callable[[], Any]] = {
         "timestamp_type": lambda: pa.array([0] * len(batch), pa.int32()),
@@ -315,6 +285,5 @@ def _first_offset(path: Path) -> int:
 
 
 def _as_records(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Return the columns in the types that tasks receive."""
     arrays = [batch.column(name).cast(RECORD_COLUMNS[name], safe=False) for name in batch.schema.names]
     return pa.RecordBatch.from_arrays(arrays, names=batch.schema.names)

@@ -1,10 +1,4 @@
-"""Where an archive ends by its files: checked before offsets are altered, and at each start.
-
-Commits and files can disagree: an operator moves offsets back, a store is restored from an older copy or
-lost, files are lost. Reading on from a commit below the files would archive records a second time, under
-other names wherever files end at other offsets than before. So both are compared before anything is written.
-Functions that read S3 raise S3Trouble without a response, and S3Error if S3 refuses.
-"""
+"""Find where an archive ends by its files: before offsets are altered, and at each start."""
 
 from __future__ import annotations
 
@@ -27,34 +21,25 @@ from sinksdk.connectors.s3_archiver.verify.inspection import ArchivedFile, Confi
 log = logging.getLogger(__name__)
 
 _PAGE: Final = 1_000
+# Keys of a topic that a start lists, in 200 requests; more would delay it by minutes.
 _MOST_LISTED: Final = 200_000
-"""Keys of a topic that a start lists, in 200 requests; more would hold it up for minutes."""
 
 _NAMED: Final = 3
 
 Commits = Callable[[], Mapping[TopicPartition, OffsetAndMetadata]]
-"""Reads the current commits from the store."""
 
 Names = Mapping[TopicPartition, Sequence[FileName]]
 
 
 class End(NamedTuple):
-    """Where the files of a topic partition end.
-
-    Args:
-        offset: after their last record; None if the files do not say (values have no offsets).
-        at_least: the lowest end that is certain.
-        keys: of the files that were committed last.
-        begin: where the archive ended before their commit: all below is visible.
-        at_most: the highest possible end according to the commits; None if these do not know the files.
-        is_committed: whether the commit counts exactly these files: it is published as a whole.
-    """
-
+    # None: the files do not say, since values have no offsets.
     offset: int | None
     at_least: int
-    keys: Sequence[str]
-    begin: int
+    keys: Sequence[str]  # of the files that were committed last
+    begin: int  # where the archive ended before their commit: everything below is visible
+    # The highest possible end by the commits; None if these do not know the files.
     at_most: int | None
+    # Whether the commit counts exactly these files: then it is published as a whole.
     is_committed: bool
 
 
@@ -65,12 +50,7 @@ def files_of(
     begin: Mapping[TopicPartition, int] | None = None,
     most: int | None = None,
 ) -> Names:
-    """List the files of topics, by partition and start offset.
-
-    Args:
-        begin: for each partition, the start offset of the first file that matters.
-        most: keys of each topic to list; those that follow are left out, which is logged.
-    """
+    """List files by partition and start offset, without those before ``begin`` and keys after ``most``."""
     found: dict[TopicPartition, list[FileName]] = defaultdict(list)
     for topic in topics:
         for name in _listed(s3, config, topic, begin or {}, most):
@@ -82,7 +62,6 @@ def files_of(
 def _listed(
     s3: S3, config: LayoutSettings, topic: str, begin: Mapping[TopicPartition, int], most: int | None
 ) -> Iterator[FileName | None]:
-    """Yield the parsed name of each key of a topic; skip pages of files that begin too early."""
     layout, prefix, after, count = config.layout(), config.layout().folder(topic), "", 0
     while True:
         further = ""
@@ -117,10 +96,7 @@ def _listed(
 def end_of(
     s3: S3, config: LayoutSettings, names: Sequence[FileName], commit: OffsetAndMetadata | None
 ) -> End | None:
-    """Return where the files of one partition end; None if there are none. Reads the files committed last.
-
-    Values do not say their offsets; the commit that counts exactly these files does.
-    """
+    """Return where the files of one partition end. Reads the files committed last."""
     if not names:
         return None
     begin, together, group, before = _last_group(s3, config, names)
@@ -143,6 +119,7 @@ def end_of(
             ends.append(None)
     known = [end for end in ends if end is not None]
     keys = [layout.file(name) for name in group]
+    # Values do not say their offsets; a commit that counts exactly these files does.
     exact, at_most = _said_by(commit, group, before)
     is_committed = exact is not None
     if commit is not None and exact is not None and len(together) > len(group):
@@ -156,11 +133,7 @@ def end_of(
 def _said_by(
     commit: OffsetAndMetadata | None, group: Sequence[FileName], before: Archived | None
 ) -> tuple[int | None, int | None]:
-    """Return where files end by a commit, and the offset that they cannot end above; None if unknown.
-
-    Args:
-        before: what the archive consisted of before them.
-    """
+    """Return where files end by a commit, and the offset that they cannot end above."""
     if commit is None or commit.tokens or before is None:
         return None, None
     archived, files = Archived.of(commit), before.files + len(group)
@@ -175,25 +148,16 @@ def _said_by(
 
 
 class _Last(NamedTuple):
-    """The files committed last.
-
-    Args:
-        begin: where the archive ended before the commit of the file with the highest start offset; lower if a
-            partly withdrawn commit reaches beyond that.
-        together: the files from there on. Files of a partly withdrawn commit may begin, or end, above those
-            committed after it.
-        group: the files among them that were committed last.
-        before: what the archive consisted of before them; None if the file is another writer's.
-    """
-
+    # Where the archive ended before the commit of the file with the highest start offset; lower if a
+    # partly withdrawn commit reaches beyond that.
     begin: int
+    # Files of a partly withdrawn commit may begin, or end, above those committed after it.
     together: Sequence[FileName]
     group: Sequence[FileName]
-    before: Archived | None
+    before: Archived | None  # None: another writer's file
 
 
 def _last_group(s3: S3, config: LayoutSettings, names: Sequence[FileName]) -> _Last:
-    """Return the files that were committed last, according to their objects' metadata."""
     layout = config.layout()
 
     def before(name: FileName) -> Archived | None:
@@ -218,14 +182,14 @@ def _last_group(s3: S3, config: LayoutSettings, names: Sequence[FileName]) -> _L
 
 
 def above(s3: S3, config: LayoutSettings, topics: Collection[str], commits: Commits) -> list[str]:
-    """Return the problems of partitions with files that no commit covers; empty if there are none.
-
-    Visible files were committed earlier, so commits are read after the files are listed.
-    """
+    """Return the problems of partitions with files that no commit covers."""
+    # Commits and files disagree after an operator's rewind, or when the store was lost or restored from an
+    # older copy. Reading on below the files would archive records again, under other names.
     before = {partition: _certain(commit) for partition, commit in commits().items()}
     names = files_of(s3, config, topics, before, _MOST_LISTED)
     if not names:
         return []
+    # Visible files were committed before, so commits are read after the listing.
     now, problems = commits(), []
     for partition, files in sorted(names.items()):
         commit = now.get(partition)
@@ -238,10 +202,8 @@ def above(s3: S3, config: LayoutSettings, topics: Collection[str], commits: Comm
 
 
 def _certain(commit: OffsetAndMetadata) -> int:
-    """Return the offset below which everything is visible: the start of the first token yet to be published.
-
-    The commit is withdrawn to that offset if one of these uploads has expired.
-    """
+    """Return the offset below which everything is visible."""
+    # A commit is withdrawn to the start of its first unpublished upload if one has expired.
     begins = [token.data.get("group", [token.data.get("start", commit.offset)])[0] for token in commit.tokens]
     return min(begins, default=commit.offset)
 
@@ -249,11 +211,9 @@ def _certain(commit: OffsetAndMetadata) -> int:
 def _unknown(
     s3: S3, config: LayoutSettings, commit: OffsetAndMetadata | None, files: Iterable[FileName]
 ) -> list[FileName]:
-    """Return the files above the certain offset that a commit does not know.
-
-    A commit knows the files that it has yet to publish, and those that were visible when it was withdrawn.
-    Each row is in one file, so a file is known by its first row.
-    """
+    """Return the files above the certain offset that a commit does not know."""
+    # A commit knows the files that it has yet to publish, and those visible at its withdrawal. Each row
+    # is in one file, so a file is known by its first row.
     begin = _certain(commit) if commit else 0
     tokens = {token.data.get("key"): token for token in (commit.tokens if commit else ())}
     texts = (Archived.of(commit).skip, *(token.data.get("skip", "") for token in tokens.values()))
@@ -275,11 +235,7 @@ def problems_of(
     commits: Mapping[TopicPartition, OffsetAndMetadata],
     given: Mapping[TopicPartition, int],
 ) -> list[str]:
-    """Return why partitions cannot be read from these offsets (None: from the first record).
-
-    Args:
-        given: the end of files that neither files nor commits state, as an operator gave it.
-    """
+    """Return why partitions cannot be read from these offsets; None is the first record."""
     names = files_of(s3, config, sorted({partition.topic for partition in offsets}))
     problems = []
     for partition, wanted in sorted(offsets.items()):
@@ -288,6 +244,7 @@ def problems_of(
         if end is None:
             continue
         at_most = end.at_most
+        # The operator gave the end, which neither files nor commits state.
         if end.offset is None and given.get(partition) == offset:
             at_most = end.at_least
         if at_most is not None and max(end.at_least, at_most) <= offset:
@@ -322,21 +279,9 @@ def recovered(
     commits: Mapping[TopicPartition, OffsetAndMetadata],
     replaced: Mapping[TopicPartition, Sequence[Token] | None],
 ) -> dict[TopicPartition, int]:
-    """Return for each partition the offset at which the archive ends.
-
-    A partition is left out if its commit counts exactly the existing files, or was withdrawn and knows all
-    files above it: only the commit says which of their records are visible.
-
-    Args:
-        given: ends that an operator states for partitions whose files do not.
-        commits: what the store has committed, published as far as possible.
-        replaced: for each partition with an unpublished commit, the visible tokens if others were archived
-            again; None: the commit may still be published, and the partition is left out.
-
-    Raises:
-        ConnectException: the operator has to state more ends; S3 refuses, or does not respond.
-    """
+    """Return where archives end. Raises ConnectException if the operator has to state more ends."""
     names, unknown = files_of(s3, config, topics), []
+    # These commits may still be published.
     waiting = {partition for partition, tokens in replaced.items() if tokens is None}
     offsets = {partition: offset for partition, offset in given.items() if partition not in waiting}
     for partition, files in sorted(names.items()):
@@ -344,6 +289,7 @@ def recovered(
         if (
             partition in waiting
             or partition in given
+            # Only the commit says which records of its files are visible.
             or (Archived.of(commit).skip and not _unknown(s3, config, commit, files))
         ):
             continue
@@ -376,7 +322,7 @@ def recovered(
 
 
 def _missing(s3: S3, config: LayoutSettings, files: Sequence[FileName], end: End) -> int | None:
-    """Return the lowest offset that may have been in a file that was not published; None: there is none."""
+    """Return the lowest offset that may be in an unpublished file; None if there is none."""
     # Files are published one after another, and do not say how many were committed together. Those of
     # earlier commits are all visible.
     layout, bucket = config.layout(), config.s3_bucket_name
@@ -391,7 +337,6 @@ def _missing(s3: S3, config: LayoutSettings, files: Sequence[FileName], end: End
 
 
 def _first_gap(begin: int, files: Iterable[ArchivedFile], configured: Configured) -> int | None:
-    """Return the first offset from ``begin`` on of which files may lack rows; None: there is none."""
     runs: list[tuple[int, int]] = []
     for file in files:
         repeats = configured.may_repeat if file.header.may_repeat is None else file.header.may_repeat

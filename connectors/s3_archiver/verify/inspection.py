@@ -1,8 +1,4 @@
-"""Reads one archived file to its end, in memory that does not grow with the file.
-
-The file's own schema and columns decide whether it holds whole records or values, and its metadata say what
-was configured when it was committed. Today's configuration counts only where the file says nothing.
-"""
+"""Read one archived file to its end, in memory that does not grow with the file."""
 
 from __future__ import annotations
 
@@ -42,65 +38,41 @@ class Unreadable(Exception):
 
 
 class Configured(NamedTuple):
-    """Today's configuration, for files that do not say what was configured when they were committed.
+    """Today's configuration, for files that do not say what was configured at their commit."""
 
-    Args:
-        may_repeat: consecutive records may share an offset: a transform has multiplied them.
-        separator: behind each value of a file of bytes; empty: there is none.
-    """
-
+    # Consecutive records may share an offset: a transform has multiplied them.
     may_repeat: bool = False
+    # Behind each value of a file of bytes; empty: there is none.
     separator: bytes = b"\n"
 
 
 @dataclass(frozen=True, slots=True)
 class ArchivedFile:
-    """The content of one archived file.
-
-    Args:
-        size: its bytes.
-        content: what it was judged as, in words.
-        records: how many; None for bytes, whose records cannot be told apart.
-        firsts: offsets at which runs of its records begin; in between there are gaps, or records of other
-            files.
-            None: its records are values, without offsets.
-        lasts: offsets at which these runs end.
-        name: the parts of its key, if files of other views may accompany it.
-        at_most: the most values of a file of bytes, which may hold their separator; None without one.
-    """
-
     key: str
     size: int
     header: FileHeader
     content: str
-    records: int | None
+    records: int | None  # None: values as bytes cannot be counted
     first: int
     last: int
+    # Where runs of its records begin and end; None: values have no offsets.
     firsts: Longs | None = None
     lasts: Longs | None = None
-    name: FileName | None = None
-    at_most: int | None = None
+    name: FileName | None = None  # None: no files of other views accompany it
+    at_most: int | None = None  # values of a file of bytes, which may hold their separator
 
     @property
     def view(self) -> str:
-        """``keys`` or ``headers``; empty for values and for whole records."""
         return self.name.view if self.name else ""
 
     @property
     def has_offsets(self) -> bool:
-        """Whether its records say their offsets: whole records do, values do not."""
         return self.name is None
 
 
 class _Content(NamedTuple):
-    """The result of reading a file.
-
-    Args:
-        header: of a format that has a place for it; else the object's metadata are it.
-        runs: of whole records.
-    """
-
     words: str
+    # None: the format has no place for it, and the object's metadata hold it.
     header: FileHeader | None = None
     records: int | None = None
     at_most: int | None = None
@@ -108,13 +80,7 @@ class _Content(NamedTuple):
 
 
 def inspect(s3: S3, location: Location, name: FileName, configured: Configured) -> ArchivedFile:
-    """Read a file to its end.
-
-    Raises:
-        Unreadable: damaged, or not what its name says.
-        S3Trouble: no response.
-        S3Error: refused.
-    """
+    """Read a file to its end. Raises Unreadable if it is damaged, or not what its name says."""
     info = s3.head(location)
     if info is None:
         raise Unreadable(f"{location} was removed while it was being read")
@@ -177,6 +143,7 @@ def _read(stream: _Counted, name: FileName, kept: IO[bytes], configured: Configu
 def _read_avro(stream: _Counted, name: FileName, configured: Configured) -> _Content:
     file = AvroFile(stream)
     header = FileHeader.of(file.metadata)
+    # The file's own schema decides what it holds, not today's configuration.
     if file.holds_records:
         order = _Order(may_repeat=_repeats(header, configured))
         for block in file.blocks():
@@ -231,12 +198,11 @@ def _check_partition(batch: pa.RecordBatch, name: FileName) -> None:
 
 
 def kept_parquet() -> IO[bytes]:
-    """Return an empty file for :func:`open_parquet`, in memory as long as it is small."""
     return tempfile.SpooledTemporaryFile(_KEPT_IN_MEMORY)
 
 
 def open_parquet(stream: _Counted | BinaryIO, kept: IO[bytes]) -> pq.ParquetFile:
-    """Open a Parquet file, which is read from its end: the stream is copied to another file first."""
+    # Parquet is read from its end.
     shutil.copyfileobj(cast("BinaryIO", stream), kept, _AT_A_TIME)
     kept.seek(0)
     return pq.ParquetFile(kept)
@@ -262,7 +228,6 @@ def _inflated(stream: _Counted) -> Iterator[bytes]:
 
 
 def _json_lines(pieces: Iterable[bytes]) -> int:
-    """Count the lines. Raises ValueError: one is not JSON."""
     count, rest = 0, b""
     for piece in pieces:
         data = rest + piece if rest else piece
@@ -287,7 +252,6 @@ def _checked_lines(data: bytes, before: int) -> int:
 
 
 def _occurrences(pieces: Iterable[bytes], separator: bytes) -> int:
-    """Count a separator in all pieces together; 0 if it is empty."""
     count, rest = 0, b""
     for piece in pieces:
         if separator:
@@ -301,8 +265,6 @@ def _occurrences(pieces: Iterable[bytes], separator: bytes) -> int:
 
 
 class _Order:
-    """Follows the offsets of a file's records, which ascend."""
-
     def __init__(self, *, may_repeat: bool) -> None:
         self._may_repeat = may_repeat
         self._firsts: list[Longs] = []
@@ -312,13 +274,11 @@ class _Order:
 
     @property
     def runs(self) -> tuple[Longs, Longs]:
-        """Where runs of consecutive offsets begin and end."""
         nothing = np.empty(0, np.int64)
         last = [] if self._last is None else [np.array([self._last])]
         return np.concatenate([nothing, *self._firsts]), np.concatenate([nothing, *self._lasts, *last])
 
     def follow(self, offsets: Longs) -> None:
-        """Add the offsets of a batch. Raises ValueError: they do not ascend."""
         if not len(offsets):
             return
         before = np.concatenate([[offsets[0] - 2 if self._last is None else self._last], offsets[:-1]])
@@ -336,16 +296,14 @@ class _Order:
 
 
 def _check_whole(info: ObjectInfo, location: Location, counted: _Counted) -> None:
-    """Compare the bytes read with the checksum that S3 verified at the upload."""
     if info.size != counted.size:
         raise Unreadable(f"{location} has {info.size} bytes, of which {counted.size} were received")
+    # S3 verified this checksum at the upload.
     if info.crc32 is not None and info.crc32 != crc.encode(counted.crc32):
         raise Unreadable(f"{location} is damaged: CRC32 {crc.encode(counted.crc32)}, S3 has {info.crc32}")
 
 
 class _Counted:
-    """A stream that counts and checksums the bytes read from it, in large reads."""
-
     def __init__(self, stream: BinaryIO) -> None:
         self._stream = stream
         self._ahead = b""
@@ -354,7 +312,7 @@ class _Counted:
         self.crc32 = 0
 
     def read(self, count: int = -1) -> bytes:
-        """Read at most so many bytes; fewer only at the end."""
+        """Read that many bytes; fewer only at the end."""
         if count < 0:
             return b"".join([self.read(_AT_A_TIME), *iter(lambda: self.read(_AT_A_TIME), b"")])
         if self._at + count <= len(self._ahead):
@@ -376,6 +334,5 @@ class _Counted:
         return data
 
     def drain(self) -> None:
-        """Read the rest."""
         while self._fetch(_AT_A_TIME):
             pass

@@ -1,4 +1,4 @@
-"""The records of Kafka topics as a plain consumer reads them, to compare an archive with."""
+"""Read the records of Kafka topics with a plain consumer, to verify an archive."""
 
 from __future__ import annotations
 
@@ -22,31 +22,22 @@ from sinksdk.connectors.s3_archiver.verify.reading import HEADERS, RECORDS
 Answer = TypeVar("Answer")
 _Setting = str | int | float | bool
 
-_PATIENCE: Final = 60.0  # seconds without any answer
+_PATIENCE: Final = 60.0  # seconds without a response
 _AT_A_TIME: Final = 2_000  # messages: several times as many bytes would wait in memory
-_WAIT: Final = 0.5  # seconds that a batch is waited for, if it is not full
+_WAIT: Final = 0.5  # seconds until a batch that is not full is returned
 _REFUSED: Final = frozenset({KafkaError._AUTHENTICATION, KafkaError._SSL})  # noqa: SLF001 - librdkafka's names
 _READING: Final[Mapping[str, _Setting]] = {
-    "group.id": "sinksdk-verify",  # asked for by librdkafka; it is never joined, nothing is committed to it
+    "group.id": "sinksdk-verify",  # librdkafka requires one; it is never joined
     "enable.auto.commit": False,
     "enable.partition.eof": True,
-    "auto.offset.reset": "earliest",  # records removed while they are read are found missing, and explained
+    "auto.offset.reset": "earliest",  # records that are removed meanwhile are reported as missing
     "queued.max.messages.kbytes": 16 * 1024,
 }
 
 
 class KafkaLog:
-    """Topics of one Kafka cluster, read partition by partition in bounded memory.
-
-    Args:
-        properties: of confluent-kafka's clients; ``isolation.level`` is ``read_committed`` unless they say
-            otherwise, as it is for connectors.
-
-    Raises:
-        ConfigException: confluent-kafka does not accept the properties.
-    """
-
     def __init__(self, properties: Mapping[str, str]) -> None:
+        # Connectors read with read_committed, too.
         defaults: Mapping[str, _Setting] = {"log_level": 2, "isolation.level": "read_committed"}
         self._properties: dict[str, _Setting] = {**defaults, **properties}
         self._where = properties["bootstrap.servers"]
@@ -55,7 +46,7 @@ class KafkaLog:
         self._compacted: dict[str, bool] = {}
         self._refusal = ""
         with closing(self._consumer()):
-            pass  # bad properties are found before anything is read
+            pass  # fail on bad properties before anything is read
 
     def __str__(self) -> str:
         return f"the Kafka topic at {self._where}"
@@ -73,12 +64,11 @@ class KafkaLog:
                 is_more = is_more and len(below) == len(found)
 
     def why_gone(self, partition: TopicPartition, offset: int) -> str:
-        """Explain a missing record by retention, deleted records or compaction."""
         if offset < self._begin(partition, offset):
             return "which begins behind them"
         if self._is_compacted(partition.topic):
             return "which is compacted"
-        # The log's begin is not asked for again at each further record that is missing.
+        # The start offset is not requested again for each further missing record.
         self._unexplained.add(partition)
         return ""
 
@@ -92,7 +82,7 @@ class KafkaLog:
             ) from error
 
     def _check(self, consumer: Consumer, partition: TopicPartition) -> None:
-        """Raise if the topic does not exist, for which a consumer would wait."""
+        # A consumer would wait for a topic that does not exist.
         found = self._ask(
             f"topic {partition.topic}",
             consumer,
@@ -122,7 +112,6 @@ class KafkaLog:
         )
 
     def _begin(self, partition: TopicPartition, offset: int) -> int:
-        """Return the log's start offset, read again when the known one does not explain a missing record."""
         known = self._begins.get(partition, 0)
         if offset < known or partition in self._unexplained:
             return known
@@ -153,7 +142,7 @@ class KafkaLog:
             return question()
         except KafkaException as error:
             reason: KafkaError = error.args[0]
-            client.poll(0)  # why a login was refused is reported on the side
+            client.poll(0)  # the error callback reports why authentication failed
             raise ConnectException(
                 f"the Kafka cluster at {self._where} was asked for {what}: {self._refusal or reason.str()}"
             ) from error

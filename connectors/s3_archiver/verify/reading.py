@@ -1,10 +1,4 @@
-"""Read archived files as Arrow columns, with other code than the writer's.
-
-Whole records become batches in the columns that a connector reads. :mod:`sinksdk.values.avro_walk` finds
-where each datum of a block ends; this module decodes each field for all rows of the block at once. With a
-Python object for each record, or each row of headers, it takes several times the processor time
-(``python -m benchmarks.verify``).
-"""
+"""Read archived files as Arrow columns, with other code than the writer's."""
 
 from __future__ import annotations
 
@@ -40,6 +34,7 @@ HEADERS: Final = pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("val
 RECORDS: Final = pa.schema(
     [
         pa.field("offset", pa.int64()),
+        # Milliseconds since 1970; null where there is none.
         pa.field("timestamp", pa.int64()),
         pa.field("timestamp_type", pa.int32()),
         pa.field("key", pa.large_binary()),
@@ -47,25 +42,15 @@ RECORDS: Final = pa.schema(
         pa.field("headers", HEADERS),
     ]
 )
-"""Columns of whole records; the timestamp in milliseconds since 1970, null where there is none."""
 
 
 class AvroBlock(NamedTuple):
-    """A decompressed block: the number of its rows, and their datums."""
-
     rows: int
     data: bytes
 
 
 class AvroFile:
-    """An Avro object container file, read forward only.
-
-    Args:
-        stream: of the file.
-
-    Raises:
-        ValueError: the stream is not an Avro file, or its header is damaged.
-    """
+    """Read an Avro object container file forward only. Raises ValueError if it is damaged."""
 
     def __init__(self, stream: Any) -> None:
         self._stream = stream
@@ -86,7 +71,6 @@ class AvroFile:
 
     @property
     def holds_records(self) -> bool:
-        """Whether these are whole records, in the schema of ``archive.content=record``."""
         found = self.schema.resolved
         return (
             isinstance(found, dict)
@@ -95,7 +79,6 @@ class AvroFile:
         )
 
     def blocks(self) -> Iterator[AvroBlock]:
-        """Yield its blocks. Raises ValueError where it is damaged."""
         while (rows := self._number()) is not None:
             size = self._number()
             if size is None or rows < 0 or not 0 <= size <= _MOST_BLOCK:
@@ -139,7 +122,7 @@ class _Reading:
 
 
 def _without_checksum(data: bytes) -> bytes:
-    """Decompress Avro's snappy, which appends the CRC32 of the uncompressed data."""
+    # Avro's snappy appends the CRC32 of the uncompressed data.
     packed, said = data[:-_CRC_BYTES], data[-_CRC_BYTES:]
     size, shift = 0, 0
     for byte in packed[:5]:  # raw snappy begins with its size
@@ -178,11 +161,9 @@ _FIELDS: Final = [field["name"] for field in RECORD_SCHEMA["fields"]]
 
 
 def decoded(block: AvroBlock, partition: TopicPartition) -> pa.RecordBatch:
-    """Return the whole records of a block as :data:`RECORDS`.
-
-    Raises:
-        ValueError: a datum does not fit the schema, or a record is of another partition.
-    """
+    """Return whole records as :data:`RECORDS`. Raises ValueError for damage and other partitions' records."""
+    # Each field is decoded for all rows together: a Python object for each record takes several times
+    # the processor time (python -m benchmarks.verify).
     ends, fit = walk_block(block.data, block.rows, _RECORD)
     if fit is not Fit.FITS:
         raise ValueError(f"record {len(ends)} of a block is damaged ({fit.name.lower().replace('_', ' ')})")
@@ -194,7 +175,7 @@ def decoded(block: AvroBlock, partition: TopicPartition) -> pa.RecordBatch:
     offsets = cursor.number()
     name = partition.topic.encode()
     are_ours = (numbers == partition.partition) & (lengths == len(name))
-    for place, octet in enumerate(name):  # a few passes over the rows, where each text would be an object
+    for place, octet in enumerate(name):  # comparing texts would create an object per row
         are_ours[are_ours] = data[topics[are_ours] + place] == octet
     if not are_ours.all():
         row = int(np.flatnonzero(~are_ours)[0])
@@ -220,22 +201,19 @@ def decoded(block: AvroBlock, partition: TopicPartition) -> pa.RecordBatch:
 
 
 class _Span(NamedTuple):
-    """Where the bytes of each row begin and end; null where ``is_there`` is false."""
-
     begins: Longs
     ends: Longs
     is_there: Flags
 
 
 class _Cursor:
-    """A position in each row of a block, advanced in all rows together; the walk has checked the bytes."""
+    """A position in each row of a block, advanced in all rows together."""
 
     def __init__(self, data: Octets, at: Longs) -> None:
         self._data = data
         self.at = at.copy()
 
     def number(self, wanted: Flags | None = None) -> Longs:
-        """Zigzag varints; 0 in rows that have none."""
         wanted = None if wanted is None or wanted.all() else wanted
         if wanted is None and (octets := self._data[self.at]).max(initial=0) < 0x80:  # noqa: PLR2004 - one byte each
             self.at += 1
@@ -252,27 +230,19 @@ class _Cursor:
         return (bits >> np.uint64(1)).astype(np.int64) ^ -(bits & np.uint64(1)).astype(np.int64)
 
     def lengthy(self, wanted: Flags | None = None) -> tuple[Longs, Longs]:
-        """Where bytes or texts begin, and their lengths."""
         lengths = self.number(wanted)
         begins = self.at.copy()
         self.at += lengths
         return begins, lengths
 
     def optional(self) -> _Span:
-        """Bytes, or null."""
         is_there = self.number() == 1
         begins, lengths = self.lengthy(is_there)
         return _Span(begins, begins + lengths, is_there)
 
 
 def _cut(data: bytes, borders: Longs, columns: Mapping[int, Flags | None], each: int) -> list[pa.Array]:
-    """Cut a block at ascending borders, and gather pieces as columns.
-
-    Args:
-        borders: where pieces begin; the last piece ends with the block.
-        columns: number of the column's piece in each row, and the rows that are null.
-        each: number of pieces of a row.
-    """
+    """Cut a block at ascending borders, and gather the pieces of rows as columns."""
     bounds = np.append(borders, len(data))
     cut = pa.LargeBinaryArray.from_buffers(
         pa.large_binary(), len(borders), [None, pa.py_buffer(bounds), pa.py_buffer(data)]
@@ -284,8 +254,6 @@ def _cut(data: bytes, borders: Longs, columns: Mapping[int, Flags | None], each:
 
 
 class _Items(NamedTuple):
-    """Headers: where key and value begin and end, and whether the value is there."""
-
     borders: Longs
     has_value: Flags
 
@@ -295,15 +263,13 @@ class _Items(NamedTuple):
 
 
 def _headers(data: bytes, at: Longs) -> pa.Array:
-    """Decode the headers of all rows together: the first item of each row, then the second, and so on.
-
-    An Avro array is a sequence of blocks of items. A negative count is followed by the block's size in bytes,
-    and a block without items is the end.
-    """
+    """Decode the headers of all rows together, item by item."""
     octets, at, left = np.frombuffer(data, np.uint8), at.copy(), np.zeros(len(at), np.int64)
     rows, owners, items = np.arange(len(at)), [np.zeros(0, np.int64)], [_Items.none()]
     while True:
         cursor = _Cursor(octets, at[rows])
+        # An Avro array is blocks of items: a negative count is followed by the block's size in bytes,
+        # and an empty block is the end.
         counts = cursor.number(left[rows] == 0)
         cursor.number(counts < 0)
         left[rows] += np.abs(counts)
@@ -330,7 +296,6 @@ def _headers(data: bytes, at: Longs) -> pa.Array:
 
 
 def normalized(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Whole records of Parquet as :data:`RECORDS`."""
     timestamps = batch.column("timestamp").cast(pa.int64())
     none = pa.scalar(_NO_TIMESTAMP, pa.int64())
     return pa.RecordBatch.from_arrays(
