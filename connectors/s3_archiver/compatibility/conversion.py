@@ -1,7 +1,4 @@
-"""Converts configurations of other S3 sinks: Aiven's, Lenses', Confluent Cloud's.
-
-Only keys with other names are converted; verdicts judge the rest.
-"""
+"""Convert configurations of other S3 sinks: Aiven's, Lenses', Confluent Cloud's."""
 
 from __future__ import annotations
 
@@ -27,7 +24,6 @@ _AIVENS_OLDER: Final[Mapping[str, str]] = {
     "output_fields": "format.output.fields",
     "aws.credential.provider": "aws.credentials.provider",
 }
-"""Deprecated names of Aiven's keys, and the newer ones."""
 _LENSES_OLDER: Final[Mapping[str, str]] = {
     "aws.access.key": "connect.s3.aws.access.key",
     "aws.secret.key": "connect.s3.aws.secret.key",
@@ -63,8 +59,8 @@ _LENSES: Final[Mapping[str, str]] = {
 }
 _LENSES_KEYS: Final = ("connect.s3.aws.access.key", "connect.s3.aws.secret.key")
 _LENSES_WIDTH: Final = "12"
+# Keys that name or hold keys of other files.
 _LENSES_ELSEWHERE: Final = ("connect.s3.config.profiles", "connect.s3.kcql.*")
-"""Keys that name or hold other keys, which are not in this configuration."""
 _CONFLUENTS: Final = (
     *("flush.size", "rotate.*", "partitioner.*", "partition.*", "path.format", "timezone", "locale"),
     *("timestamp.extractor", "timestamp.field", "format.class", "format.bytearray.*", "storage.class"),
@@ -130,7 +126,7 @@ def translate(values: Mapping[str, str]) -> Converted:
 
 
 def _drop_confluents(made: Converted) -> None:
-    """Drop Confluent's keys that had no effect in another sink's configuration, and would have one here."""
+    # These had no effect in the other sink, and would have one here.
     for key in [key for key in made.config if any(fnmatchcase(key, name) for name in _CONFLUENTS)]:
         _drop(made, key, "it is Confluent's, and had no effect there")
 
@@ -143,11 +139,7 @@ def _rename(made: Converted, names: Mapping[str, str]) -> None:
 
 
 def _take_older(made: Converted, names: Mapping[str, str]) -> None:
-    """Rename deprecated keys of another sink, and drop keys without a value.
-
-    A newer key takes precedence over the older one. An exported configuration holds every key, most without a
-    value.
-    """
+    # An exported configuration holds every key, most without a value.
     made.config = {key: text for key, text in made.config.items() if text.strip()}
     for old, new in names.items():
         if old not in made.config:
@@ -168,17 +160,13 @@ def _drop(made: Converted, key: str, why: str) -> str:
 
 
 def _refuse(made: Converted, key: str, text: str, why: str) -> None:
-    """Report a key without counterpart, and keep it: its verdict keeps the result from starting."""
+    # The kept key has a verdict that keeps the result from starting.
     made.config[key] = text
     made.problems.append(f"'{key}' {why}")
 
 
 def _format(made: Converted, key: str, kind: str, names: Sequence[str]) -> None:
-    """Convert another sink's name of a format; an unsupported one is kept as ``format.class``, to be refused.
-
-    Args:
-        names: the supported formats of that sink.
-    """
+    # An unsupported format is kept, to be refused.
     made.config["format.class"] = _FORMATS[kind] if kind in names else kind
     if kind in names:
         made.notes.append(f"'{key}' is 'format.class' here: {_FORMATS[kind]}")
@@ -307,7 +295,6 @@ def _aivens_prefix(made: Converted) -> None:
 
 
 def _joda(part: str) -> str:
-    """Return a folder of the template, in the letters of ``path.format``."""
     made = [
         text.replace("YYYY", "yyyy") if place % 2 else _quoted(text)
         for place, text in enumerate(_TIMESTAMP.split(part))
@@ -332,7 +319,7 @@ def _from_lenses(made: Converted) -> None:
     config.update(found.keys)
     if "topics" in found.keys:
         config.pop("topics.regex", None)
-    if found.problems:  # what is refused stays: without it the result would do something else
+    if found.problems:  # without the refused text the result would do something else
         config["connect.s3.kcql"] = kcql
     made.notes.append(f"'connect.s3.kcql' is, by the keys here: {found}")
     made.notes += [f"'connect.s3.kcql': {note}" for note in found.notes]
@@ -359,10 +346,6 @@ def _from_lenses(made: Converted) -> None:
 
 
 def _lenses_access(made: Converted) -> None:
-    """Convert endpoint, credentials and the addressing of buckets.
-
-    ``vhost.bucket`` true switches buckets in the host's name *off*, in all versions of Lenses' sink.
-    """
     config = made.config
     mode = _drop(made, "connect.s3.aws.auth.mode", "")
     has_keys = any(key in config for key in _LENSES_KEYS)
@@ -376,6 +359,7 @@ def _lenses_access(made: Converted) -> None:
         )
     if config.get("connect.s3.http.retry.interval") == "0":
         _drop(made, "connect.s3.http.retry.interval", "0 is the client's own there")
+    # vhost.bucket true switches buckets in the host's name off, in all versions of Lenses' sink.
     _rename(made, _LENSES)
     if "s3.region" not in config:
         made.notes.append("'s3.region' is us-west-2 by default; in Lenses' sink the AWS client finds it")
@@ -401,6 +385,7 @@ def _lenses_files(made: Converted) -> None:
 
 # -- Confluent Cloud's -------------------------------------------------------------------------------------
 
+# Verdicts refuse the last two.
 _INPUTS: Final[Mapping[str, str]] = {
     "avro": "io.confluent.connect.avro.AvroConverter",
     "json": "org.apache.kafka.connect.json.JsonConverter",
@@ -409,7 +394,6 @@ _INPUTS: Final[Mapping[str, str]] = {
     "protobuf": "io.confluent.connect.protobuf.ProtobufConverter",
     "json_sr": "io.confluent.connect.json.JsonSchemaConverter",
 }
-"""Converters of Cloud's formats; verdicts refuse the last two."""
 
 
 _CLOUDS_FORMATS: Final = ("json", "avro", "parquet", "bytes")
@@ -437,7 +421,6 @@ def _from_cloud(made: Converted) -> None:
 
 
 def _clouds_keys_and_headers(made: Converted) -> None:
-    """Convert files of keys and headers, which are Avro unless another format is named."""
     config = made.config
     of_keys = _drop(made, "input.key.format", "")
     for key, mine, stored in (
@@ -447,6 +430,7 @@ def _clouds_keys_and_headers(made: Converted) -> None:
         if config.get(stored, "").lower() != "true":
             _drop(made, key, f"it belongs to '{stored}' true")
             continue
+        # Cloud's default is Avro.
         kind = _drop(made, key, "") or "avro"
         if kind in _FORMATS:
             config[mine] = _FORMATS[kind]

@@ -1,4 +1,4 @@
-"""Lenses' KCQL, as far as its S3 sink has it, as keys of the archiver."""
+"""Read Lenses' KCQL, as far as its S3 sink supports it, as keys of the archiver."""
 
 from __future__ import annotations
 
@@ -60,18 +60,12 @@ _DEFAULTS: Final = {
 
 @dataclass
 class Kcql:
-    """The meaning of statements.
-
-    Args:
-        keys: of the archiver.
-        notes: differences.
-        problems: parts without a counterpart.
-        takes_all: FROM ``*``, all topics that the configuration names elsewhere.
-    """
+    """The meaning of statements, as keys of the archiver."""
 
     keys: dict[str, str] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
+    # FROM *: all topics that the configuration names elsewhere.
     takes_all: bool = False
 
     def __str__(self) -> str:
@@ -80,15 +74,13 @@ class Kcql:
 
 
 def read_kcql(text: str) -> Kcql:
-    """Parse ``connect.s3.kcql``: statements, separated by semicolons.
-
-    Statements of one bucket that differ only in their topics become one configuration.
-    """
+    """Parse ``connect.s3.kcql``: statements, separated by semicolons."""
     found = Kcql()
     topics: list[str] = []
     for statement in filter(None, (part.strip() for part in text.split(";"))):
         one = _read(statement)
         topic = one.keys.pop("topics", "")
+        # Statements of one bucket that differ only in their topics become one configuration.
         if topics and one.keys != found.keys:
             found.problems.append(
                 f"statements that differ in more than their topics: '{topic}' needs a connector of its own"
@@ -156,7 +148,6 @@ def _clauses(rest: str) -> dict[str, str]:
 
 
 def _properties(found: Kcql, text: str) -> dict[str, str]:
-    """Return the properties in the parentheses of PROPERTIES; unreadable ones are problems."""
     if rest := _PROPERTY.sub("", text).strip("(), \t\r\n"):
         found.problems.append(f"PROPERTIES {rest} is not read: write it as 'name'=value")
     return {key.lower(): _bare(value.strip("'")) for key, value in _PROPERTY.findall(text)}
@@ -173,7 +164,7 @@ def _width(found: Kcql, properties: Mapping[str, str]) -> None:
 
 
 def _flush(found: Kcql, clauses: Mapping[str, str], properties: Mapping[str, str]) -> None:
-    """Return when files end, with Lenses' defaults."""
+    # Lenses' defaults differ from the archiver's.
     found.keys.update(_DEFAULTS)
     for name, key in _FLUSH.items():
         text = properties.get(f"flush.{name}", clauses.get(f"WITH_FLUSH_{name.upper()}", "")).strip()

@@ -1,4 +1,4 @@
-"""Verdicts on the keys of one configuration, which depend on the values of other keys."""
+"""Judge the keys of one configuration, by the values of its other keys."""
 
 from __future__ import annotations
 
@@ -47,6 +47,7 @@ _AVRO_RECORD: Final = Verdict.differs(
     "null, and the record is called ConnectDefault, as Connect calls structures without a name"
 )
 _JSON_TEXT: Final = _same("each value is a text of JSON, in quotes")
+# By the converter's kind, for values without a registry's schema.
 _OF_CONVERTERS: Final[Mapping[str, Mapping[str, Verdict]]] = {
     "string": {"AvroFormat": _AVRO_TEXT, "JsonFormat": _JSON_TEXT},
     "bytes": {"AvroFormat": _AVRO_BYTES},
@@ -56,30 +57,19 @@ _OF_CONVERTERS: Final[Mapping[str, Mapping[str, Verdict]]] = {
         for kind in ("short", "integer", "long", "float", "double", "boolean")
     },
 }
-"""Verdicts on formats of values without a registry's schema, by the converter's kind."""
 _OF_TRANSFORMS: Final[Mapping[str, Verdict]] = {"AvroFormat": _AVRO_RECORD}
-"""Verdicts on formats of values that transforms return."""
 _TRANSFORMS: Final = ("transforms", "records.sql", "records.transform")
 _KINDS: Final = {
     "ByteArrayConverter": "bytes",
     **{f"{kind.capitalize()}Converter": kind for kind in (*_OF_CONVERTERS, "avro")},
 }
-"""Short names of Connect's converters, and the kinds of converters here."""
+# Converters whose values have no schema, except in an envelope.
 _TEXTS: Final = ("", "JsonConverter", "json", "StringConverter", "string", "ByteArrayConverter", "bytes")
-"""Converters whose values have no schema, except in an envelope."""
 _NO_LINES_SCHEMA = _ignored("these values have no schema")
 
 
 class Contents(NamedTuple):
-    """The parts of a configuration that verdicts depend on.
-
-    Args:
-        holds_values: whether files hold values, not whole records.
-        format: short name.
-        partitioner: None for an unknown one.
-        extractor: short name of the timestamp extractor.
-        rotates: whether ``rotate.interval.ms`` is set.
-    """
+    """The parts of a configuration that verdicts depend on."""
 
     holds_values: bool
     format: str
@@ -102,12 +92,10 @@ class Contents(NamedTuple):
 
     @property
     def rotates_by_record(self) -> bool:
-        """Whether files end by the time of records."""
         return self.rotates and self.partitioner is not None and self.partitioner.has_time
 
     @property
     def reads_fields(self) -> bool:
-        """Whether folders are made of fields of values."""
         made = self.partitioner
         return made is not None and (made.has_fields or (made.has_time and self.extractor == "RecordField"))
 
@@ -118,18 +106,13 @@ def has_rule(key: str, *books: Mapping[str, Verdict]) -> bool:
 
 
 def rules_for(values: Mapping[str, object], known: Collection[str]) -> Mapping[str, Verdict]:
-    """Return the verdicts on one configuration, by key or pattern.
-
-    Args:
-        known: its keys that are the archiver's, or that all connectors have.
-    """
     made = Contents.of(values)
     rules: dict[str, Verdict] = dict(COMPATIBILITY)
     if not made.holds_values:
         rules.update(OF_RECORDS)
     elif made.format == "ByteArrayFormat" or (made.format == "JsonFormat" and not _have_schemas(values)):
         rules["schema.compatibility"] = _NO_LINES_SCHEMA
-    if not _text(values, "transforms"):  # which need what converters make of keys and values
+    if not _text(values, "transforms"):  # transforms need converted keys and values
         rules.update(_of_nothing_converted(made, values))
     rules.update(dict.fromkeys(_keys_of_other_formats(_formats(made, values)), _NOT_THE_FORMAT))
     rules.update(_without_effect(made))
@@ -147,7 +130,7 @@ def rules_for(values: Mapping[str, object], known: Collection[str]) -> Mapping[s
 
 
 def _of_booleans(rules: Mapping[str, Verdict], values: Mapping[str, object]) -> Mapping[str, Verdict]:
-    """Return verdicts on booleans, which Connect reads in any case of letters."""
+    # Connect reads booleans in any case of letters.
     given = {key: _text(values, key).lower() for key in values if key in rules}
     return {
         key: rules[key].cases[text]
@@ -157,7 +140,6 @@ def _of_booleans(rules: Mapping[str, Verdict], values: Mapping[str, object]) -> 
 
 
 def _of_converted(values: Mapping[str, object], side: str) -> Verdict:
-    """Return the verdict on the format of values, or of keys, which depends on their converter."""
     if any(_text(values, key) for key in _TRANSFORMS):
         return formats_with(_OF_TRANSFORMS)
     name = _text(values, side) or ("" if side == "value.converter" else "bytes")
@@ -200,11 +182,11 @@ def _of_nothing_converted(made: Contents, values: Mapping[str, object]) -> Mappi
     return found
 
 
+# Other people's providers that return the configured key.
 _OF_KEYS: Final = (
     *("AwsAccessKeyCredentialsProvider", "AWSStaticCredentialsProvider", "StaticCredentialsProvider"),
     *("BasicAWSCredentialsProvider", "SimpleAWSCredentialsProvider"),
 )
-"""Other people's providers that return the configured key."""
 _KEYS_MISSING: Final = _unsupported(
     "it hands on a key: set 'aws.access.key.id' and 'aws.secret.access.key', or take it out, for the default "
     "chain"
@@ -212,7 +194,6 @@ _KEYS_MISSING: Final = _unsupported(
 
 
 def _of_other_sinks(values: Mapping[str, object]) -> Mapping[str, Verdict]:
-    """Return verdicts on keys that other keys replace or explain."""
     found: dict[str, Verdict] = {}
     if _text(values, "partitioner.class").endswith(OLDER_PARTITIONER[0]):
         found["partition.field"] = _same("as 'partition.field.name'")
@@ -251,7 +232,6 @@ _KEYS_OF_FORMATS: Final[Mapping[str, str]] = {
 
 
 def _formats(made: Contents, values: Mapping[str, object]) -> set[str]:
-    """Return the formats that are written, of values, keys and headers."""
     found = {made.format}
     for part in ("keys", "headers"):
         if made.holds_values and _is_true(values, f"store.kafka.{part}"):
@@ -265,7 +245,6 @@ def _keys_of_other_formats(names: Collection[str]) -> list[str]:
 
 
 def _without_effect(made: Contents) -> Mapping[str, Verdict]:
-    """Return verdicts on keys of folders that the partitioner does not use."""
     kind = made.partitioner
     found: dict[str, Verdict] = {}
     if kind is None:

@@ -1,8 +1,4 @@
-"""Verdicts on keys of Confluent's S3 sink, and of sinks that are configured differently, which are refused.
-
-Keys of Aiven's, Lenses' and Confluent Cloud's sinks are distinguished from misspelt keys, and each verdict
-names the replacement.
-"""
+"""Define verdicts on keys of Confluent's S3 sink, and on keys of other sinks, which are refused."""
 
 from __future__ import annotations
 
@@ -43,7 +39,6 @@ CONNECTORS: Final = _same().when(
         "com.datamountaineer.streamreactor.connect.aws.s3.*": _LENSES,
     }
 )
-"""``connector.class``."""
 
 
 def _renamed(key: str, remark: str = "") -> Verdict:
@@ -71,7 +66,6 @@ _BY_OLDER_NAMES: Final[Mapping[str, str]] = {
     "output_compression": "s3.compression.type",
     "output_fields": "archive.content",
 }
-"""Deprecated names of Aiven's keys."""
 
 AIVEN: Final[Mapping[str, Verdict]] = {
     **{old: _renamed(key) for old, key in _BY_OLDER_NAMES.items()},
@@ -103,7 +97,6 @@ AIVEN: Final[Mapping[str, Verdict]] = {
     "timestamp.timezone": _renamed("timezone"),
     "timestamp.source": _renamed("timestamp.extractor", ": Wallclock, or Record for event"),
 }
-"""Aiven's S3 sink."""
 
 _VHOST: Final = _renamed(
     "s3.path.style.access.enabled", ": with true buckets are in the path there, whatever its name says"
@@ -134,7 +127,6 @@ LENSES: Final[Mapping[str, Verdict]] = {
     ),
     "connect.s3.*": _unsupported("it belongs to Lenses' sink: take it out"),
 }
-"""Lenses' S3 sink."""
 
 _TOLD_TO_RUN = _ignored("options of 'sinksdk run' set the cluster and the credentials, not the connector")
 
@@ -168,7 +160,6 @@ CONFLUENT_CLOUD: Final[Mapping[str, Verdict]] = {
     "provider.integration.id": _renamed("s3.credentials.provider.sts.role.arn", _ROLE),
     "auto.restart.on.user.error": _ignored("failed partitions are always opened again"),
 }
-"""Confluent Cloud's managed S3 sink."""
 
 
 _AS_IT_IS = _ignored("keys, values and headers are archived byte for byte; nothing is converted")
@@ -179,9 +170,9 @@ _LICENCE = _ignored("there is no licence to check")
 
 
 def _of_confluent(cases: Mapping[str, Verdict]) -> dict[str, Verdict]:
-    """Return cases for classes by their short and full names; other people's of these names are refused."""
     return {
         **{f"io.confluent.*.{name}": verdict for name, verdict in cases.items()},
+        # Classes of these names in other people's packages are refused.
         **{f"?*.{name}": _OTHERS for name in cases},
         **cases,
     }
@@ -209,7 +200,6 @@ FORMATS: Final = _unsupported(
         }
     )
 )
-"""``format.class``, with which files hold values."""
 
 HEADERS: Final = _unsupported("take AvroFormat, JsonFormat or ParquetFormat").when(
     _of_confluent(
@@ -221,11 +211,9 @@ HEADERS: Final = _unsupported("take AvroFormat, JsonFormat or ParquetFormat").wh
         )
     )
 )
-"""``headers.format.class``."""
 
 
 def formats_with(cases: Mapping[str, Verdict]) -> Verdict:
-    """:data:`FORMATS` with other verdicts on some of Confluent's classes, by their short names."""
     return FORMATS.when(_of_confluent(cases))
 
 
@@ -238,7 +226,6 @@ _RECORDS_OF_FORMATS: Final = formats_with(
         ),
     )
 )
-"""The same where ``archive.content`` is ``record``."""
 
 PARTITIONERS: Final = _unsupported(
     "it is a Java class that cannot run here: take DefaultPartitioner, DailyPartitioner, HourlyPartitioner, "
@@ -347,8 +334,8 @@ _FILES: Final[Mapping[str, Verdict]] = {
     "s3.compression.level": _same("1 by default, not 6"),
 }
 
+# Other sinks' names of store.url.
 ENDPOINTS: Final = ("s3.endpoint", "s3.endpoint.url", "s3.endpoint.override", "s3.endpoint.uri")
-"""Other sinks' names of ``store.url``."""
 
 _PATH_STYLE: Final = _renamed("s3.path.style.access.enabled").when(
     {"true": _ignored("it is 's3.path.style.access.enabled' here, and true by default")}
@@ -462,6 +449,7 @@ _OTHERS_KEYS: Final[Mapping[str, Verdict]] = {
     "confluent.*": _LICENCE,
 }
 
+# For files of values. Values of other keys change some of these verdicts.
 COMPATIBILITY: Final[Mapping[str, Verdict]] = MappingProxyType(
     {
         "connector.class": CONNECTORS,
@@ -474,7 +462,6 @@ COMPATIBILITY: Final[Mapping[str, Verdict]] = MappingProxyType(
         **CONFLUENT_CLOUD,
     }
 )
-"""Verdicts by key or pattern, where files hold values. Values of other keys change some of them."""
 
 _KEY_ID: Final = "'aws.access.key.id' and 'aws.secret.access.key'"
 _CHAIN: Final = (
@@ -504,29 +491,26 @@ _WORDS_OF_PLACES: Final = tuple(
     )
     for words in several.split("|")
 )
-"""Words in names of keys about location, credentials and security, and the keys here."""
 _NEAR_PLACES: Final = (
     *("store.url", "s3.bucket.name", "s3.region", "topics.dir", "aws.access.key.id", "aws.secret.access.key"),
     *("s3.credentials.provider.class", "s3.ssea.name", "s3.sse.kms.key.id", "s3.acl.canned", "s3.proxy.url"),
     *("s3.proxy.user", "s3.proxy.password", "s3.credentials.provider.sts.role.arn"),
 )
+# Keys of clients of Kafka and of schema registries, and of other converters.
 _OTHER_SYSTEMS: Final = re.compile(
     r"(?:consumer|producer|admin|kafka|schema|registry|apicurio|reporter|basic\.auth|bearer\.auth|sasl|ssl|security|metrics?|principal\.service)[._]"
     r"|.*\b(?:converter|schema\.registry)\b"
 )
-"""Keys of clients of Kafka and of schema registries, and of converters of other names."""
 _WORD: Final = re.compile(r"(?:[A-Z]+(?![a-z])|[A-Z]?[a-z]+)[0-9]*")
+# A "prefix" next to these words is one of object keys; a router has one of topics.
 _OF_STORES: Final = frozenset(
     ("s3", "aws", "bucket", "object", "key", "file", "path", "folder", "store", "storage")
 )
-"""A prefix is one of keys next to these words; a router has one of topics."""
 
 
 def of_unknown(key: str) -> Verdict | None:
-    """Return the verdict on an unknown key: refused if it is about location, credentials or security.
-
-    Its author wants files elsewhere than they would be without it, so ignoring it is worse than not starting.
-    """
+    """Return the verdict on an unknown key: refused if it is about location, credentials or security."""
+    # Files would be written elsewhere than intended, so ignoring the key is worse than not starting.
     instead = _place_of(key)
     if instead is None:
         return None
@@ -550,6 +534,7 @@ def _place_of(key: str) -> str | None:
     return next(found, f"'{near[0]}'" if near else None)
 
 
+# Verdicts that differ where files hold whole records.
 OF_RECORDS: Final[Mapping[str, Verdict]] = MappingProxyType(
     {
         "format.class": _RECORDS_OF_FORMATS,
@@ -573,13 +558,13 @@ OF_RECORDS: Final[Mapping[str, Verdict]] = MappingProxyType(
         ),
     }
 )
-"""Other verdicts where files hold whole records."""
 
+# Verdicts that differ where values are not read.
 NOT_CONVERTED: Final[Mapping[str, Verdict]] = MappingProxyType(
     _keys("value.converter value.converter.*", _AS_IT_IS)
 )
-"""Other verdicts where values are not read."""
 
+# Verdicts that differ where any record can be archived.
 NO_BAD_RECORDS: Final[Mapping[str, Verdict]] = MappingProxyType(
     _keys(
         "errors.tolerance errors.log.enable errors.log.include.messages errors.deadletterqueue.* "
@@ -587,7 +572,6 @@ NO_BAD_RECORDS: Final[Mapping[str, Verdict]] = MappingProxyType(
         _ignored("nothing is converted or looked into, so no record can be bad"),
     )
 )
-"""Other verdicts where any record can be archived."""
 
 OTHER_DEFAULTS: Final[Mapping[str, str]] = MappingProxyType(
     {
@@ -600,4 +584,3 @@ OTHER_DEFAULTS: Final[Mapping[str, str]] = MappingProxyType(
         "stop time-out of your supervisor higher",
     }
 )
-"""Keys whose default is not Confluent's, each with what that changes."""
