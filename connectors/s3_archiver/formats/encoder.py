@@ -127,7 +127,7 @@ def _bytes(column: Column) -> Column:
 
 def _lists(column: Column) -> Column | None:
     if not pa.types.is_struct(column.type.value_type) and not len(column.flatten()):
-        return None  # lists that were made without a type, since nothing is in them
+        return None  # empty lists, created without a type
     if column.type.id in _LISTS:
         return column
     borders = long_column(borders_of(_longs(pc.list_value_length(column))))

@@ -261,7 +261,7 @@ def _column_of(partition: TopicPartition, batch: pa.RecordBatch, field: pa.Field
     index = batch.schema.get_field_index(_OF_RECORDS[field.name])
     column = pa.nulls(rows, field.type) if index < 0 else batch.column(index)
     if field.name == "headers" and not pa.types.is_struct(column.type.value_type):
-        column = pa.nulls(rows, field.type)  # lists that were made without a type, since nothing is in them
+        column = pa.nulls(rows, field.type)  # empty lists, created without a type
     if column.type != field.type:
         if field.name == "timestamp" and pa.types.is_timestamp(column.type):
             column = _to_milliseconds(column)

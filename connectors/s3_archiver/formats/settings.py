@@ -170,7 +170,7 @@ class FormatSettings(ConnectorConfig):
     def untyped(self) -> list[str]:
         """Return why bytes cannot be archived: the format needs types, and no converter gives them."""
         if "value_converter" in self.model_fields_set or self.is_transformed or not self.holds_values:
-            return []  # what Spark's operators get and give, their author knows
+            return []  # only the author knows what Spark's operators return
         if self.format_name not in TYPED:
             return []
         problem = (

@@ -200,7 +200,7 @@ _LIKEWISE: Final = frozenset(
 compiled_values: ValueLoop | None
 try:
     from sinksdk.connectors.s3_archiver.formats import _datums
-except ImportError:  # encoder.py has said so
+except ImportError:  # encoder.py logs it
     compiled_values = None
 else:
 

@@ -199,7 +199,7 @@ def keys_of(*, wrapped: bool) -> Callable[[TopicPartition, pa.RecordBatch], tupl
     def keys(_: TopicPartition, batch: pa.RecordBatch) -> tuple[pa.RecordBatch, Bad]:
         column = _column(batch, "key")
         # Confluent's sink writes a key to Parquet as the only field of a structure.
-        if wrapped and not is_json(column.type):  # which has no type in a schema
+        if wrapped and not is_json(column.type):  # JSON has no type in a schema
             column = pa.StructArray.from_arrays([column], ["key"], mask=column.is_null())
         return _as_values(batch, column), {}
 
