@@ -260,6 +260,7 @@ class AvroValues:
         except DataException as error:
             self._refuse(schema_id, error)
             return
+        # A schema is stored before a file needs it.
         if self._keep_schema is not None:
             self._keep_schema(name_of(schema_id), schema.text.encode())
         self._schemas[schema_id] = schema

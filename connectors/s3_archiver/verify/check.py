@@ -475,8 +475,8 @@ class _Window:
 
     def _may_meet(self, one: ArchivedFile, other: ArchivedFile) -> bool:
         """Return whether a transform may have returned records of one record to both files."""
-        # If the commit of a group was withdrawn when some of its files were visible, the rest of its
-        # records is in a later group.
+        # Both are of one group; or the commit of a group was withdrawn when some of its files were visible,
+        # and the rest of its records is in a later group.
         before = one.header.before, other.header.before
         return before[0].end == before[1].end or any(self._files[each.end] > each.files for each in before)
 

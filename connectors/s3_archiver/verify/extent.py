@@ -281,7 +281,7 @@ def recovered(
 ) -> dict[TopicPartition, int]:
     """Return where archives end. Raises ConnectException if the operator has to state more ends."""
     names, unknown = files_of(s3, config, topics), []
-    # These commits may still be published.
+    # These commits may still be published: their partitions are left out.
     waiting = {partition for partition, tokens in replaced.items() if tokens is None}
     offsets = {partition: offset for partition, offset in given.items() if partition not in waiting}
     for partition, files in sorted(names.items()):
