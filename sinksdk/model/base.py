@@ -1,4 +1,4 @@
-"""Bases of the frozen models whose JSON form the store keeps (docs/store-format.md)."""
+"""The store keeps models with these bases as JSON (docs/store-format.md)."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from sinksdk.offsets import TopicPartition
 
 
 class Value(BaseModel):
-    """A stored value. Unknown fields are ignored, missing ones are errors."""
+    """A stored value ignores unknown fields and refuses missing ones."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
     @property
     def format(self) -> int:
-        """Format version; raised only if an older sinksdk would misread the value, so that it refuses it."""
+        # Higher only if an older sinksdk would misread the value: it then refuses it.
         return 1
 
     def as_json(self) -> dict[str, Any]:
@@ -24,14 +24,12 @@ class Value(BaseModel):
 
 
 class Lasting(Value):
-    """A value that exactly-once depends on: rewriting one keeps the fields of newer versions."""
+    """Rewriting a value that exactly-once depends on keeps the fields of newer versions."""
 
     model_config = ConfigDict(extra="allow")
 
 
 class OfPartition(Value):
-    """A value about one partition."""
-
     topic: str
     partition: int
 
@@ -40,5 +38,4 @@ class OfPartition(Value):
         return TopicPartition(self.topic, self.partition)
 
 
-class NamedPartition(OfPartition, Lasting):
-    """A partition without further fields."""
+class NamedPartition(OfPartition, Lasting): ...

@@ -1,7 +1,4 @@
-"""A task's measurements: the same numbers in the engine, the store, the metrics and REST.
-
-Times are in seconds. ``+`` adds the numbers of two generations, the older one first.
-"""
+"""The engine, the store, the metrics and REST share these measurements. Times are in seconds."""
 
 from __future__ import annotations
 
@@ -14,19 +11,16 @@ Number = TypeVar("Number", int, float)
 M = TypeVar("M", "ErrorCounts", "SourceMeasures", "TaskMeasures")
 
 
+# Offsets that the source no longer had (``on.data.loss=skip``).
 LOST: Final = "sinksdk.lost_offsets"
-"""Count of offsets after a partition's commit that the source no longer had (``on.data.loss=skip``)."""
 
+# The dots keep these names apart from keywords of ``context.count``.
 WITHDRAWN: Final = "sinksdk.withdrawn_commits"
-"""Count of a partition's commits that were withdrawn. No keyword of ``context.count`` can equal it."""
 
 OWN_COUNTS: Final = frozenset({LOST, WITHDRAWN})
-"""Counts of the engine and the driver; all others are the connector's own."""
 
 
 class Phase(StrEnum):
-    """Phases of a task's time, besides waiting for records."""
-
     FENCE = "fence"
     """Of a source: fencing the transactional id of earlier tasks."""
     CLOSE_LATENCY = "close_latency"
@@ -82,19 +76,10 @@ class Timing:
 
 @dataclass(frozen=True, slots=True)
 class Level:
-    """A number that goes up and down.
-
-    Args:
-        now: its last value.
-        largest: the largest sample.
-        total: the sum of all samples.
-        looks: the number of samples.
-    """
-
     now: int = 0
     largest: int = 0
     total: int = 0
-    looks: int = 0
+    looks: int = 0  # samples
 
     def seen_at(self, number: int) -> Level:
         return Level(number, max(self.largest, number), self.total + number, self.looks + 1)
@@ -111,17 +96,10 @@ class Level:
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """Sizes of things of one kind.
-
-    Args:
-        total: the sum of their sizes.
-        smallest: 0 if there are none.
-    """
-
     count: int = 0
     total: int = 0
     largest: int = 0
-    smallest: int = 0
+    smallest: int = 0  # also if there are none
 
     def and_one(self, size: int) -> Sizes:
         return self + Sizes(1, size, size, size)
@@ -141,29 +119,16 @@ class Sizes:
 
 @dataclass(frozen=True, slots=True)
 class ErrorCounts:
-    """Connect's task-error-metrics.
+    """The engine counts errors as Connect's task-error-metrics do."""
 
-    Args:
-        record_failures: reported records, and attempts at a batch that raised; for a source, attempts at
-            polling and writing that raised.
-        record_errors: partitions that ended with a failure of a record, a batch, a commit, or publishing;
-            for a source, tasks.
-        records_skipped: reported records that were tolerated.
-        retries: retries of a batch or of publishing; for a source, of polling and writing.
-        errors_logged: reported records that were logged.
-        dead_letters: records passed to the dead letters.
-        dead_letter_failures: those of them that could not be written.
-        last: time of the last failure, in seconds since the epoch; None if there was none.
-    """
-
-    record_failures: int = 0
-    record_errors: int = 0
+    record_failures: int = 0  # reported records, and attempts that raised
+    record_errors: int = 0  # failed partitions; for a source, tasks
     records_skipped: int = 0
     retries: int = 0
     errors_logged: int = 0
     dead_letters: int = 0
     dead_letter_failures: int = 0
-    last: float | None = None
+    last: float | None = None  # seconds since the epoch
 
     def __add__(self, later: ErrorCounts) -> ErrorCounts:
         return _summed(self, later, last=self.last if later.last is None else later.last)
@@ -171,18 +136,10 @@ class ErrorCounts:
 
 @dataclass(frozen=True, slots=True)
 class SourceMeasures:
-    """Measurements that only a source's task has.
-
-    Args:
-        polls: calls of ``poll`` that returned records.
-        transactions: committed transactions, by their number of records.
-        aborts: transactions aborted at the task's request.
-    """
-
-    polls: Timing = Timing()
+    polls: Timing = Timing()  # calls that returned records
     records: int = 0
-    transactions: Sizes = Sizes()
-    aborts: int = 0
+    transactions: Sizes = Sizes()  # by number of records
+    aborts: int = 0  # requested by the task
 
     def __add__(self, later: SourceMeasures) -> SourceMeasures:
         return _summed(self, later)
@@ -190,35 +147,18 @@ class SourceMeasures:
 
 @dataclass(frozen=True, slots=True)
 class TaskMeasures:
-    """One task's numbers, of one generation or of all so far.
-
-    Args:
-        puts: calls of ``put`` that returned.
-        largest_batch: most records of one ``put``; for a source, of one ``poll``.
-        records_read: records read, without those that had been committed before.
-        records_sent: records that ``put`` accepted: those read, without those that could not be converted.
-        active: records read or polled and not committed; sampled at each batch.
-        commits: attempts at a commit that did not fail, from ``pre_commit`` until the store had written it,
-            even without offsets. For a source, commits of transactions.
-        commit_failures: attempts that failed in ``pre_commit`` or the store; for a source, in the writer.
-        commit_writes: commits that were written to the store.
-        seconds: time by :class:`Phase`.
-        closings: number of close requests.
-        closing_seconds: the part of ``seconds`` spent on them.
-    """
-
-    puts: Timing = Timing()
-    largest_batch: int = 0
-    records_read: int = 0
-    records_sent: int = 0
-    active: Level = Level()
-    commits: Timing = Timing()
+    puts: Timing = Timing()  # calls that returned
+    largest_batch: int = 0  # of ``put``; for a source, of ``poll``
+    records_read: int = 0  # without those committed before
+    records_sent: int = 0  # accepted by ``put``
+    active: Level = Level()  # uncommitted records, sampled at each batch
+    commits: Timing = Timing()  # from ``pre_commit`` until written, even without offsets
     commit_failures: int = 0
     commit_writes: int = 0
     errors: ErrorCounts = ErrorCounts()
-    seconds: Mapping[str, float] = field(default_factory=dict)
-    closings: int = 0
-    closing_seconds: Mapping[str, float] = field(default_factory=dict)
+    seconds: Mapping[str, float] = field(default_factory=dict)  # by phase
+    closings: int = 0  # close requests
+    closing_seconds: Mapping[str, float] = field(default_factory=dict)  # the part spent on closings
     source: SourceMeasures = SourceMeasures()
 
     def __add__(self, later: TaskMeasures) -> TaskMeasures:

@@ -1,4 +1,4 @@
-"""Outcomes of a sink's partitions and of source tasks in one generation."""
+"""A generation reports these outcomes of a sink's partitions and of source tasks."""
 
 from __future__ import annotations
 
@@ -17,53 +17,36 @@ from sinksdk.support.confidential import SECRETS
 
 @dataclass(frozen=True, slots=True)
 class Retry:
-    """A failure that may pass, left to a later generation. Survives pickling and JSON.
+    """A later generation retries a failed operation.
 
-    The engine has its times on the task's clock; outside of a task, and in the store, they are seconds since
-    the epoch.
-
-    Args:
-        since: when it first failed.
-        attempts: how often it has failed.
-        refused: offset of the first record that was refused: its success is progress. None: only a commit is.
+    In the engine times are on the task's monotonic clock, elsewhere since the epoch.
     """
 
-    # Fields of newer versions are left out, also within a value that keeps those of its own.
+    # Fields of newer versions are left out, even within a value that keeps those of its own.
     __pydantic_config__: ClassVar[Mapping[str, str]] = {"extra": "ignore"}
 
-    since: float
+    since: float  # of the first failure
     attempts: int
     next_attempt: float
-    refused: int | None = None
+    refused: int | None = None  # offset; accepting it is progress. None: only a commit is
 
     def on_clock(self, ahead: float) -> Retry:
-        """The same retry with its times on a clock that is ahead by so many seconds."""
+        """Convert the times to a clock that is ``ahead`` by so many seconds."""
         return replace(self, since=self.since + ahead, next_attempt=self.next_attempt + ahead)
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """Why a partition ended before its range did; survives pickling and JSON, as exceptions do not.
+    """Failures survive pickling and JSON, unlike exceptions."""
 
-    Args:
-        kind: name of the exception's class.
-        message: of the exception.
-        trace: its stack trace, with causes.
-        at_once: the next generation opens the partition without a back-off (its commit is durable
-            and only waits to be published).
-        shared: the whole job failed, and this partition with it; it may not be the cause.
-        is_final: no retry can help, so the connector fails at once.
-        retry: a retriable failure with time left: a later generation retries. It counts as a wait, not as a
-            failure.
-    """
-
-    kind: str
+    kind: str  # the exception's class
     message: str
     trace: str
+    # The commit only waits to be published: the partition is opened without a back-off.
     at_once: bool = False
-    shared: bool = False
-    is_final: bool = False
-    retry: Retry | None = None
+    shared: bool = False  # the job failed, perhaps not because of this partition
+    is_final: bool = False  # no retry can help
+    retry: Retry | None = None  # a later generation retries: a wait, not a failure
 
     @classmethod
     def of(
@@ -75,7 +58,6 @@ class Failure:
         is_final: bool = False,
         retry: Retry | None = None,
     ) -> Failure:
-        """Describe an exception, without secrets that it quotes."""
         return cls(
             type(error).__name__,
             SECRETS.hide(describe(error)),
@@ -88,23 +70,15 @@ class Failure:
 
 
 class TransformFailure(ConnectException):
-    """Spark cannot compute what a transform makes of a record. No retry can help: the record stays the same.
-
-    Args:
-        key: of the configuration.
-        cause: Spark's message, which begins with its class of errors in brackets.
-        task: number of the task that has read the record, if known.
-        place: where the record is, in words.
-    """
+    """Spark cannot compute a record's transform. No retry can help: the record stays the same."""
 
     def __init__(self, key: str, cause: str, task: int | None = None, place: str = "") -> None:
         super().__init__(f"'{key}' fails for a record{place}: {cause}")
         self.key = key
-        self.cause = cause
+        self.cause = cause  # Spark's message, beginning with its error class in brackets
         self.task = task
 
     def at(self, place: str) -> TransformFailure:
-        """The same, with a place."""
         told = TransformFailure(self.key, self.cause, self.task, place)
         told.__cause__ = self.__cause__
         return told
@@ -112,39 +86,21 @@ class TransformFailure(ConnectException):
 
 @dataclass(frozen=True, slots=True)
 class PartitionOutcome:
-    """The outcome of one partition in one generation: so far, while its task runs, or at its end.
-
-    Args:
-        committed: next offset to read after the last commit; None: nothing was ever committed.
-        position: offset after the last record the task accepted.
-        records: records the task accepted in this generation, and those that its earlier attempts committed.
-        tail: of ``records``, those above the commit: they are read again.
-        read_to: offset up to which its range was read; beyond ``position`` where it ended in gaps.
-        failure: why it ended early, None: it did not fail.
-        counts: the task's counters (``context.count``).
-        visible: next offset to read after the last commit that is published; None: unknown.
-        read_from: offset from which its range was read, by the first attempt; None: it was never opened.
-        moved_to: the position that the task requested below the commit, which was moved back to it.
-        earlier: of ``records``, those of earlier attempts.
-        rate: records per second since the last report.
-    """
-
     partition: TopicPartition
-    committed: int | None
-    position: int
-    records: int
-    tail: int
-    read_to: int
+    committed: int | None  # next offset to read; None: nothing was ever committed
+    position: int  # next offset after the last accepted record
+    records: int  # accepted, including those that earlier attempts committed
+    tail: int  # accepted records above the commit: they are read again
+    read_to: int  # beyond ``position`` where the range ended in gaps
     failure: Failure | None = None
     counts: Mapping[str, int] = field(default_factory=dict)
-    visible: int | None = None
-    read_from: int | None = None
-    moved_to: int | None = None
-    earlier: int = 0
-    rate: float = 0.0
+    visible: int | None = None  # published up to this offset; None: unknown
+    read_from: int | None = None  # where the first attempt began; None: never opened
+    moved_to: int | None = None  # position below the commit that the task requested
+    earlier: int = 0  # records of earlier attempts
+    rate: float = 0.0  # records per second since the last report
 
     def on_clock(self, ahead: float) -> PartitionOutcome:
-        """The same outcome with its times on a clock that is ahead by so many seconds."""
         failure = self.failure
         if failure is None or failure.retry is None:
             return self
@@ -154,12 +110,10 @@ class PartitionOutcome:
     def unread(
         cls, partition: TopicPartition, start: int, failure: Failure | None, committed: int | None = None
     ) -> PartitionOutcome:
-        """The outcome of a partition that was never opened."""
         return cls(partition, committed, start, 0, 0, start, failure)
 
 
 def as_report(outcome: PartitionOutcome) -> dict[str, Any]:
-    """The form of an outcome in the stored report of a running task, which has fewer fields."""
     failure = outcome.failure
     return {
         "topic": outcome.partition.topic,
@@ -178,7 +132,6 @@ def as_report(outcome: PartitionOutcome) -> dict[str, Any]:
 
 
 def _from_report(report: object) -> object:
-    """The fields of an outcome from those of its report; pydantic checks them and ignores others."""
     if not isinstance(report, dict):
         return report
     fields: dict[str, object] = {"tail": 0, **report}
@@ -196,43 +149,26 @@ def _from_report(report: object) -> object:
 
 
 ReportedOutcome = Annotated[PartitionOutcome, BeforeValidator(_from_report), PlainSerializer(as_report)]
-"""An outcome as read from the report of a running task."""
 
 
 class SourceTaskState(StrEnum):
-    """A source task's life cycle: which of its methods were called, and which may be called next."""
-
-    UNINITIALIZED = "UNINITIALIZED"
-    """None yet. If it is abandoned now, none is called."""
-    INITIALIZED = "INITIALIZED"
-    """``initialize`` was called, perhaps ``start``. ``stop`` and ``stopped`` will follow."""
+    UNINITIALIZED = "UNINITIALIZED"  # no method was called; none is if the task is abandoned
+    INITIALIZED = "INITIALIZED"  # ``stop`` must be called
     RUNNING = "RUNNING"
-    """``start`` has returned; ``poll``, ``commit`` and ``commit_record`` follow, and ``stop`` at any time."""
-    STOPPING = "STOPPING"
-    """``stop`` was called. The polled records are committed or aborted."""
-    STOPPED = "STOPPED"
-    """``stopped`` has returned, or was not required."""
+    STOPPING = "STOPPING"  # polled records are committed or aborted
+    STOPPED = "STOPPED"  # not in KIP-419: the successor sees that the task is free
 
 
 class End(StrEnum):
-    """How a source task ended."""
-
     STOPPED = "STOPPED"
-    """Stopped on request, everything committed."""
-    ABANDONED = "ABANDONED"
-    """It was superseded before ``initialize``. No failure: other tasks continue."""
+    ABANDONED = "ABANDONED"  # superseded before ``initialize``: no failure
     FENCED = "FENCED"
-    """A newer task has its transactional id."""
-    FAILED = "FAILED"
-    """Something failed for good; the next task continues from the last commit."""
-    CANCELLED = "CANCELLED"
-    """It ended after its time-out: the driver no longer waits, and another task may have replaced it."""
+    FAILED = "FAILED"  # the next task continues from the last commit
+    CANCELLED = "CANCELLED"  # another task may have replaced it
 
 
 @dataclass(frozen=True, slots=True)
 class SourceTaskOutcome:
-    """Outcome of a source task."""
-
     end: End
     records: int = 0
     transactions: int = 0

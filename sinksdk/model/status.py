@@ -1,4 +1,4 @@
-"""What operators see of one partition: on the command line, in REST and in metrics."""
+"""Operators see this status of a partition in the CLI, in REST and in metrics."""
 
 from __future__ import annotations
 
@@ -37,11 +37,10 @@ class PartitionStatus(BaseModel):
     rate: float = Field(description="Records read per second, lately.")
     error: str | None = Field(description="Its last error; null after a success.")
     failures: int = Field(description="How often in a row it has failed.")
-    # Not in responses of the server: counters (``context.count``) of all generations together, and the
-    # unavailable system that it waits for, which is no failure.
+    # The server's responses leave out the counters of all generations, and a wait, which is no failure.
     counts: Mapping[str, int] = Field(default_factory=dict, exclude=True)
     waiting: Waiting | None = Field(default=None, exclude=True)
-    # Only for a driver's listener: records delivered in the running (or last) generation, those of them above
+    # Only a driver's listener gets these: records delivered in the latest generation, those of them above
     # the commit, and seconds until a partition that failed or waits may be opened again.
     records: int = Field(default=0, exclude=True)
     tail: int = Field(default=0, exclude=True)
@@ -51,7 +50,7 @@ class PartitionStatus(BaseModel):
     def reported(
         cls, partition: TopicPartition, committed: int | None, position: int | None, end: int, **more: Any
     ) -> Self:
-        """The status as a driver reports it to its listener, without what only the store knows."""
+        # Only the store knows these.
         unknown = {"task": None, "committed_at": None, "rate": 0.0, "error": None, "failures": 0}
         return cls(
             topic=partition.topic,
@@ -81,5 +80,4 @@ class PartitionStatus(BaseModel):
 
 
 def lag(committed: int | None, end: int | None) -> int | None:
-    """Offsets not committed yet; None: unknown."""
     return None if end is None else max(end - (committed or 0), 0)
