@@ -1,8 +1,4 @@
-"""An attempt at a task on an executor, of a sink or a source: ownership of the task, and waiting.
-
-A fenced attempt must not succeed: Spark would take it for the winner and kill the copy that owns the task. It
-waits until it is killed or its generation is over, and then fails.
-"""
+"""An attempt takes over the record of its task and runs it; a fenced one waits."""
 
 from __future__ import annotations
 
@@ -34,8 +30,6 @@ R = TypeVar("R")
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """An attempt that has taken over its task's record."""
-
     spec: GenerationSpec
     store: Store
     task: int
@@ -44,42 +38,35 @@ class Attempt:
 
     @property
     def number(self) -> int:
-        """Counts the attempts at this task of this generation, from 1."""
         return self.taken.ledger.attempt
 
     @property
     def name(self) -> TaskName:
-        """Connector and task."""
         return TaskName(self.spec.connector, self.task)
 
     @property
     def plan(self) -> TaskPlan:
-        """The task's part of the generation's plan."""
         return self.taken.plan.tasks[self.task]
 
     @property
     def raw(self) -> Mapping[str, str]:
-        """The connector's configuration, overridden by this task's entry of ``task_configs``."""
         return {**self.taken.plan.config, **self.plan.config}
 
     def sink_class(self) -> type[SinkConnector]:
-        """The sink that runs. Raises ConfigException, also where its transforms cannot be imported here."""
         return sink_of(self.raw)
 
     def source_class(self) -> type[SourceConnector]:
-        """The source that runs. Raises ConfigException."""
         return source_class(self.raw.get("connector.class", ""))
 
     def ahead(self) -> float:
-        """Seconds by which the epoch's clock is ahead of the monotonic one."""
+        """Return the seconds by which the epoch's clock is ahead of the monotonic one."""
         return self.clock.time() - self.clock.now()
 
     def closing_poll(self, configured_ms: int | None) -> float:
-        """Seconds between two checks for a close request; the default depends on the store."""
+        """Return the seconds between two checks for a close request."""
         return self.store.closing_poll if configured_ms is None else configured_ms / 1000
 
     def owns_task(self) -> bool:
-        """Whether neither another attempt nor a newer generation has taken the task over."""
         row = table.read(self.store, task_key(self.spec.connector, self.task), TaskRecord)
         return row is not None and (row.value.generation, row.value.attempt) == (
             self.spec.generation,
@@ -87,7 +74,6 @@ class Attempt:
         )
 
     def may_run(self) -> bool:
-        """Whether this attempt owns the task, in the newest generation, without a close request."""
         which = self.spec.connector, self.spec.generation
         return (
             is_current(self.store, *which)
@@ -97,12 +83,7 @@ class Attempt:
 
 
 def prepare_process(spec: GenerationSpec) -> Store:
-    """Make this process import and log as the driver does, and open the driver's store.
-
-    Raises:
-        ConfigException: the store cannot be opened, or is another one.
-        StoreUnavailable: no response.
-    """
+    """Make this process import and log as the driver does, and open the driver's store."""
     sys.path[:0] = [folder for folder in spec.python_path if folder not in sys.path]
     configure_logging(spec.logs)
     # A process works for many connectors: log lines about the store name the one that opens it.
@@ -121,13 +102,10 @@ def run_owned(
 ) -> R:
     """Take over a task's record and do its work.
 
-    Args:
-        work: raises FencedException when another attempt or generation has taken the task over meanwhile.
-        nothing: the result when the generation closes and another attempt already has the task.
+    Return ``nothing`` if the generation closes and another attempt already has the task.
 
     Raises:
         FencedException: another attempt owns the task, and the generation is closing or over.
-        Exception: the store or the work failed; Spark runs the task again.
     """
     clock = clock or SystemWallClock()
     with logging_about(connector=spec.connector, task=task, generation=spec.generation):
@@ -143,12 +121,8 @@ def run_owned(
 
 
 def _wait_fenced(spec: GenerationSpec, store: Store, task: int, clock: WallClock) -> FencedException:
-    """Wait until this attempt is no longer needed or the owner is dead; returns the error to raise.
-
-    Spark kills this attempt once the owner has reported. An owner that died with its executor reports
-    nothing, and Spark may start no third attempt while this one runs: so this attempt watches the owner's
-    progress.
-    """
+    # Spark would take a fenced attempt that succeeds for the winner, and kill the copy that owns the task.
+    # Once the owner has reported, Spark kills this attempt.
     connector, generation = spec.connector, spec.generation
     log.info(
         "connector %s, task %d, generation %d: another attempt owns this task; waiting for the end",
@@ -156,7 +130,8 @@ def _wait_fenced(spec: GenerationSpec, store: Store, task: int, clock: WallClock
         task,
         generation,
     )
-    # The owner writes both while it runs.
+    # An owner that died with its executor reports nothing, and Spark may start no third attempt while this
+    # one runs: so this one watches the two values that an owner writes.
     keys = task_key(connector, task), progress_key(connector, task)
     signs, since = list(map(store.version, keys)), clock.now()
     while (is_newest := is_current(store, connector, generation)) and not closing_request(
@@ -176,12 +151,7 @@ def _wait_fenced(spec: GenerationSpec, store: Store, task: int, clock: WallClock
 
 
 def _leaves_closing_alone(spec: GenerationSpec, store: Store, task: int, clock: WallClock) -> bool:
-    """Whether the generation closes and another attempt has the task; waits for as long as closing may take.
-
-    Taking over the record would discard the other attempt's next commit. Spark kills a copy once the other
-    one has reported. Without speculation there are no copies: the other attempt is dead, and waiting for it
-    is useless.
-    """
+    """Wait for another attempt that closes the task; return whether there is one."""
     if not is_current(store, spec.connector, spec.generation):
         return False
     closing = closing_request(store, spec.connector, spec.generation)
@@ -190,6 +160,8 @@ def _leaves_closing_alone(spec: GenerationSpec, store: Store, task: int, clock: 
     record = table.read(store, task_key(spec.connector, task), TaskRecord)
     if record is None or record.value.generation != spec.generation or not record.value.attempt:
         return False
+    # Taking over the record would discard the other attempt's next commit; Spark kills a copy once the
+    # other one has reported. Without speculation there are no copies: the other attempt is dead.
     deadline = clock.now() + (closing.timeout if spec.speculates else 0.0)
     while clock.now() < deadline and is_current(store, spec.connector, spec.generation):
         clock.sleep(_FENCED_POLL)

@@ -1,6 +1,6 @@
-"""External systems of a task: schema registry, dead letters, topic ids.
+"""A task reaches its schema registry, dead letters and topic ids through these functions.
 
-Loaded on use: confluent-kafka is an extra, and slow to import.
+confluent-kafka is imported on use: it is an extra, and slow to import.
 """
 
 from __future__ import annotations
@@ -23,11 +23,6 @@ log = logging.getLogger(__name__)
 
 
 def schema_registry(address: RegistryAddress) -> SchemaOf:
-    """A schema registry; makes no request yet.
-
-    Raises:
-        ConfigException: its client is not installed, or takes the address for none.
-    """
     from sinksdk.topics.kafka.schema_registry import connect  # noqa: PLC0415 - see above
 
     return connect(address)
@@ -36,18 +31,12 @@ def schema_registry(address: RegistryAddress) -> SchemaOf:
 def prepare_dead_letters(
     config: ConnectorConfig, kafka: KafkaClient | None, directory: str = ""
 ) -> KafkaClient | str:
-    """Find or create the dead letter topic that a connector's configuration has.
+    """Find or create the dead letter topic; return the cluster's client, or the topic directory's path.
 
-    Args:
-        kafka: the records' cluster, if they come from one.
-        directory: the records' topic directory, if they come from one.
-
-    Returns:
-        The cluster's client, or the path of the topic directory.
+    ``kafka`` and ``directory`` are those of the connector's records.
 
     Raises:
-        ConfigException: the topic cannot be made, or the directory not written.
-        RetriableException: the cluster does not answer.
+        RetriableException: the cluster is unavailable.
     """
     own = config.dead_letter_directory
     if own or (directory and not config.has_dead_letter_cluster):
@@ -70,15 +59,7 @@ def prepare_dead_letters(
 def open_dead_letters(
     config: ConnectorConfig, place: KafkaClient | str | None
 ) -> AbstractContextManager[DeadLetters | None]:
-    """The writer of a task's dead letters while the block runs; None without dead letters.
-
-    Args:
-        place: the cluster, or the path of a topic directory, that the driver has found; None: the one that
-            the configuration names.
-
-    Raises:
-        ConfigException: there is no cluster, or its properties cannot be used here.
-    """
+    """Open the writer of dead letters at the place that the driver found; None: as configured."""
     if not config.dead_letter_topic:
         return nullcontext()
     if isinstance(place, str) or config.dead_letter_directory:
@@ -96,7 +77,7 @@ def open_dead_letters(
 def topic_id_check(
     config: ConnectorConfig, source: KafkaClient | None, ids: Mapping[str, str]
 ) -> TopicIdCheck:
-    """Checks that topics still have their planned ids; only Kafka's topics have ids."""
+    # Only Kafka's topics have ids.
     if source is None or not ids:
         return always_valid
     try:
@@ -114,13 +95,6 @@ def topic_id_check(
 
 
 class Outside(NamedTuple):
-    """How a task reaches what is neither its store nor its destination.
-
-    Args:
-        dead_letters: opens their writer, given the place that the driver has found.
-        topic_id_check: creates the check of topic ids, given the ids of the plan.
-    """
-
     dead_letters: Callable[
         [ConnectorConfig, KafkaClient | str | None], AbstractContextManager[DeadLetters | None]
     ] = open_dead_letters

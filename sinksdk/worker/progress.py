@@ -1,6 +1,6 @@
-"""Progress of a running task: written to the store every two seconds, for the driver.
+"""A running task writes its progress to the store every two seconds, for the driver.
 
-Informational: an unavailable store is no failure of the task.
+An unavailable store is no failure of the task.
 """
 
 from __future__ import annotations
@@ -27,16 +27,13 @@ _INTERVAL: Final = 2.0  # seconds
 
 
 class _ProgressWriter:
-    """One attempt's row of progress in the store."""
-
     def __init__(self, attempt: Attempt) -> None:
         self._attempt = attempt
         self._key = progress_key(attempt.spec.connector, attempt.task)
         self._version: str | None = None
         self._hangs: str | None = None
         self._last_at = attempt.clock.now()
-        self.next = self._last_at
-        """Time of the next write, on the monotonic clock."""
+        self.next = self._last_at  # time of the next write, on the monotonic clock
 
     def _becomes_due(self) -> bool:
         now = self._attempt.clock.now()
@@ -46,9 +43,9 @@ class _ProgressWriter:
         return True
 
     def _since_last(self) -> float:
-        """Seconds since the last call, at least one: the divisor of rates."""
         now, before = self._attempt.clock.now(), self._last_at
         self._last_at = now
+        # The divisor of rates.
         return max(now - before, 1.0)
 
     def _store(
@@ -57,7 +54,7 @@ class _ProgressWriter:
         partitions: Sequence[PartitionOutcome] = (),
         source: SourceProgress | None = None,
     ) -> bool:
-        """Write over an earlier attempt's or generation's row; whether that succeeded."""
+        """Write the row, and return whether that succeeded."""
         progress = TaskProgress(
             generation=self._attempt.spec.generation,
             attempt=self._attempt.number,
@@ -89,29 +86,23 @@ class _ProgressWriter:
 
 
 class ProgressWriter(_ProgressWriter):
-    """Writes the positions of a sink's task."""
-
     def __init__(self, attempt: Attempt, worker: WorkerSinkTask) -> None:
         super().__init__(attempt)
         self._worker = worker
         self._last: list[PartitionOutcome] = []
 
     def write_if_due(self) -> None:
-        """Write the positions if the interval has passed."""
         if self._becomes_due():
             self.write()
 
     def report_hang(self, where: str) -> bool:
-        """Report a hang to the driver, from another thread; whether that succeeded."""
         self._hangs = where
         return self.write()
 
     def write(self) -> bool:
-        """Write the positions now; whether that succeeded."""
         return self._store(self._measures(), self._partitions())
 
     def write_last(self) -> None:
-        """Write the positions now that the task has ended: nothing is read any more."""
         self._store(self._measures(), [replace(outcome, rate=0.0) for outcome in self._partitions()])
 
     def _measures(self) -> TaskMeasures:
@@ -130,15 +121,12 @@ class ProgressWriter(_ProgressWriter):
 
 
 class SourceProgressWriter(_ProgressWriter):
-    """Writes a source task's commits and offsets."""
-
     def __init__(self, attempt: Attempt) -> None:
         super().__init__(attempt)
         self._records = 0
         self._failure: Failure | None = None
 
     def write_if_due(self, worker: WorkerSourceTask) -> None:
-        """Write a worker's progress if the interval has passed."""
         if not self._becomes_due():
             return
         before, self._records = self._records, worker.records
@@ -147,11 +135,7 @@ class SourceProgressWriter(_ProgressWriter):
         self._store(worker.measures(self._attempt.clock.time()), source=source)
 
     def report_hang(self, where: str, failure: Failure | None = None) -> None:
-        """Include the task's hang in all further writes, the first of them soon.
-
-        Args:
-            failure: the hang as the task's failure, if the task has failed.
-        """
+        """Include the hang in all further writes; with ``failure``, the task fails because of it."""
         log.error("%s", where)
         self._hangs, self._failure = where, self._failure or failure
         self.next = self._attempt.clock.now()
@@ -159,11 +143,7 @@ class SourceProgressWriter(_ProgressWriter):
     def write_last(
         self, outcome: SourceTaskOutcome, measures: TaskMeasures, known: KnownPositions | None = None
     ) -> bool:
-        """Write how the task has ended; whether that succeeded.
-
-        Args:
-            known: its source offsets; None: it has not requested any.
-        """
+        """Return whether the store has written how the task ended."""
         return self._store(
             measures,
             source=_source_progress(

@@ -1,4 +1,4 @@
-"""A sink's task on an executor: reads ahead, passes batches to the author's code, and reports."""
+"""A sink's task on an executor reads ahead, passes batches to the author's code, and reports."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ from sinksdk.worker.progress import ProgressWriter
 from sinksdk.worker.task_result import TaskResult, peak_memory
 from sinksdk.worker.watches import ClosingWatch, HangWatch, Watch, watch_in_thread
 
+# Seconds for which a task retries on its task slot; before a longer wait the partition ends.
 _PATIENCE: Final = 5.0
-"""Maximum seconds that a task waits in place for a retry; it takes longer pauses between batches."""
 _OUTSIDE: Final = Outside()
 _AHEAD: Final = 2  # batches: one being read while one is being delivered
 _LONGEST: Final = 5.0  # seconds for a reader to close
@@ -35,17 +35,15 @@ _NOTHING_FOR: Final = 0.05  # seconds without a batch until the task gets None
 Batches = Iterable[SinkRecords | Unread | None]
 Ranges = Mapping[TopicPartition, OffsetRange]
 
+# The second argument: client properties that the connector overrides.
 Read = Callable[[Ranges, Mapping[str, str]], AbstractContextManager[Batches]]
-"""Gives the batches of ranges while the block runs; the second argument: client properties that the connector
-overrides."""
 
 
 def run_task(spec: GenerationSpec, task: int) -> TaskResult:
-    """Run a task of a sink.
+    """Run a sink's task; Spark runs it again if the store or the source fails.
 
     Raises:
         FencedException: another attempt or a newer generation owns it.
-        Exception: store or source failed; Spark runs the task again.
     """
     result = run_attempt(spec, prepare_process(spec), task, reading(spec, task))
     _freeze_garbage()
@@ -54,10 +52,7 @@ def run_task(spec: GenerationSpec, task: int) -> TaskResult:
 
 @cache
 def _freeze_garbage() -> None:
-    """Once per process: exclude the objects of the first task from garbage collection.
-
-    pyspark's worker collects after each task; modules, clients and connections are no garbage.
-    """
+    # pyspark's worker collects after each task, but modules, clients and connections are no garbage.
     gc.collect()
     gc.freeze()
 
@@ -72,7 +67,6 @@ def run_attempt(
     watch: Watch = watch_in_thread,
     outside: Outside = _OUTSIDE,
 ) -> TaskResult:
-    """Run one attempt at a task: take its record over, work, report. Raises as :func:`run_owned`."""
     return run_owned(
         spec,
         store,
@@ -142,7 +136,6 @@ def _worker(attempt: Attempt, stack: ExitStack, outside: Outside) -> tuple[Worke
 
 
 def reading(spec: GenerationSpec, task: int) -> Read:
-    """Reads with the task's reader, ahead of the task."""
     reader = unpacked(spec.readers[task])
 
     def read(ranges: Ranges, overrides: Mapping[str, str]) -> AbstractContextManager[Batches]:
@@ -151,14 +144,13 @@ def reading(spec: GenerationSpec, task: int) -> Read:
     return read
 
 
-class InputError(RuntimeError):
-    """Reading the input failed; the cause says how."""
+class InputError(RuntimeError): ...
 
 
 class ReadAhead:
-    """Reads batches in a separate thread: the next one is read while this one is delivered.
+    """A thread reads the next batch while the task delivers this one.
 
-    So the task sees a close request even while the source is slow.
+    The task sees a close request even while the source is slow.
     """
 
     def __init__(self, batches: Generator[SinkRecords | Unread | None]) -> None:
@@ -167,12 +159,7 @@ class ReadAhead:
         self._thread = start_thread(lambda: self._read(batches), "input")
 
     def __iter__(self) -> Iterator[SinkRecords | Unread | None]:
-        """Batches; None when none arrived for a while.
-
-        Raises:
-            ConnectException: what the reader raised.
-            InputError: reading failed otherwise.
-        """
+        """Yield batches, or None when none arrived for a while."""
         while True:
             try:
                 item = self._queue.get(timeout=_NOTHING_FOR)
@@ -188,16 +175,12 @@ class ReadAhead:
             yield item
 
     def close(self) -> None:
-        """Read no more; a batch being read meanwhile is dropped.
-
-        If the reader hangs, its thread is abandoned: everything read is committed by now.
-        """
         self._stopped.set()
+        # A reader that hangs is abandoned: everything read is committed by now.
         self._thread.join(_LONGEST)
 
     @property
     def is_reading(self) -> bool:
-        """Whether its thread still uses the reader."""
         return self._thread.is_alive()
 
     def _read(self, batches: Generator[SinkRecords | Unread | None]) -> None:

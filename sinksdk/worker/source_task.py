@@ -1,4 +1,4 @@
-"""A source's task on an executor: runs the author's code until it is stopped, and reports."""
+"""A source's task on an executor runs the author's code until it is stopped, and reports."""
 
 from __future__ import annotations
 
@@ -31,11 +31,10 @@ _PARENT_POLL: Final = 1.0  # seconds
 
 
 def run_source_task(spec: GenerationSpec, task: int) -> SourceTaskResult:
-    """Run a task of a source, until it is stopped.
+    """Run a source's task; Spark runs it again if the store fails.
 
     Raises:
         FencedException: another attempt or a newer generation owns it.
-        Exception: the store failed; Spark runs the task again.
     """
     end_with_parent()
     return run_source_attempt(spec, prepare_process(spec), task)
@@ -43,13 +42,10 @@ def run_source_task(spec: GenerationSpec, task: int) -> SourceTaskResult:
 
 @functools.cache
 def end_with_parent() -> None:
-    """From now on this process ends within a second after its parent, as a crash would end it.
-
-    Spark ends its Python workers through their daemon. If that was killed, nothing ends them: neither when
-    their job is cancelled, nor when Spark itself ends. A sink's task finds the end of its input. A source's
-    task has none, and would read and write on until it is fenced. A Spark that still runs takes this for a
-    crash, and runs the task again.
-    """
+    """End this process within a second after its parent, as a crash would."""
+    # Spark ends its Python workers through their daemon; if that was killed, nothing ends them. A sink's
+    # task then finds the end of its input, but a source's task would write on until it is fenced. A Spark
+    # that still runs takes this for a crash, and runs the task again.
     start_thread(partial(_watch_parent, os.getppid()), "parent-watch")
 
 
@@ -70,7 +66,6 @@ def run_source_attempt(
     clock: WallClock | None = None,
     threads: Callable[[str], Threads] = SystemThreads,
 ) -> SourceTaskResult:
-    """Run one attempt at a task: take its record over, work, report. Raises as :func:`run_owned`."""
     nothing = SourceTaskResult(task, 0, SourceTaskOutcome(End.ABANDONED))
     return run_owned(spec, store, task, lambda attempt: _run(attempt, threads), nothing=nothing, clock=clock)
 
@@ -95,12 +90,12 @@ def _run_task(attempt: Attempt, threads: Threads) -> SourceTaskResult:
     else:
         with watching(watch, threads):
             outcome = worker.run()
-        if watch.hang is not None:  # it was reported to have failed, whatever came of it afterwards
+        if watch.hang is not None:  # the task was reported as failed
             outcome = replace(outcome, end=End.FAILED, failure=watch.hang)
         measures, known = worker.measures(clock.time()), worker.known
         result = SourceTaskResult(attempt.task, attempt.number, outcome, peak_memory(), measures)
-    # The driver must learn of a failure now: the other tasks run on, and the job with them. If the generation
-    # ends, the job does, and its result comes with it.
+    # The other tasks run on, and the job with them: the driver must learn of a failure now. If the generation
+    # ends, the job's result reports it.
     while not progress.write_last(result.outcome, result.measures, known) and result.outcome.failure:
         if not attempt.may_run():
             break

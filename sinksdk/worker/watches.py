@@ -1,4 +1,4 @@
-"""Watches of a running task: for close requests in the store, and for hangs of the task's thread."""
+"""Threads watch a running task for close requests, and for hangs of the author's code."""
 
 from __future__ import annotations
 
@@ -34,8 +34,6 @@ T = TypeVar("T")
 
 
 class ClosingWatch:
-    """The close request or the end of a generation, as of the last check."""
-
     def __init__(self, store: Store, spec: GenerationSpec, clock: WallClock) -> None:
         self._store = store
         self._spec = spec
@@ -45,13 +43,11 @@ class ClosingWatch:
         self._outage = Outage(log, "checking for a close request")
 
     def request(self) -> ClosingRequest | None:
-        """The request to close, once there is one. Raises FencedException when the generation is over."""
         if self._is_over:
             raise FencedException(f"generation {self._spec.generation} of {self._spec.connector} is over")
         return self._request
 
     def check(self) -> None:
-        """Check now. Raises StoreUnavailable."""
         connector, generation = self._spec.connector, self._spec.generation
         if not is_current(self._store, connector, generation):
             self._is_over = True
@@ -59,11 +55,10 @@ class ClosingWatch:
             self._request = ClosingRequest(closing.reason, closing.timeout, self._monotonic(closing.asked))
 
     def _monotonic(self, asked: float | None) -> float | None:
-        """Converts the time of the request from the epoch to the task's monotonic clock."""
+        """Convert seconds since the epoch to the task's monotonic clock."""
         return None if asked is None else self._clock.now() - max(self._clock.time() - asked, 0.0)
 
     def check_or_log(self) -> None:
-        """As :meth:`check`; without a response the next check repeats it."""
         try:
             self.check()
             self._outage.worked()
@@ -71,21 +66,20 @@ class ClosingWatch:
             self._outage.failed("cannot check for a close request, retrying: %s", error)
 
 
+# Checks at an interval while the block runs; yields the function that returns the request.
 Watch = Callable[[ClosingWatch, float], AbstractContextManager[Callable[[], ClosingRequest | None]]]
-"""Runs a watch at an interval while the block runs; yields the function for the request."""
 
 
 def check_periodically(watch: ClosingWatch, interval: float, wait: Callable[[float], bool]) -> None:
-    """Check at about the interval until the wait is over."""
     while not wait(interval * jitter()):
         watch.check_or_log()
 
 
 @contextmanager
 def watch_in_thread(watch: ClosingWatch, interval: float) -> Iterator[Callable[[], ClosingRequest | None]]:
-    """Check in a separate thread, so that a slow store does not delay the task."""
     watch.check()
     stopped = threading.Event()
+    # A slow store must not delay the task.
     thread = start_thread(lambda: check_periodically(watch, interval, stopped.wait), "closing-watch")
     try:
         yield watch.request
@@ -95,22 +89,17 @@ def watch_in_thread(watch: ClosingWatch, interval: float) -> Iterator[Callable[[
 
 
 def whereabouts(thread: int) -> str:
-    """The line that a thread is at, and below it its stack, the innermost frame last.
-
-    The first line is all that status and messages show of a hang.
-    """
+    """Return the line that a thread is at, then its stack, the innermost frame last."""
     stack = stack_of(thread)[-_STACK_LINES:]
     line = ": ".join(part.strip() for part in stack[-1].splitlines()[:2]) if stack else "its end"
+    # Status and messages show only the first line of a hang.
     return "it is at {}\n{}".format(line, "".join(stack).rstrip())
 
 
 class HangWatch:
-    """Watches the thread that creates it, from another thread, while the block runs.
+    """A thread reports when the creating thread calls no :meth:`alive` function for ``limit`` seconds.
 
-    Args:
-        limit: maximum seconds between two calls of :meth:`alive` functions; 0: no limit.
-        report: stores a hang with its stack; returns whether that succeeded. It is called until it does: the
-            store may be unavailable while the code hangs.
+    A ``limit`` of 0 is none. ``report`` returns whether it has stored the hang.
     """
 
     def __init__(self, label: str, limit: float, clock: Clock, report: Callable[[str], bool]) -> None:
@@ -133,7 +122,7 @@ class HangWatch:
         self._end()
 
     def alive(self, function: Callable[[], T]) -> Callable[[], T]:
-        """The same function; each call resets the watch."""
+        """Return the function; each call resets the watch."""
 
         def called() -> T:
             self._alive_at = self._clock.now()
@@ -142,7 +131,6 @@ class HangWatch:
         return called
 
     def check(self) -> None:
-        """Report a hang, if there is one that was not reported yet."""
         silent = self._clock.now() - self._alive_at
         if self._is_reported:
             return
@@ -153,21 +141,18 @@ class HangWatch:
             where = whereabouts(self._watched)
             self._hang = f"{self._label}: its code has not returned for {silent:.1f} s; {where}"
             log.error("%s", self._hang)
+        # Repeated until it succeeds: the store may be unavailable while the code hangs.
         self._is_reported = self._report(self._hang)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RunningCall:
-    """A method that was called, at some time on the monotonic clock, and has not returned."""
-
     method: str
-    since: float
+    since: float  # on the monotonic clock
     thread: int
 
 
 def _watched(method: str) -> Any:
-    """A method that calls the author's, and records that while it runs."""
-
     def call(self: WatchedSourceTask, *arguments: object) -> Any:
         running = RunningCall(method, self._clock.now(), threading.get_ident())
         self._running.append(running)
@@ -181,13 +166,6 @@ def _watched(method: str) -> Any:
 
 
 class WatchedSourceTask(SourceTask):
-    """An author's task with a record of its running methods.
-
-    Args:
-        hang_timeout: seconds that a method may take, other than ``poll``, which may wait without limit; 0: no
-            limit.
-    """
-
     initialize = _watched("initialize")
     start = _watched("start")
     poll = _watched("poll")
@@ -204,32 +182,21 @@ class WatchedSourceTask(SourceTask):
         self._running: list[RunningCall] = []
 
     def hanging(self) -> tuple[RunningCall, float] | None:
-        """The oldest call that has taken too long, and its seconds. From any thread."""
+        """Return the oldest call that takes too long, with its seconds, from any thread."""
         now = self._clock.now()
         for call in tuple(self._running):
+            # ``poll`` may wait without limit: a source without news looks the same.
             if call.method != "poll" and now - call.since >= self._hang_timeout:
                 return call, now - call.since
         return None
 
     def whereabouts(self) -> str:
-        """The stack of the task, in its author's code or in ours. From any thread."""
+        # Between two calls the task is in the engine's code.
         threads = {call.thread for call in tuple(self._running)} or {self._thread}
         return "\n".join(map(whereabouts, threads))
 
 
 class SourceTaskWatch:
-    """Watches one running task. Created by the task's thread, used by another one.
-
-    On a close request it stops the task, and cancels it after the time-out: it may wait in ``poll`` without
-    limit. When the generation is over it cancels the task at once, since its writes have no effect any more.
-    A method that hangs is reported as the task's failure; the task is cancelled, so that the report stays
-    true if the method returns later.
-
-    Args:
-        interval: seconds between two checks for a close request.
-        beside: calls a function in a separate thread: the author's ``stop`` may hang.
-    """
-
     def __init__(
         self,
         attempt: Attempt,
@@ -250,10 +217,9 @@ class SourceTaskWatch:
         self._look_at = attempt.clock.now()
         self._cancel_at = math.inf
         self.hang: Failure | None = None
-        """The method that hangs, with its stack."""
 
     def turn(self) -> float:
-        """Run what is due; seconds until the next turn."""
+        """Run what is due; return the seconds until the next turn."""
         clock = self._attempt.clock
         if clock.now() >= self._look_at:
             self._look_at = clock.now() + self._interval * jitter()
@@ -273,13 +239,15 @@ class SourceTaskWatch:
         try:
             request = self._closing.request()
         except FencedException as error:
+            # Writes have no effect any more.
             self._cancel(f"is over: {error}")
             return
         if request is not None and self._cancel_at == math.inf:
             asked = self._attempt.clock.now() if request.asked is None else request.asked
+            # The task may wait in ``poll`` without limit.
             self._cancel_at = asked + request.timeout
             log.info("closing (%s): stopping the task", request.reason)
-            self._beside(self._worker.stop)
+            self._beside(self._worker.stop)  # the author's ``stop`` may hang
 
     def _cancel(self, why: str) -> None:
         self._cancel_at = self._look_at = math.inf
@@ -287,7 +255,6 @@ class SourceTaskWatch:
         self._worker.cancel()
 
     def _look_for_hang(self) -> None:
-        """Report a method that does not return, once, as a failure."""
         if self.hang is not None or (found := self._task.hanging()) is None:
             return
         call, seconds = found
@@ -295,12 +262,12 @@ class SourceTaskWatch:
         where = f"{what}; {whereabouts(call.thread)}"
         self.hang = Failure(ConnectException.__name__, what, where)
         self._progress.report_hang(where, self.hang)
+        # The report stays true if the method returns later.
         self._worker.cancel()
 
 
 @contextmanager
 def watching(watch: SourceTaskWatch, threads: Threads) -> Iterator[None]:
-    """Run the watch in a thread while the block runs."""
     ended = threads.signal()
 
     def run() -> None:
