@@ -1,4 +1,4 @@
-"""Time and threads for the engine, injected so that simulations can replace them."""
+"""Simulations replace these clocks and threads of the engine."""
 
 from __future__ import annotations
 
@@ -9,20 +9,14 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """A monotonic clock that can sleep."""
-
     def now(self) -> float:
-        """Seconds on a clock that never jumps; only differences mean anything."""
+        """Return seconds on a clock that never jumps; only differences mean anything."""
         ...
 
-    def sleep(self, seconds: float) -> None:
-        """Return after so many seconds."""
-        ...
+    def sleep(self, seconds: float) -> None: ...
 
 
 class SystemClock:
-    """The machine's monotonic clock."""
-
     def now(self) -> float:
         return time.monotonic()
 
@@ -31,66 +25,44 @@ class SystemClock:
 
 
 class WallClock(Clock, Protocol):
-    """A clock that also has the wall-clock time."""
-
     def time(self) -> float:
-        """Seconds since the epoch; may jump. For times that outlive the process."""
+        """Return seconds since the epoch, which may jump."""
         ...
 
 
 class SystemWallClock(SystemClock):
-    """The machine's clocks."""
-
     def time(self) -> float:
         return time.time()
 
 
 class Signal(Protocol):
-    """An event that any thread sets, once."""
+    def set(self) -> None: ...
 
-    def set(self) -> None:
-        """Set it and wake all waiting threads."""
-        ...
-
-    def is_set(self) -> bool:
-        """Whether it has been set."""
-        ...
+    def is_set(self) -> bool: ...
 
     def wait(self, seconds: float) -> bool:
-        """Return once it is set, after so many seconds at the latest; whether it is set."""
+        """Wait for the signal at most so many seconds; return whether it is set."""
         ...
 
 
 class Threads(Protocol):
-    """A worker's locks, signals and threads."""
-
     def lock(self) -> AbstractContextManager[object]:
-        """A new lock. Not re-entrant."""
+        """Return a lock that is not re-entrant."""
         ...
 
-    def signal(self) -> Signal:
-        """A new signal."""
-        ...
+    def signal(self) -> Signal: ...
 
     def every(self, seconds: float, run: Callable[[], None]) -> Callable[[], None]:
-        """Call something periodically in another thread.
-
-        Returns:
-            A function that ends it and returns once no call runs any more.
-        """
+        """Call ``run`` periodically in a thread; the result ends that, and waits for a running call."""
         ...
 
     def beside(self, run: Callable[[], None]) -> Callable[[], None]:
-        """Call something once in another thread, without waiting for it.
-
-        Returns:
-            A function that waits for its end.
-        """
+        """Call ``run`` once in a thread; the result waits for its end."""
         ...
 
 
 class OneThread:
-    """No threads: for simulations, which make the calls of other threads themselves."""
+    """A simulation makes the calls of other threads itself."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -102,7 +74,6 @@ class OneThread:
         return _Flag(self._clock)
 
     def every(self, seconds: float, run: Callable[[], None]) -> Callable[[], None]:  # noqa: ARG002 - by hand
-        # The simulation calls ``run``.
         return lambda: None
 
     def beside(self, run: Callable[[], None]) -> Callable[[], None]:
@@ -111,8 +82,6 @@ class OneThread:
 
 
 class _Flag:
-    """A signal without a condition variable: single-threaded waits cannot be interrupted."""
-
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._set = False
@@ -125,5 +94,5 @@ class _Flag:
 
     def wait(self, seconds: float) -> bool:
         if not self._set:
-            self._clock.sleep(seconds)
+            self._clock.sleep(seconds)  # no other thread could set it meanwhile
         return self._set

@@ -1,4 +1,4 @@
-"""The commits of one task: ``pre_commit`` → commit → ``publish``, and ``discard`` of uncommitted tokens."""
+"""Commit in the order ``pre_commit``, commit, ``publish``, and ``discard`` uncommitted tokens."""
 
 from __future__ import annotations
 
@@ -22,8 +22,6 @@ _LONGEST_WAIT: Final = 1.0  # seconds between two checks for a close request
 
 
 class Committer:
-    """Commits accepted records, publishes committed tokens and discards the others."""
-
     def __init__(self, scope: TaskScope, context: WorkerSinkTaskContext, check_topics: TopicIdCheck) -> None:
         self._scope = scope
         self._task = scope.task
@@ -33,8 +31,8 @@ class Committer:
         self._label = scope.label
         self._context = context
         self._check_topics = check_topics
+        # A task that must close leaves retries to the next generation.
         self.closing_asked: Callable[[], bool] = lambda: False
-        """Whether the task must close: then retries are left to the next generation."""
 
     # -- the first phase -------------------------------------------------------------------------
 
@@ -46,11 +44,7 @@ class Committer:
         *,
         is_last: bool,
     ) -> Collection[TopicPartition]:
-        """Commit those of the partitions that have something to commit, and publish.
-
-        Returns:
-            Partitions whose topics are still the planned ones: the ends of their ranges may be committed too.
-        """
+        """Commit and publish; return the partitions whose topics are still the planned ones."""
         partitions = self._of_planned_topics(partitions, is_last=is_last)
         offered = {
             partition: OffsetAndMetadata(self._states[partition].position)
@@ -65,10 +59,8 @@ class Committer:
         return partitions
 
     def metadata_at(self, partition: TopicPartition, offset: int) -> str | None:
-        """The task's metadata for a position that its partition is moved back to; None: it has failed.
-
-        Without it, a sink that keeps its watermark there could not tell a later loss from this move.
-        """
+        """Return the task's metadata for a position to move back to; None: it failed."""
+        # A sink that keeps its watermark in the metadata could not tell a later loss from this move.
         offered = {partition: OffsetAndMetadata(offset)}
         try:
             with self._measures.phase(Phase.PRE_COMMIT):
@@ -84,17 +76,14 @@ class Committer:
 
     def _has_offer(self, partition: TopicPartition) -> bool:
         state = self._states[partition]
-        # A position that was skipped to may need the task's metadata, too.
+        # A position that was skipped to may need the task's metadata.
         return state.position > self._scope.floor(partition) or state.has_skipped
 
     def _of_planned_topics(
         self, partitions: Collection[TopicPartition], *, is_last: bool
     ) -> Collection[TopicPartition]:
-        """The partitions that may be committed, since their topics are still the planned ones.
-
-        If that is unknown now, the next commit checks again; after the last commit, the uncommitted records
-        are read again.
-        """
+        # A topic that was deleted and created again has other records at the same offsets. If no broker
+        # responds, the next commit checks again; after the last one the records are read again.
         asked = {p.topic for p in partitions if self._states[p].has_uncommitted(self._scope.floor(p))}
         with self._measures.phase(Phase.CHECK_TOPIC_IDS):
             doubts = self._check_topics(asked) if asked else {}
@@ -133,7 +122,6 @@ class Committer:
         return {p: offset for p, offset in sound.items() if self._await_letters(p)}
 
     def _write(self, accepted: Mapping[TopicPartition, OffsetAndMetadata]) -> Collection[TopicPartition]:
-        """Commit offsets beyond the last commit; return their partitions."""
         changed = {
             partition: self._states[partition].to_range_end(offset)
             for partition, offset in accepted.items()
@@ -161,11 +149,10 @@ class Committer:
         )
 
     def write_late_ends(self, partitions: Collection[TopicPartition]) -> None:
-        """Write the range ends of partitions that were closed before their end was known."""
         self.write_range_ends(self._of_planned_topics(partitions, is_last=True))
 
     def write_range_ends(self, partitions: Collection[TopicPartition]) -> None:
-        """Commit offsets without a record: ends of ranges that end in gaps, and positions skipped to."""
+        """Commit offsets without a record: range ends behind gaps, and positions skipped to."""
         ends = {}
         for partition in partitions:
             state, committed = self._states[partition], self._commits.committed(partition)
@@ -185,10 +172,6 @@ class Committer:
             self._states[partition].reach(offset.offset)
 
     def _await_letters(self, partition: TopicPartition) -> bool:
-        """Wait until the dead letters of a commit are durable; return whether it may be written.
-
-        No commit covers refused records.
-        """
         state = self._states[partition]
         letters, state.letters = state.letters, deque()
         try:
@@ -202,24 +185,18 @@ class Committer:
             lost.__cause__ = error
             self._scope.note(partition, lost)
             return False
-        return state.ending.refusal is None
+        return state.ending.refusal is None  # no commit covers refused records
 
     # -- the second phase ------------------------------------------------------------------------
 
     def publish(self, partition: TopicPartition, deadline: float | None = None) -> None:
-        """Publish the remaining tokens of a partition's last commit.
-
-        If that fails, the partition ends: its next commit would lose them.
-
-        Args:
-            deadline: of the last attempt, on the clock; the next generation publishes the remaining tokens.
-        """
+        """Publish the last commit's tokens; after ``deadline``, the next generation does."""
         committed = self._commits.committed(partition)
         if committed is None or not committed.tokens:
             return
         with self._measures.phase(Phase.PUBLISH):
             failed = self._publish(partition, committed, deadline)
-        if failed is not None:
+        if failed is not None:  # the partition ends: its next commit would lose the tokens
             self._scope.note(partition, failed.error, at_once=failed.retry is None, retry=failed.retry)
 
     def _publish(
@@ -228,7 +205,6 @@ class Committer:
         committed: OffsetAndMetadata,
         deadline: float | None,
     ) -> Ending | None:
-        """The reason why the tokens are not published; None: they are."""
         clock = self._scope.clock
         attempts = Attempts(self._scope.options.retry, clock.now(), self._states[partition].retry)
         while True:
@@ -261,14 +237,13 @@ class Committer:
         discard: Collection[Token] = (),
         partly_visible_to: int | None = None,
     ) -> None:
-        """Move a partition's commit back, and count that: the only place of the engine that does."""
+        # Nothing else in the engine moves a commit back.
         self._scope.write(self._commits.withdraw, partition, to, discard, partly_visible_to)
         self._context.count(partition, **{WITHDRAWN: 1})
 
     def _withdraw_unpublishable(
         self, partition: TopicPartition, committed: OffsetAndMetadata, error: UnpublishableException
     ) -> Exception:
-        """Move a commit back to the offset up to which its files are, or can be made, visible."""
         discard = OffsetAndMetadata(error.offset, publish=error.discard).tokens
         tokens = {token.id for token in committed.tokens}
         if not (0 <= error.offset < committed.offset and {token.id for token in discard} <= tokens):
@@ -295,7 +270,6 @@ class Committer:
         return error
 
     def _waited(self, delay: float, deadline: float | None) -> bool:
-        """Wait for the next attempt; return False if the task must close meanwhile."""
         while delay > 0:
             if deadline is None and self.closing_asked():
                 return False
@@ -305,12 +279,8 @@ class Committer:
         return True
 
     def discard(self, partition: TopicPartition, tokens: Collection[Token]) -> None:
-        """Discard tokens that no commit covers. Those that fail stay in the store for a successor.
-
-        If the task refuses them together, each is discarded alone, so that one token does not block the
-        others. After a ``RetriableException`` all are left to a later generation, as the others would fail in
-        the same way.
-        """
+        # One refused token must not block the others: each is then discarded alone. After a
+        # RetriableException the others would fail in the same way.
         left = tuple(tokens)
         error = self._discard(partition, left) if left else None
         if error is not None and len(left) > 1 and not isinstance(error, RetriableException):
@@ -332,7 +302,6 @@ class Committer:
             )
 
     def _discard(self, partition: TopicPartition, tokens: tuple[Token, ...]) -> Exception | None:
-        """Call the task's ``discard``; return its exception, if any."""
         try:
             with self._measures.phase(Phase.DISCARD):
                 self._scope.call("discard", partition, tokens)
@@ -351,13 +320,6 @@ def committable(
     prepared: Mapping[TopicPartition, Collection[str]],
     label: str,
 ) -> dict[TopicPartition, OffsetAndMetadata]:
-    """The valid offsets of ``pre_commit``'s result; the others are logged with the reason.
-
-    Args:
-        offered: the largest offset that may be committed, by partition of this commit.
-        floor: the committed offset (or the start of the range): the smallest that may be committed.
-        prepared: ids of tokens prepared and not committed.
-    """
     if not isinstance(returned, Mapping):
         log.warning(
             "%s: pre_commit returned %r, not a mapping of offsets; nothing is committed for %s "
@@ -371,7 +333,7 @@ def committable(
     for partition, offset in returned.items():
         flaw = flaw_of(partition, offset, offered, floor, prepared)
         if flaw is None:
-            # Numpy's integers and plain tuples are accepted, but the store needs Python's.
+            # Numpy's integers and plain tuples are accepted; the store needs Python's.
             sound[TopicPartition(*partition)] = OffsetAndMetadata(
                 operator.index(offset.offset), offset.metadata, offset.tokens
             )
@@ -394,7 +356,6 @@ def flaw_of(
     floor: Mapping[TopicPartition, int],
     prepared: Mapping[TopicPartition, Collection[str]],
 ) -> str | None:
-    """The flaw of one offset, or None. Arguments as for :func:`committable`."""
     if partition not in offered:
         if _is_partition(partition):
             return "which is not part of this commit"
@@ -418,11 +379,11 @@ def _kept(partition: Any, floor: Mapping[TopicPartition, int]) -> str:
 
 
 def _is_partition(key: Any) -> bool:
-    return isinstance(key, tuple) and len(key) == 2  # noqa: PLR2004 - a plain tuple is as good
+    return isinstance(key, tuple) and len(key) == 2  # noqa: PLR2004 - or a plain tuple
 
 
 def _nonsense(offset: Any) -> str | None:
-    """The flaw in the types of an offset, or None: connectors may not be type-checked."""
+    # Connectors may not be type-checked.
     if not isinstance(offset, OffsetAndMetadata):
         return f"which is of type {type(offset).__name__}, not an OffsetAndMetadata"
     number: Any = offset.offset

@@ -1,4 +1,4 @@
-"""The state that the parts of a sink task's engine share, and the context that shows it to the author."""
+"""The parts of a sink task's engine share their state, and show it to the author's code."""
 
 from __future__ import annotations
 
@@ -30,24 +30,19 @@ T = TypeVar("T")
 
 
 class Ending(NamedTuple):
-    """Why this generation makes no other attempt; ``retry`` is left to a later one."""
-
     error: BaseException
     retry: Retry | None = None
 
 
 class TaskScope:
-    """State that all parts of one sink task's engine share; ``label`` names the task in messages.
+    """A partition fails once, with the first of these errors.
 
-    A partition fails once, with the first of these; the caller then ends it:
+    1. raised by the task or on its behalf (:meth:`note`)
+    2. passed to ``context.fail``
+    3. for the first of its records that was refused (:meth:`reported`)
+    4. for a requested position that is not possible (:meth:`misplace`)
 
-    1. an error raised by the task or on its behalf (:meth:`note`)
-    2. an error passed to ``context.fail``
-    3. the first of its records that was refused (:meth:`reported`)
-    4. a requested position that is not possible (:meth:`misplace`)
-
-    The last three happen during a call of the author's code, and take effect when it has returned
-    (:meth:`note_requested`).
+    The last three take effect when the author's code has returned (:meth:`note_requested`).
     """
 
     def __init__(
@@ -64,7 +59,7 @@ class TaskScope:
 
     def begin(self, partition: TopicPartition, plan: RangePlan) -> None:
         committed = self.commits.committed(partition)
-        # The commit may also be behind: the source may have lost records.
+        # The commit may be below the plan: the source may have lost records.
         start = max(committed.offset if committed else 0, plan.start)
         due = self.commits.due(partition) if committed else 0
         self.states[partition] = PartitionState(
@@ -80,27 +75,23 @@ class TaskScope:
         return frozenset(p for p, state in self.states.items() if state.is_open)
 
     def floor(self, partition: TopicPartition) -> int:
-        """The offset up to which a partition is committed, or at which its range begins."""
+        """Return the offset up to which a partition is committed, or at which its range begins."""
         committed, start = self.commits.committed(partition), self.states[partition].start
         return max(committed.offset, start) if committed else start
 
     # -- calls of the author's code --------------------------------------------------------------
 
     def call(self, hook: str, *arguments: object) -> Any:
-        """Run a hook of the task. A write that failed inside it takes precedence over its result.
-
-        If it raises, the caller first calls :meth:`raise_failure`.
-        """
+        """Run a hook; if it raises, the caller first calls :meth:`raise_failure`."""
         result = run_hook(self.label, self.task, hook, *arguments)
-        self.raise_failure()
+        self.raise_failure()  # the author's code may have swallowed it
         return result
 
     def release(self, hook: str, *arguments: object) -> None:
-        """Run ``close`` or ``stop``, which may also follow a failed write."""
+        # ``close`` and ``stop`` may follow a failed write.
         run_hook(self.label, self.task, hook, *arguments)
 
     def write(self, method: Callable[..., None], *arguments: object) -> None:
-        """Call a writing method of the commit log, unless an earlier write failed."""
         self.raise_failure()
         try:
             method(*arguments)
@@ -109,12 +100,11 @@ class TaskScope:
             raise
 
     def raise_failure(self) -> None:
-        """Raise the error of the first failed write, if any: the record in the store is unknown since."""
+        # Since a failed write, what the store has is unknown.
         if self._write_failure is not None:
             raise self._write_failure
 
     def misplace(self, partition: TopicPartition, offset: int) -> None:
-        """Note that the task requested a position outside ``open``."""
         state = self.states[partition]
         state.ending.misplaced = ConnectException(
             f"{self.label}: the task asked for {partition} at offset {offset} while at "
@@ -128,20 +118,13 @@ class TaskScope:
         letter: Future[None],
         refusal: ConnectException | None,
     ) -> None:
-        """Note a reported record.
-
-        Args:
-            offset: the record's, if the task itself has reported it.
-            letter: done once its dead letter is durable.
-            refusal: set where bad records are not tolerated.
-        """
         state = self.states.get(partition)
         if state is None or not state.is_open:
             return
         while state.letters and _is_written(state.letters[0]):
             state.letters.popleft()
         state.letters.append(letter)
-        if offset is not None:
+        if offset is not None:  # the task itself has reported the record
             state.accepted.errant[offset] += 1
         if state.ending.refusal is None:
             state.ending.refusal = refusal
@@ -149,11 +132,6 @@ class TaskScope:
     # -- failures --------------------------------------------------------------------------------
 
     def note_requested(self, began: float | None = None) -> None:
-        """Record the failures that the call that just returned has requested.
-
-        Args:
-            began: start of that call.
-        """
         for partition, state in self.states.items():
             if state.is_open:
                 for error in state.ending.take_requested():
@@ -168,12 +146,11 @@ class TaskScope:
         began: float | None = None,
         retry: Retry | None = None,
     ) -> None:
-        """Record a partition's failure. The first one counts.
+        """Record a partition's failure, if it is the first.
 
         Args:
             at_once: the next generation opens it without a back-off.
             began: start of the failed operation; by default now.
-            retry: left to a later generation, if known.
         """
         state = self.states[partition]
         if state.ending.failure is not None:
@@ -215,7 +192,6 @@ class TaskScope:
 
     @staticmethod
     def casts_doubt(error: BaseException) -> bool:
-        """Whether no accepted record may be committed after this error."""
         return isinstance(error, (InDoubt, FencedException))
 
     def _retry_of(
@@ -230,8 +206,6 @@ class TaskScope:
 
 
 class WorkerSinkTaskContext(SinkTaskContext):
-    """The context of a sink task. It keeps the task's requests until the engine has handled them."""
-
     def __init__(
         self,
         scope: TaskScope,
@@ -321,7 +295,6 @@ class WorkerSinkTaskContext(SinkTaskContext):
             raise ValueError(f"{self._scope.label}: the wait given to context.timeout {error}") from error
 
     def take_timeout(self) -> float | None:
-        """The delay that the task requested, once."""
         timeout, self._timeout = self._timeout, None
         return timeout
 
@@ -348,11 +321,8 @@ class WorkerSinkTaskContext(SinkTaskContext):
 
 
 def token_flaw(given: Any) -> str | None:
-    """The flaw of a value that should be a list of tokens (or their ids), or None.
-
-    The store keeps tokens as JSON. A flaw found here fails one partition; found in the write, it would fail
-    the whole attempt.
-    """
+    # The store keeps tokens as JSON. A flaw found here fails one partition; found in the write, it would
+    # fail the whole attempt.
     if isinstance(given, str) or not isinstance(given, Collection):
         return f"{given!r} is no list of tokens"
     for item in given:

@@ -1,4 +1,4 @@
-"""The way from read records to those that a task gets: converters, then transforms."""
+"""Convert and transform read records to those that a task gets."""
 
 from __future__ import annotations
 
@@ -24,11 +24,7 @@ from sinksdk.values.text import CONNECT_JSON, SPARK_JSON, JsonStyle, to_bytes
 
 
 class Divided(Exception):
-    """A batch has values of several types: it is converted in parts, so that no row depends on another.
-
-    Args:
-        lengths: of the parts, in order.
-    """
+    """Each part of a batch is converted alone, so that no row depends on values of another type."""
 
     def __init__(self, lengths: Sequence[int]) -> None:
         super().__init__(f"in parts of {', '.join(map(str, lengths))} records")
@@ -36,14 +32,7 @@ class Divided(Exception):
 
 
 class Conversion:
-    """Key and value converters and transforms over batches. Without them, records stay as they are.
-
-    Keys and values of the result are columns of a type, of bytes if nothing has converted them, of JSON texts
-    (:data:`~sinksdk.values.json_text.JSON`), or objects for a task that takes neither bytes nor JSON.
-
-    Args:
-        task: returns the task, whose ``takes_…`` are read when there are records.
-    """
+    """Converters and transforms make columns, or objects for a task that takes neither bytes nor JSON."""
 
     def __init__(
         self, options: EngineOptions, reporter: WorkerErrantRecordReporter, *, task: Callable[[], SinkTask]
@@ -58,13 +47,11 @@ class Conversion:
         self._reporter = reporter
 
     def __call__(self, records: SinkRecords) -> SinkRecords:
-        """The batch as the task gets it.
+        """Return the batch as the task gets it.
 
         Raises:
             Divided: its parts must be converted one after the other.
-            ConnectException: a record cannot be converted or transformed and ``errors.tolerance`` is none.
-            RetriableException: a converter or transform requests another attempt.
-            ConfigException: a converter or transform cannot work as configured.
+            ConnectException: a record failed and ``errors.tolerance`` is none.
         """
         records = self._framed(records)
         offsets = records.offsets
@@ -86,17 +73,17 @@ class Conversion:
             except TypesDiffer as differ:
                 raise _divided(offsets, differ.offsets) from None
         letters = []
-        # Not before nothing requests another attempt at the batch: each is reported once.
+        # Nothing requests another attempt at the batch any more: each record is reported once.
         for stage, record, error, failed_in, where in sorted(failed, key=lambda one: one.record.offset):
             letters.append(self._reporter.report_from(stage, record, error, failed_in, where))
         for letter in letters:
-            letter.result()  # a task that keeps its own offsets passes over these records in ``put``
+            letter.result()  # a task that keeps its own offsets skips these records in ``put``
         if task.takes_bytes and read is not None:
             return as_bytes(made, read, self._style)
         return as_json(made, read) if task.takes_json else made
 
     def _framed(self, records: SinkRecords) -> SinkRecords:
-        """Put the registry's framing before values whose header has the id of their schema."""
+        # The id of a schema may be in a header.
         place = records.arrow.schema.get_field_index("headers")
         for part in self._with_framing if place >= 0 else ():
             index = records.arrow.schema.get_field_index(part)
@@ -140,7 +127,7 @@ class Conversion:
             converted, stage = made[part], _STAGES[part]
             for row, error in (converted.failed if converted else {}).items():
                 if row not in errors:
-                    # Where key and value are: to make objects of them costs most of a bad record.
+                    # Creating objects of key and value would cost most of a bad record.
                     record = SinkRecord(*records.partition, offset=int(offsets[row]), read_from=(read, row))
                     errors[row] = _Failed(stage, record, error, self._converters[part])
         _check_one_type(offsets, [one for one in made.values() if one is not None])
@@ -171,14 +158,8 @@ class Conversion:
     def _transformed(
         self, chain: Chain, records: SinkRecords, untyped: Untyped, failed: list[_Failed]
     ) -> SinkRecords:
-        """Apply the chain to a batch.
-
-        Tombstones, which have no schema, are transformed separately from typed nulls: Connect's HoistField
-        turns the first into a map and the second into a structure.
-
-        Raises:
-            TypesDiffer: the batch must be transformed in parts.
-        """
+        # Connect's HoistField makes a map of a tombstone, which has no schema, and a structure of a typed
+        # null: they are transformed separately.
         codes = sum((flags.astype(np.int8) << bit for bit, flags in enumerate(untyped.values())), _NO_CODES)
         pieces, rows = [], []
         for code in np.unique(codes) if untyped else ():
@@ -197,9 +178,8 @@ class Conversion:
         return in_order(pieces, rows)
 
     def _joined(self, pieces: Sequence[SinkRecords], given: SinkRecords) -> SinkRecords:
-        """Join pieces of a batch without its bad records. Raises TypesDiffer."""
         filled = [piece for piece in pieces if len(piece)]
-        if not are_alike(filled):  # an author's transform may look at all of a batch
+        if not are_alike(filled):  # an author's transform may read a whole batch
             raise TypesDiffer(np.array([piece.first_offset for piece in filled[1:]], np.int64))
         return joined(filled) if filled else given[:0]
 
@@ -213,7 +193,7 @@ class Conversion:
                     _Failed("TRANSFORMATION", records[0], failure.error, failure.failed, failure.where)
                 )
                 return []
-        if chain.has_authors:  # it may have changed objects of this batch before it failed
+        if chain.has_authors:  # they may have changed objects of this batch
             read = records.arrow if records.read is None else records.read
             records, _ = self._converted(SinkRecords(records.partition, read), [])
         half = len(records) // 2
@@ -222,23 +202,20 @@ class Conversion:
         for part in (records[:half], records[half:]):
             try:
                 pieces += self._pieces(chain, part, failed)
-            except TypesDiffer as differ:  # of all parts at once: each division converts what is left again
+            except TypesDiffer as differ:  # of all parts at once: each division converts the rest again
                 offsets.append(differ.offsets)
         if offsets:
             raise TypesDiffer(np.concatenate(offsets))
         return pieces
 
 
-Untyped: TypeAlias = Mapping[Part, Flags]
-"""The rows of typed keys and values that have neither a value nor a type."""
+Untyped: TypeAlias = Mapping[Part, Flags]  # typed keys and values with neither a value nor a type
 
 _NO_CODES: Final = np.zeros(1, np.int8)
 _OBJECTS: Final = pa.binary()  # of any type but null
 
 
 class _Failed(NamedTuple):
-    """A record that cannot be converted or transformed, and the converter or transform."""
-
     stage: Stage
     record: SinkRecord
     error: Exception
@@ -250,7 +227,6 @@ _STAGES: Final[Mapping[Part, Stage]] = {"key": "KEY_CONVERTER", "value": "VALUE_
 
 
 def _one_by_one(converter: Converter, topic: str, data: Sequence[bytes | None]) -> Converted:
-    """Convert to objects with a converter of the author."""
     rows, objects, failed = [], [], dict[int, Exception]()
     for row, value in enumerate(data):
         try:
@@ -271,10 +247,8 @@ def _kind(piece: Piece) -> pa.DataType | None:
 
 
 def _joined_kind(one: pa.DataType | None, other: pa.DataType | None) -> tuple[bool, pa.DataType | None]:
-    """Whether both types can be in one batch, and the common type; None: objects.
-
-    Numbers are not widened, and structures keep their fields: a row does not depend on its neighbours.
-    """
+    """Return whether one batch can have both types, and the common one; None: objects."""
+    # A row must not depend on its neighbours: numbers are not widened (``1`` would become ``1.0``).
     if one is None or other is None:
         return one is other, None
     for kind, that in ((one, other), (other, one)):
@@ -290,11 +264,7 @@ def _check_one_type(offsets: npt.NDArray[np.int64], parts: Sequence[Converted]) 
 
 
 def _divided(offsets: npt.NDArray[np.int64], begins: npt.NDArray[np.int64]) -> Divided:
-    """The parts of a batch that begin with these offsets; records of one offset stay together.
-
-    Raises:
-        ConfigException: all records have one offset.
-    """
+    # Records of one offset stay together.
     borders = sorted({0, len(offsets), *np.searchsorted(offsets, begins).tolist()})
     if len(borders) == 2:  # noqa: PLR2004 - begin and end
         raise ConfigException(
@@ -305,7 +275,7 @@ def _divided(offsets: npt.NDArray[np.int64], begins: npt.NDArray[np.int64]) -> D
 
 
 def _begins(converted: Converted) -> Iterator[int]:
-    """The rows whose type differs from that of the rows before."""
+    """Yield the rows whose type differs from that of the rows before."""
     pieces = converted.pieces
     kind = _kind(pieces[0]) if pieces else None
     if len(pieces) < 2 or _all_join(pieces):  # noqa: PLR2004 - of two pieces
@@ -341,7 +311,6 @@ def _all_join(pieces: Sequence[Piece]) -> bool:
 
 
 def _content(converted: Converted, length: int) -> Content:
-    """One column, or list of objects, of all rows; rows without a value are null."""
     pieces = converted.pieces
     if not pieces:
         return pa.nulls(length, converted.kind)
@@ -364,11 +333,9 @@ def _content(converted: Converted, length: int) -> Content:
 
 
 def _untyped(converted: Converted, length: int) -> Flags | None:
-    """The rows that have neither a value nor a type, among others that have one; None: there are none.
-
-    A converter of one type types nulls, too.
-    """
+    """Return the rows that have neither a value nor a type; None: there are none."""
     pieces = [piece for piece in converted.pieces if not pa.types.is_null(_kind(piece) or _OBJECTS)]
+    # A converter of one type gives nulls this type.
     if not pieces or _kind(pieces[0]) is None or not pa.types.is_null(converted.kind):
         return None
     flags = np.ones(length, np.bool_)

@@ -1,6 +1,6 @@
-"""Connect's converters: they convert the bytes of keys and values to typed columns, or to objects.
+"""Convert the bytes of keys and values to typed columns or objects, as Connect's converters do.
 
-Their errors never quote the bytes, since they end up in logs.
+Errors never quote the bytes, since they end up in logs.
 """
 
 from __future__ import annotations
@@ -45,69 +45,45 @@ _ENVELOPE: Final = {"schema", "payload"}
 _BEFORE_SCHEMA: Final = '{"schema":'
 _BEFORE_PAYLOAD: Final = ',"payload":'
 
+# An AvroSchema, or its JSON, by id. Raises RetriableException while the registry is unavailable,
+# DataException for an unknown id, ConfigException if this configuration cannot reach it.
 SchemaOf = Callable[[int], Any]
-"""Returns the writer's schema of an id: an ``AvroSchema``, or its parsed JSON.
-
-Raises RetriableException while the registry is unavailable, DataException for an unknown id, ConfigException
-if this configuration cannot reach the registry.
-"""
 
 
 class Converter(Protocol):
-    """Converts the bytes of a key or value to an object."""
-
     def __call__(self, topic: str, data: bytes | None) -> Any:
-        """Convert; None stays None.
+        """Convert a key or value; None stays None.
 
         Raises:
-            DataException: the bytes have another format. Any other exception counts as this one, as in
-                Connect.
-            RetriableException: another attempt is requested; the record is not bad.
-            ConfigException: the partition ends; the record is not bad.
+            RetriableException: the record is not bad; the batch is retried.
+            ConfigException: the record is not bad; the partition ends.
+            DataException: the record is bad. Any other exception counts as this one, as in Connect.
         """
         ...
 
 
-Rows: TypeAlias = Sequence[int] | npt.NDArray[np.int64]
-"""Numbers of rows, ascending."""
+Rows: TypeAlias = Sequence[int] | npt.NDArray[np.int64]  # ascending
 
 
 class Piece(NamedTuple):
-    """Converted values of one type.
-
-    Args:
-        rows: their positions in the batch, ascending.
-        content: an Arrow column; without a schema, objects.
-    """
-
-    rows: Rows
-    content: pa.Array | list[Any]
+    rows: Rows  # positions in the batch
+    content: pa.Array | list[Any]  # without a schema, objects
 
 
 @dataclass(frozen=True, slots=True)
 class Converted:
-    """A converted batch of keys or values.
-
-    Args:
-        pieces: by type, in the order of their first rows. Rows in no piece are null.
-        failed: the error of each row that could not be converted.
-        kind: the type if all rows are null.
-    """
-
-    pieces: Sequence[Piece]
-    failed: Mapping[int, Exception] = field(default_factory=dict)
-    kind: pa.DataType = field(default_factory=pa.null)
+    pieces: Sequence[Piece]  # one per type; rows in none of them are null
+    failed: Mapping[int, Exception] = field(default_factory=dict)  # by row
+    kind: pa.DataType = field(default_factory=pa.null)  # if all rows are null
 
 
 class BatchConverter(ABC):
-    """Converts a column of bytes to typed columns. As a :class:`Converter` it converts one key or value."""
+    """Convert a column of bytes; as a :class:`Converter`, convert one key or value."""
 
     @abstractmethod
-    def convert(self, topic: str, data: pa.Array) -> Converted:
-        """Convert a column of bytes. Raises RetriableException and ConfigException as a Converter does."""
+    def convert(self, topic: str, data: pa.Array) -> Converted: ...
 
     def __call__(self, topic: str, data: bytes | None) -> Any:
-        """Convert one key or value to the object that a task sees when it iterates."""
         made = self.convert(topic, pa.array([data], pa.binary()))
         for error in made.failed.values():
             raise error
@@ -152,7 +128,7 @@ def _built_in_first(
     builds: Sequence[Callable[[Sequence[Any]], pa.Array]],
     failed: dict[int, Exception],
 ) -> list[Piece]:
-    """Build columns; values that cannot be built in the first way are built in the next."""
+    """Build columns; values that one way cannot build are built in the next."""
     pieces: list[Piece] = []
     first: dict[int, Exception] = {}
     for build in builds:
@@ -188,20 +164,19 @@ class StringConverter(BatchConverter):
             return pa.array([value.decode(self.encoding) for value in values], pa.string())
         except UnicodeDecodeError as error:
             why = _without_bytes(error)
-        except UnicodeEncodeError:  # what the encoding has, and Unicode's own have not
+        except UnicodeEncodeError:  # the encoding allows lone surrogates, UTF-8 does not
             why = "it holds half of a character"
         raise DataException(f"the bytes are no {self.encoding} text: {why}")
 
 
 @dataclass(frozen=True, slots=True)
 class JsonConverter(BatchConverter):
-    """JSON, with or without Connect's envelope ``{"schema": …, "payload": …}`` (JsonConverter).
+    """Read JSON, with or without Connect's envelope ``{"schema": …, "payload": …}``.
 
     Args:
-        schemas_enable: true requires the envelope and returns its payload, false never unwraps it; None
-            unwraps exactly the objects that are an envelope.
+        schemas_enable: true requires the envelope, false never unwraps it; None unwraps exact envelopes.
         schema: the type of JSON without an envelope; empty: unknown.
-        replaces_null: a null or missing field gets the default of its schema, if there is one (KIP-581).
+        replaces_null: a null or missing field gets the default of its schema (KIP-581).
     """
 
     schemas_enable: bool | None = None
@@ -209,7 +184,6 @@ class JsonConverter(BatchConverter):
     replaces_null: bool = True
 
     def convert(self, topic: str, data: pa.Array) -> Converted:
-        """Convert to typed columns where a schema is known, else to a column of JSON texts."""
         texts = read_json(data)
         failed: dict[int, Exception] = {
             row: DataException(
@@ -249,7 +223,7 @@ class JsonConverter(BatchConverter):
                 envelopes.add(row, text)
             except DataException as error:
                 failed[row] = error
-        if self.schemas_enable:  # what is empty or JSON's null has no envelope
+        if self.schemas_enable:  # empty values and JSON's null have no envelope
             failed |= dict.fromkeys(texts.nulls, envelopes.refusal)
         pieces = []
         for shape, (rows, payloads) in envelopes.groups.items():
@@ -293,20 +267,16 @@ def _loaded(topic: str, text: str, how: Mapping[str, Any]) -> Any:
 
 
 class Envelopes:
-    """The payloads of a batch by the schemas in their envelopes.
-
-    A producer writes the same schema before each payload: it is parsed only once for consecutive texts.
-    """
-
     def __init__(self, topic: str, *, is_required: bool) -> None:
         self._topic = topic
         self._is_required = is_required
+        # A producer writes the same schema before each payload: consecutive texts parse it once.
         self._begin = ""
         self._of_begin = ""
         self._how: dict[str, Mapping[str, Any]] = {}
         self.shapes: dict[str, Shape] = {}
+        # By the text of the schema; under None, JSON texts without a schema.
         self.groups: dict[str | None, tuple[list[int], list[Any]]] = {}
-        """Rows and payloads by the text of their schema; under None, rows and JSON texts without a schema."""
 
     @property
     def refusal(self) -> DataException:
@@ -316,7 +286,6 @@ class Envelopes:
         )
 
     def add(self, row: int, text: str) -> None:
-        """Add a JSON text. Raises DataException: it is no envelope, or its schema is not one of Connect."""
         schema, payload = self._again(text) or self._parsed(text)
         if schema is None and payload == "null":
             return
@@ -336,7 +305,7 @@ class Envelopes:
         try:
             return self._of_begin, json.loads(text[len(self._begin) : -1], **self._how[self._of_begin])
         except (ValueError, RecursionError):
-            return None  # there is more than a payload behind it
+            return None  # more than a payload follows
 
     def _parsed(self, text: str) -> tuple[str | None, Any]:
         value = _loaded(self._topic, text, {})
@@ -364,7 +333,7 @@ class Envelopes:
         return schema, value["payload"]
 
     def _remember(self, text: str, schema: str) -> None:
-        # The text before the payload, if it is written as Connect writes it.
+        # The text before the payload, as Connect writes it.
         if not text.startswith(_BEFORE_SCHEMA):
             return
         with suppress(ValueError):  # there is white space
@@ -376,7 +345,7 @@ class Envelopes:
 
 @dataclass(frozen=True, slots=True)
 class NumberConverter(BatchConverter):
-    """Big-endian numbers of a fixed length, as Kafka's serializers write them."""
+    """Read big-endian numbers, as Kafka's serializers write them."""
 
     kind: str
 
@@ -416,15 +385,12 @@ def _booleans(values: Sequence[bytes]) -> pa.Array:
 
 
 class AvroConverter(BatchConverter):
-    """Confluent's wire format: a zero byte, a four-byte schema id, an Avro datum.
-
-    Bytes after the datum are ignored, as by Confluent's AvroConverter.
+    """Read Confluent's wire format: a zero byte, a four-byte schema id, an Avro datum.
 
     Args:
-        gives_json: values of schemas without an Arrow type (recursive ones, for example) become JSON texts;
-            else objects.
-        fills_items: nulls in arrays and maps of structures get the default of their type, as Connect's
-            JsonConverter writes it; else only fields get it, as in Connect's structures.
+        gives_json: values of schemas without an Arrow type (recursive ones) become JSON texts, else objects.
+        fills_items: nulls in arrays and maps get the default of their structure, as from Connect's
+            JsonConverter; else only fields get it.
     """
 
     def __init__(
@@ -442,12 +408,12 @@ class AvroConverter(BatchConverter):
         self._readers: dict[int, _AvroReader] = {}
 
     def convert(self, topic: str, data: pa.Array) -> Converted:
-        """Decode each datum with its writer's schema; the values of one schema are a piece."""
         failed: dict[int, Exception] = {}
         groups: dict[int, tuple[list[int], list[bytes]]] = {}
         for row, value in enumerate(data.to_pylist()):
             if value is None:
                 continue
+            # Bytes after the datum are ignored, as by Confluent's AvroConverter.
             if len(value) < FRAMING or value[0] != 0:
                 failed[row] = DataException(
                     f"topic {topic}: the bytes do not begin with a zero byte and a schema id"
@@ -485,14 +451,12 @@ class AvroConverter(BatchConverter):
 
 
 class _AvroReader:
-    """Reads data of one schema. Arguments as of :class:`AvroConverter`."""
-
     def __init__(self, schema: AvroSchema, *, gives_json: bool, fills_items: bool) -> None:
         typed = avro_type(schema.resolved)
         self._schema = schema
         self.kind = None if typed is None else typed.kind
         is_bare = self.kind is not None and not pa.types.is_struct(self.kind)
-        self._fills_items = fills_items and not is_bare  # Jackson writes what is no structure as it is
+        self._fills_items = fills_items and not is_bare  # Jackson writes only structures with defaults
         if typed is not None:
             self._read = datum_reader(typed.schema)
         else:
@@ -540,7 +504,6 @@ def as_texts(converted: Converted, json_of: Callable[[pa.Array], pa.Array]) -> C
 
 
 def with_objects(converted: Converted) -> Converted:
-    """Convert JSON texts to objects, for transforms and for tasks that do not take JSON."""
     pieces, failed = [], dict(converted.failed)
     for piece in converted.pieces:
         if not (isinstance(piece.content, pa.Array) and is_json(piece.content.type)):
@@ -571,11 +534,7 @@ _NUMBERS: Final[Mapping[str, tuple[str, pa.DataType]]] = {
 def converter_of(
     spec: ConverterSpec, registry: Callable[[RegistryAddress], SchemaOf] | None = None
 ) -> Converter | None:
-    """The configured converter; None: bytes stay as they are.
-
-    Raises:
-        ConfigException: Avro without a schema registry.
-    """
+    """Return the configured converter; None: bytes stay as they are."""
     if spec.kind == "bytes":
         return None
     if spec.kind == "string":

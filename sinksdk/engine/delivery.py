@@ -1,4 +1,4 @@
-"""Delivers batches to ``put``: converted, in portions, each retried until accepted or out of time."""
+"""Deliver batches to ``put`` in portions, each retried until accepted or out of time."""
 
 from __future__ import annotations
 
@@ -25,13 +25,7 @@ log = logging.getLogger(__name__)
 
 
 class PendingBatch:
-    """A batch that ``put`` has not accepted completely.
-
-    Args:
-        most: maximum number of records of one ``put``, but records of one offset are put together; None: all,
-            as Kafka Connect does.
-        now: the time on the clock, at which the first portion is due.
-    """
+    """One ``put`` gets at most ``most`` records (None: all), but those of one offset together."""
 
     def __init__(
         self, records: SinkRecords, *, most: int | None, policy: RetryPolicy, now: float, label: str
@@ -43,8 +37,7 @@ class PendingBatch:
         self._policy = policy
         self._label = label
         self._lengths: deque[int] = deque()
-        self.portion = self._next()
-        """The records of the next ``put``, as read. It stays the same until they are accepted."""
+        self.portion = self._next()  # as read; the same until it is accepted
         self._attempts: Attempts | None = None
         self._begun: float | None = None
 
@@ -56,23 +49,15 @@ class PendingBatch:
         self._begun = now if self._begun is None else self._begun
 
     def divide(self, lengths: Sequence[int]) -> None:
-        """Divide the portion into portions of these lengths, each with values of one type."""
         self._lengths.extendleft(reversed(lengths))  # a part may itself be divided
         self.portion = self._next()
 
     def take(self) -> SinkRecords:
-        """Mark the whole portion as accepted and return it, as read; the next portion is due at once."""
+        """Accept the portion and return it, as read."""
         return self._take(len(self.portion))
 
     def take_first(self, error: RetriableException) -> SinkRecords:
-        """Mark the first ``error.accepted`` records as accepted and return them, as read.
-
-        Records that could not be converted, and were reported, go with those before them. Records that share
-        an offset are accepted together, with the last of them.
-
-        Raises:
-            ConnectException: ``accepted`` is not possible.
-        """
+        """Accept the first ``error.accepted`` records and return them, as read."""
         if self.converted is None:  # a converter has raised it, which accepts nothing
             return self.portion[:0]
         count = self._count(error.accepted, len(self.converted))
@@ -80,6 +65,7 @@ class PendingBatch:
             return self.portion[:0]
         if count == len(self.converted):
             return self.take()
+        # Reported records go with those before them, and records of one offset with the last of them.
         rest = self.converted[count:]
         taken = self._take(int(np.searchsorted(self.portion.offsets, rest.first_offset)))
         self.converted = rest
@@ -87,7 +73,7 @@ class PendingBatch:
 
     def _count(self, accepted: object, given: int) -> int:
         try:
-            count = operator.index(accepted)  # type: ignore[arg-type]  # the author's; numpy's is as good
+            count = operator.index(accepted)  # type: ignore[arg-type]  # the author's, perhaps numpy's
         except TypeError:
             count = -1
         if 0 <= count <= given:
@@ -104,7 +90,7 @@ class PendingBatch:
         if not len(self.portion):
             self.portion = self._next()
             self.converted = None
-        self._attempts = self._begun = None  # there was progress: the full time-out is available again
+        self._attempts = self._begun = None  # progress restores the full time-out
         return taken
 
     def _next(self) -> SinkRecords:
@@ -124,16 +110,7 @@ class PendingBatch:
         *,
         in_place: bool = False,
     ) -> Ending | None:
-        """Note that an attempt raised RetriableException.
-
-        Args:
-            asked: seconds of delay that the task requested (``context.timeout``).
-            earlier: attempts of earlier generations.
-            in_place: the retry is not left to a later generation.
-
-        Returns:
-            Why this generation makes no other attempt; None: it does.
-        """
+        """Note a failed attempt; return why this generation makes no other, or None."""
         if self._attempts is None:
             self._attempts = Attempts(self._policy, now if self._begun is None else self._begun, earlier)
         delay = self._attempts.failed(now, error.retry_after if asked is None else asked)
@@ -155,8 +132,6 @@ class PendingBatch:
 
 
 class Delivery:
-    """Puts records to a task, one batch at a time, and keeps track of those that it has accepted."""
-
     def __init__(self, scope: TaskScope, name: TaskName, dead_letters: DeadLetters | None) -> None:
         self._scope = scope
         self._measures = scope.measures
@@ -181,7 +156,6 @@ class Delivery:
         return self._batch.retry_at if self._batch else None
 
     def begin(self, records: SinkRecords) -> None:
-        """Begin a batch; its first attempt is due at once."""
         options, task = self._scope.options, self._scope.task
         self._measures.read(len(records))
         self.reporter.begin(records.partition, records.offsets)
@@ -197,12 +171,7 @@ class Delivery:
         self._batch = None
 
     def attempt(self, context: WorkerSinkTaskContext) -> Ending | None:
-        """Put the portion that is due.
-
-        Returns:
-            Why the partition must end, and the batch is dropped; None: the portion was accepted or is put
-            again.
-        """
+        """Put the portion that is due; return why the partition must end, or None."""
         batch, scope = self._batch, self._scope
         if batch is None:
             return None
@@ -210,7 +179,7 @@ class Delivery:
         ending: Ending | None = None
         batch.offered(scope.clock.now())
         try:
-            if batch.converted is None:  # once, so that a record that cannot be converted is reported once
+            if batch.converted is None:  # once: bad records are reported once
                 with self._measures.phase(Phase.CONVERT):
                     batch.converted = self._converted(batch)
             if len(batch.converted):
@@ -222,7 +191,7 @@ class Delivery:
         except Exception as error:  # noqa: BLE001 - the author's code may raise anything
             scope.raise_failure()
             refusal = state.ending.take_refusal()
-            if refusal is None:  # else it was counted when it was reported
+            if refusal is None:  # else its report has counted it
                 self._measures.failed()
             ending = Ending(refusal if isinstance(refusal, TooManyErrorsException) else error)
         else:
@@ -238,7 +207,6 @@ class Delivery:
         return ending
 
     def _converted(self, batch: PendingBatch) -> SinkRecords:
-        """The portion as the task gets it: a smaller one if its values have several types."""
         while True:
             try:
                 return self._conversion(batch.portion)
@@ -249,14 +217,14 @@ class Delivery:
         self._measures.failed()
         state = self._scope.states[batch.records.partition]
         try:
-            # A refused record must not be covered: then no record of the portion counts as accepted.
+            # No commit may cover a refused record: then no record of the portion counts as accepted.
             if state.ending.refusal is None:
                 given = batch.converted
                 taken = batch.take_first(error)
                 if len(taken):
                     state.accept(taken, given[: error.accepted] if given is not None else None)
                     if batch.converted is None:
-                        return None  # it has taken all that it was given
+                        return None  # all of it was accepted
         except ConnectException as wrong:
             wrong.__cause__ = error
             return Ending(wrong)

@@ -1,4 +1,4 @@
-"""Encodes keys and values as bytes or JSON again, after transforms have changed them."""
+"""Encode keys and values again, after transforms have changed them."""
 
 from __future__ import annotations
 
@@ -18,14 +18,11 @@ from sinksdk.values.text import SPARK_JSON, JsonStyle, to_bytes
 
 
 class BytesRead:
-    """The original bytes of keys and values, for those that transforms have left unchanged.
+    """Unchanged keys and values keep the bytes that were read.
 
     Args:
-        converted: the input of the transforms.
         by_content: find an object by its JSON, since an author's transform may change objects in place.
-            Kafka's own never do: their objects are found by identity.
-        read_again: converts keys, or values, of a topic again, to JSON texts; None: the original bytes are
-            wanted.
+        read_again: converts keys, or values, to JSON texts again; None: the original bytes are wanted.
     """
 
     def __init__(
@@ -37,7 +34,7 @@ class BytesRead:
     ) -> None:
         self._mark: Callable[[Any], object] = _encoded if by_content else id
         self._read_again = read_again
-        self._converted = converted  # an object's id is its own as long as it lives
+        self._converted = converted  # ids of objects are unique while these live
         self._known = {part: self._by_object(part) for part in PARTS}
 
     def _by_object(self, part: Part) -> Mapping[tuple[int, object], Any]:
@@ -54,12 +51,11 @@ class BytesRead:
         return {(offset, self._mark(value)): data for offset, value, data in given}
 
     def _column_read(self, part: Part) -> pa.Array | None:
-        """The original bytes; None: nothing has converted them."""
         converted = self._converted
         batch = converted.arrow if converted.read is None else converted.read
         index = batch.schema.get_field_index(part)
         if index < 0 or (converted.read is None and _objects(converted, part) is None):
-            return None
+            return None  # nothing has converted them
         return to_bytes(batch.column(index), SPARK_JSON)
 
     def of_objects(self, made: SinkRecords, part: Part) -> pa.Array:
@@ -70,7 +66,6 @@ class BytesRead:
         return pa.array(encoded, pa.binary())
 
     def text_of(self, part: Part, offset: int, value: Any) -> str | None:
-        """The original JSON text of an unchanged object; None: the object has changed."""
         return self._known[part].get((offset, self._mark(value)))
 
     def of_column(self, made: SinkRecords, part: Part, style: JsonStyle) -> pa.Array:
@@ -78,7 +73,7 @@ class BytesRead:
         encoded, read = to_bytes(column, style), self._column_read(part)
         if read is None:
             return encoded
-        # Both are ascending; of records of one offset the first one counts.
+        # Both ascend; of records of one offset the first one counts.
         rows = np.searchsorted(self._converted.offsets, made.offsets)
         before = self._converted.arrow.column(part)
         if len(made) == len(before) and column.equals(before):
@@ -90,15 +85,7 @@ class BytesRead:
 
 
 def as_bytes(made: SinkRecords, read: BytesRead, style: Callable[[Part], JsonStyle]) -> SinkRecords:
-    """Records whose keys and values are columns of bytes.
-
-    Unchanged values have their original bytes. Text becomes UTF-8, bytes stay, anything else becomes JSON.
-
-    Args:
-        made: the output of the transforms.
-        read: created before they were applied.
-        style: how typed keys, or values, are written.
-    """
+    """Encode text as UTF-8, anything else as JSON; bytes and unchanged values stay."""
     for part in PARTS:
         if _objects(made, part) is not None:
             made = with_content(made, part, read.of_objects(made, part))
@@ -108,14 +95,7 @@ def as_bytes(made: SinkRecords, read: BytesRead, style: Callable[[Part], JsonSty
 
 
 def as_json(made: SinkRecords, read: BytesRead | None) -> SinkRecords:
-    """Records whose keys and values are columns: objects become JSON texts, columns stay as they are.
-
-    An unchanged object keeps its original text.
-
-    Args:
-        made: the output of the converters, or the transforms.
-        read: created before the transforms were applied; None: there are none.
-    """
+    """Turn objects into JSON texts; an unchanged object keeps its original one."""
     for part in PARTS:
         objects = _objects(made, part)
         if objects is not None:
@@ -126,7 +106,6 @@ def as_json(made: SinkRecords, read: BytesRead | None) -> SinkRecords:
 def _json_column(
     offsets: Sequence[int], objects: Sequence[Any], part: Part, read: BytesRead | None
 ) -> pa.Array:
-    """Convert objects to JSON texts; keep them as bytes if all are bytes."""
     if {type(value) for value in objects} - {type(None)} == {bytes}:
         return pa.array(objects, pa.binary())
     texts = [
@@ -137,16 +116,11 @@ def _json_column(
 
 
 def becoming_bytes(config: ConnectorConfig, *, takes_bytes: bool) -> Mapping[Part, str]:
-    """Keys and values that must be encoded as bytes where Spark has typed them, each with the reason.
-
-    Args:
-        takes_bytes: whether the task takes bytes. The output of a chain is unknown before it runs.
-    """
     found: dict[Part, str] = {}
     for part in PARTS:
         if config.dead_letter_topic:
             found[part] = "dead letters hold bytes"
-        if takes_bytes and not config.transforms:
+        if takes_bytes and not config.transforms:  # the output of a chain is unknown before it runs
             found[part] = "the sink takes bytes"
         if config.converter_spec(is_key=part == "key").kind != "bytes":
             found[part] = f"'{part}.converter' reads bytes"

@@ -1,4 +1,4 @@
-"""Reports of errant records: the error reporter and dead letters of Kafka Connect (KIP-298, KIP-610)."""
+"""Report errant records to log and dead letters, as Connect does (KIP-298, KIP-610)."""
 
 from __future__ import annotations
 
@@ -36,7 +36,6 @@ Stage = Literal["KEY_CONVERTER", "VALUE_CONVERTER", "TRANSFORMATION", "TASK_PUT"
 def dead_letter(
     record: SinkRecord, error: BaseException, stage: Stage, name: TaskName, failed_class: str
 ) -> SinkRecord:
-    """Append Connect's ``__connect.errors.*`` headers to a record."""
     context = {
         "topic": record.topic,
         "partition": record.partition,
@@ -62,17 +61,13 @@ def dead_letter(
 
 
 def _utf8(text: str) -> bytes:
-    return text.encode(errors="backslashreplace")  # an author's message may hold what is no Unicode
+    return text.encode(errors="backslashreplace")  # an author's message may hold lone surrogates
 
 
 def _as_read(record: SinkRecord) -> SinkRecord:
-    """The record as it was read, with typed content as bytes: Python has no objects for some timestamps.
-
-    Raises:
-        ConfigException: there is no JSON of its type.
-    """
     if record.read_from is None:
         return record
+    # Typed content goes out as bytes: Python has no objects for some timestamps.
     batch, row = record.read_from
     batch = batch.slice(row, 1)
     for place, name in enumerate(batch.schema.names):
@@ -82,11 +77,6 @@ def _as_read(record: SinkRecord) -> SinkRecord:
 
 
 def _bytes_of(record: SinkRecord) -> SinkRecord:
-    """The record as it was read, with typed content as bytes.
-
-    Raises:
-        ConnectException: its bytes are unknown.
-    """
     read = _as_read(record)
     for name, data in (("key", read.key), ("value", read.value)):
         if not isinstance(data, bytes | None):
@@ -98,12 +88,6 @@ def _bytes_of(record: SinkRecord) -> SinkRecord:
 
 
 class WorkerErrantRecordReporter(ErrantRecordReporter):
-    """Logs errant records, sends them to the dead letters, and refuses them if they are not tolerated.
-
-    Args:
-        dead_letters: None: records are only logged.
-    """
-
     def __init__(self, scope: TaskScope, name: TaskName, dead_letters: DeadLetters | None) -> None:
         self._scope = scope
         self._name = name
@@ -113,16 +97,14 @@ class WorkerErrantRecordReporter(ErrantRecordReporter):
         self._counters: dict[TopicPartition, ErrorCounter] = {}
 
     def begin(self, partition: TopicPartition, offsets: npt.NDArray[np.int64]) -> None:
-        """Begin a partition's next batch, given by its offsets: its failed records are counted."""
         if partition not in self._counters:
             self._counters[partition] = ErrorCounter(partition, self._options.error_limit)
-        # A transform may have made several records of one: together they count as one.
+        # A transform may make several records of one, which count as one.
         if self._options.is_transformed and not (offsets[1:] > offsets[:-1]).all():
             offsets = np.unique(offsets)
         self._counters[partition].begin(offsets)
 
     def forget(self, partition: TopicPartition) -> None:
-        """Forget an ended partition: late reports of its records are not counted."""
         self._counters.pop(partition, None)
 
     def report(self, record: SinkRecord, error: BaseException) -> Future[None]:
@@ -136,20 +118,12 @@ class WorkerErrantRecordReporter(ErrantRecordReporter):
         failed: object = None,
         where: str = "",
     ) -> Future[None]:
-        """Report a record that failed in a given stage.
-
-        The record is written before it is refused (Connect's order), so that it can be found; once the error
-        limit is exceeded it is not written any more.
-
-        Args:
-            record: as it was read, or as the task got it.
-            failed: the converter or transform that failed; None: the task.
-            where: which transform it was, for messages.
-        """
+        """Report a record; ``failed`` is the converter or transform, None: the task."""
         self._measures.failed()
         what = f"{stage} ({where})" if where else stage
         self._log(what, record, error)
         future = _DONE
+        # Connect writes a record before it refuses it, so that it can be found.
         refusal = self._too_many(what, record, error) if self._options.tolerate_errors else None
         if refusal is None and self._dead_letters is not None:
             future = self._dead_letters.send(self._letter(stage, record, error, failed))
@@ -193,7 +167,7 @@ class WorkerErrantRecordReporter(ErrantRecordReporter):
         self._measures.logged()
         content = ""
         if self._options.log_messages:
-            with suppress(ConfigException):  # there is no text of its type
+            with suppress(ConfigException):  # its type has no text
                 read = _as_read(record)
                 content = f" (key {_shortened(read.key)}, value {_shortened(read.value)})"
         log.error(
@@ -221,13 +195,10 @@ def _class_of(converter: object) -> str:
     return f"{named.__module__}.{named.__qualname__}"
 
 
-class TooManyErrorsException(InDoubt):
-    """Too many records of a partition failed; the uncommitted ones are read again."""
+class TooManyErrorsException(InDoubt): ...
 
 
 class ErrorCounter:
-    """Counts the failed records of one partition since it was opened."""
-
     def __init__(self, partition: TopicPartition, limit: ErrorLimit) -> None:
         self._partition = partition
         self._limit = limit
@@ -240,7 +211,7 @@ class ErrorCounter:
         self._runs: dict[int, int] = {}
 
     def begin(self, offsets: npt.NDArray[np.int64]) -> None:
-        """Begin the next batch: all records before it have been judged."""
+        # All earlier records are judged; only a run that reaches the last of them can grow.
         last = self._before + len(self._offsets)
         self._before = self._seen = last
         self._offsets = offsets
@@ -248,15 +219,9 @@ class ErrorCounter:
         self._runs = {last: self._runs[last]} if last in self._counted else {}
 
     def failed(self, offset: int, cause: str) -> TooManyErrorsException | None:
-        """Count a failed record; one that is reported twice counts once.
-
-        Args:
-            cause: stage and error, for the message.
-
-        Returns:
-            The error that ends the partition; None: the limit is not exceeded.
-        """
+        """Count a failed record; return the error that ends the partition, if any."""
         place = self._place(offset)
+        # A record may be reported twice.
         if place in self._counted:
             return None
         self._seen = max(self._seen, place or 0)
@@ -274,14 +239,14 @@ class ErrorCounter:
         )
 
     def _place(self, offset: int) -> int | None:
-        """The number of records up to this one; None: it is of an earlier batch, reported late."""
+        """Return the number of records up to this one; None: an earlier batch had it."""
         row = int(np.searchsorted(self._offsets, offset))
         if row == len(self._offsets) or self._offsets[row] != offset:
             return None
         return self._before + row + 1
 
     def _join(self, place: int) -> int:
-        """Add a failed record to its run of failed records; return the length of the run."""
+        """Add a failed record to its run; return the length of the run."""
         self._counted.add(place)
         left, right = self._runs.get(place - 1, 0), self._runs.get(place + 1, 0)
         length = left + 1 + right

@@ -1,4 +1,4 @@
-"""Calls of the hooks of an author's task."""
+"""Run the hooks of an author's task."""
 
 from __future__ import annotations
 
@@ -12,23 +12,15 @@ from sinksdk.support.hooks import HookError, finished
 
 
 class UnfinishedHook(InDoubt):
-    """A hook returned before its work was done: what it was given may not be written."""
+    """A hook returned before its work was done, so its records may not be written."""
 
 
 def run_hook(label: str, task: object, hook: str, *arguments: object) -> Any:
-    """Run a hook of an author's task, by its name.
-
-    Raises:
-        UnfinishedHook: it returned a coroutine, a generator or a future, whose work nobody would do.
-        ConnectException: it raised ``SystemExit``, which would end Spark's Python worker: Spark would run the
-            task again.
-        Exception: what it raised.
-    """
     try:
         return finished(hook, getattr(task, hook)(*arguments))
-    except HookError as error:
+    except HookError as error:  # a coroutine, generator or future, which nothing would run
         raise UnfinishedHook(f"{label}: {error}") from error
-    except SystemExit as error:
+    except SystemExit as error:  # it would end Spark's Python worker, and Spark would run the task again
         raise ConnectException(f"{label}: {hook} raised SystemExit: {error}") from error
 
 
@@ -44,6 +36,5 @@ def attributed(label: str, hook: str) -> Iterator[None]:
 
 
 def call_author(label: str, task: object, hook: str, *arguments: object) -> Any:
-    """Run a hook; its exceptions become a ConnectException with the cause."""
     with attributed(label, hook):
         return run_hook(label, task, hook, *arguments)

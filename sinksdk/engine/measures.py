@@ -1,4 +1,4 @@
-"""Counts and durations of one task: per batch and per call, never per record."""
+"""Count and time one task: per batch and per call, never per record."""
 
 from __future__ import annotations
 
@@ -14,11 +14,7 @@ from sinksdk.model.measures import ErrorCounts, Phase, Sizes, SourceMeasures, Ta
 
 
 class Measures:
-    """The engine's measurements of one task, from its start.
-
-    Those of a source task are written by the task's thread or the holder of the writer's lock. Any thread may
-    read.
-    """
+    """Any thread may read; the task's thread, or the holder of a source's writer lock, writes."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -26,14 +22,13 @@ class Measures:
         self._closing_seconds: dict[str, float] = {}
         self._is_closing = False
         self._lost_letters = 0
-        self._errors: Counter[str] = Counter()  # by field of ErrorCounts: of each bad record three
+        self._errors: Counter[str] = Counter()  # by field of ErrorCounts
         self._last_error: float | None = None
-        self._counted = TaskMeasures()
-        """Everything but the times and errors above."""
+        self._counted = TaskMeasures()  # without the times and errors above
 
     def taken(self, time: float) -> TaskMeasures:
-        """The measurements so far; ``time`` is now, in seconds since the epoch."""
         counted = self._counted
+        # The clock is monotonic; ``time`` is now, in seconds since the epoch.
         last = self._last_error
         return replace(
             counted,
@@ -68,11 +63,7 @@ class Measures:
 
     @contextmanager
     def closing(self, asked: float | None) -> Iterator[None]:
-        """Count the phases inside the block as phases of a close.
-
-        Args:
-            asked: time of the close request, on the clock; None: unknown.
-        """
+        """Count phases as those of a close request, made at the time ``asked`` on the clock."""
         self._add(closings=1)
         self._is_closing = True
         try:
@@ -99,7 +90,6 @@ class Measures:
 
     @contextmanager
     def put(self, records: int) -> Iterator[None]:
-        """Count and time the block, which calls ``put`` with so many records."""
         began = self._clock.now()
         with self.phase(Phase.PUT):
             yield
@@ -110,13 +100,12 @@ class Measures:
         self._counted = replace(self._counted, largest_batch=max(self._counted.largest_batch, records))
 
     def still_active(self, records: int) -> None:
-        """Set the number of records read and not committed, after a commit or the end of a partition."""
+        """Set the number of records that are read and not committed."""
         self._counted = replace(self._counted, active=replace(self._counted.active, now=records))
 
     # -- of a source -----------------------------------------------------------------------------
 
     def polled(self, records: int, seconds: float) -> None:
-        """``poll`` has returned. Without records, it counts as time and not as a batch."""
         if records:
             self._add(source=SourceMeasures(polls=Timing().and_one(seconds), records=records))
             self._batch(records)
@@ -134,10 +123,7 @@ class Measures:
 
     @contextmanager
     def offset_commit(self) -> Iterator[None]:
-        """Count and time the block, which calls ``pre_commit`` and writes its offsets.
-
-        The commit has failed if the block raises, or has called :meth:`commit_failed`.
-        """
+        """Count a commit, unless the block raises or calls :meth:`commit_failed`."""
         began, failures = self._clock.now(), self._counted.commit_failures
         try:
             yield
@@ -176,7 +162,6 @@ class Measures:
         self._errors["errors_logged"] += 1
 
     def dead_letter(self, letter: Future[None]) -> None:
-        """Count a dead letter, and its failure if the write fails."""
         self._errors["dead_letters"] += 1
         letter.add_done_callback(self._letter_done)
 

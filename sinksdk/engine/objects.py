@@ -1,4 +1,4 @@
-"""JSON of the objects that converters and transforms return for values without a schema."""
+"""Write objects without a schema as JSON, as Jackson writes Java's."""
 
 from __future__ import annotations
 
@@ -14,15 +14,12 @@ from sinksdk.transforms import temporal
 
 
 def json_of(value: Any) -> str:
-    """The JSON of an object, as Jackson writes Java's objects.
-
-    Bytes are base64, timestamps milliseconds since the epoch, decimals numbers where a double holds them.
-    """
+    """Return JSON; bytes are base64, timestamps milliseconds, decimals numbers where a double holds them."""
     text = _text(value, is_ascii=False)
     with suppress(UnicodeEncodeError):
         text.encode()
         return text
-    return _text(value, is_ascii=True)  # half characters have no UTF-8, and stay escapes
+    return _text(value, is_ascii=True)  # lone surrogates have no UTF-8, and stay escapes
 
 
 def _text(value: Any, *, is_ascii: bool) -> str:

@@ -1,4 +1,4 @@
-"""The name of a task, and the engine's options for it."""
+"""A task has a name and engine options."""
 
 from __future__ import annotations
 
@@ -30,15 +30,10 @@ class TaskName(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ErrorLimit:
-    """The limit of failed records of one partition in one generation.
+    """The engine limits the failed records of one partition in one generation."""
 
-    Args:
-        max_consecutive: maximum number in a row; None: no limit.
-        max_share: maximum share of all records, checked from the 100th record on; 1: no limit.
-    """
-
-    max_consecutive: int | None = 1_000
-    max_share: float = 0.5
+    max_consecutive: int | None = 1_000  # in a row; None: no limit
+    max_share: float = 0.5  # checked from the 100th record on; 1: no limit
 
     def excess(self, *, in_a_row: int, failed: int, of: int) -> str | None:
         if self.max_consecutive is not None and in_a_row > self.max_consecutive:
@@ -50,38 +45,20 @@ class ErrorLimit:
 
 @dataclass(frozen=True, slots=True)
 class EngineOptions:
-    """The engine's options for one sink task.
-
-    Args:
-        commit_interval: seconds between periodic commits.
-        retry: delays and time-out of ``put`` and ``publish``.
-        tolerate_errors: skip records that cannot be converted or are reported as errant.
-        log_errors: log each of them.
-        log_messages: log its key and value, too.
-        context_headers: add headers with origin and error to dead letters.
-        key_converter: None: the bytes stay.
-        value_converter: None: the bytes stay.
-        max_poll_records: maximum number of records of one ``put``; None: the task class's default.
-        chain: Connect's ``transforms``; None: there are none.
-        is_transformed: Spark's operators between source and task may drop and multiply records.
-        skip_lost: skip to the source's first record if it no longer has those after the commit.
-        with_framing: keys or values whose schema id may be in a header.
-    """
-
-    commit_interval: float = 60.0
+    commit_interval: float = 60.0  # seconds
     retry: RetryPolicy = field(default_factory=RetryPolicy)
     tolerate_errors: bool = False
     log_errors: bool = False
     log_messages: bool = False
-    context_headers: bool = False
+    context_headers: bool = False  # origin and error, of dead letters
     error_limit: ErrorLimit = field(default_factory=ErrorLimit)
-    key_converter: Converter | None = None
+    key_converter: Converter | None = None  # None: the bytes stay
     value_converter: Converter | None = None
-    max_poll_records: int | None = None
+    max_poll_records: int | None = None  # None: as the task class says
     chain: Chain | None = None
-    is_transformed: bool = False
-    skip_lost: bool = False
-    with_framing: tuple[Part, ...] = ()
+    is_transformed: bool = False  # Spark may drop and multiply records
+    skip_lost: bool = False  # skip records that the source no longer has
+    with_framing: tuple[Part, ...] = ()  # keys or values whose schema id may be in a header
 
     @classmethod
     def of(
@@ -91,15 +68,7 @@ class EngineOptions:
         *,
         patience: float | None = None,
     ) -> EngineOptions:
-        """The options of a connector's configuration.
-
-        Args:
-            registry: connects to a schema registry; needed for Avro only.
-            patience: seconds for which a task retries in place; None: all of ``errors.retry.timeout``.
-
-        Raises:
-            ConfigException: an unknown converter, or Avro without ``registry``.
-        """
+        """Read a connector's configuration; ``registry`` connects to a schema registry, which Avro needs."""
         timeout = config.errors_retry_timeout
         in_a_row = config.dead_letter_max_consecutive
         return cls(
@@ -129,16 +98,8 @@ def _may_be_framed(config: ConnectorConfig, part: Part) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class SourceOptions:
-    """The engine's options for one source task.
-
-    Args:
-        boundary: where its transactions end.
-        interval: seconds between two ends, with boundary ``interval``.
-        retry: delays and time-out of the writer's retries.
-    """
-
     boundary: Literal["poll", "interval", "connector"] = "poll"
-    interval: float = 60.0
+    interval: float = 60.0  # seconds
     retry: RetryPolicy = field(default_factory=RetryPolicy)
 
     @classmethod
@@ -152,5 +113,5 @@ class SourceOptions:
 
     @property
     def poll_retry(self) -> RetryPolicy:
-        # Connect retries ``poll`` without a time-out, too.
+        # Connect, too, retries ``poll`` without a time-out.
         return RetryPolicy(None, self.retry.max_delay)

@@ -1,4 +1,4 @@
-"""The engine's private state of one open partition, and the check that its offsets ascend."""
+"""The engine keeps the state of an open partition, and checks that offsets ascend."""
 
 from __future__ import annotations
 
@@ -25,23 +25,15 @@ class InDoubt(ConnectException):
 
 
 class OrderViolation(InDoubt):
-    """A source delivers offsets out of order. No retry can help.
-
-    Missing offsets may still arrive later, so this generation must commit nothing more.
-    """
+    """Missing offsets may still arrive after later ones: no commit may follow."""
 
 
 def late_offsets(
     offsets: npt.NDArray[np.int64], before: int, *, may_repeat: bool = False
 ) -> tuple[npt.NDArray[np.int64], str] | None:
-    """Offsets of a batch that are not above all before them.
+    """Return the offsets that are not above all before them, and the first in words; None: all ascend.
 
-    Args:
-        before: the highest one of the batches before it, -1 if there was none.
-        may_repeat: rows that follow each other in the batch may share an offset.
-
-    Returns:
-        The late (or repeated) ones, and the first of them in words; None where all ascend.
+    Rows that follow each other may share an offset if ``may_repeat``.
     """
     later, earlier = offsets[1:], offsets[:-1]
     if offsets[0] > before and bool((later >= earlier if may_repeat else later > earlier).all()):
@@ -63,7 +55,6 @@ def order_violation(
     *,
     who: str = "source",
 ) -> OrderViolation:
-    """The error that ends a partition. ``who`` delivers the records: the source, or a transform of them."""
     passed = [offset for offset in late if committed is not None and offset < committed]
     if passed:
         outcome = (
@@ -89,12 +80,10 @@ def _listed(offsets: Sequence[int]) -> str:
 
 
 class _Batch(NamedTuple):
-    """One accepted batch above the commit. Offsets are kept only where they have gaps."""
-
     start: int
     end: int
     rows: int
-    offsets: npt.NDArray[np.int64] | None
+    offsets: npt.NDArray[np.int64] | None  # None: without gaps
 
     def count_from(self, offset: int) -> int:
         if offset <= self.start:
@@ -106,19 +95,10 @@ class _Batch(NamedTuple):
 
 @dataclass(slots=True)
 class AcceptedRecords:
-    """The records of one partition that a task has accepted in this generation.
-
-    Args:
-        committed_before: records that earlier attempts of this generation have committed.
-        due: the offset after the last record that a task has accepted and not reported; None: unknown.
-        count: records that this attempt has accepted.
-        errant: by offset, how many records the task has reported since the last accepted portion.
-    """
-
-    committed_before: int = 0
-    due: int | None = None
-    count: int = 0
-    errant: Counter[int] = field(default_factory=Counter)
+    committed_before: int = 0  # by earlier attempts of this generation
+    due: int | None = None  # next offset after the last record that was not reported
+    count: int = 0  # accepted by this attempt
+    errant: Counter[int] = field(default_factory=Counter)  # reported records of the portion, by offset
     _uncommitted: deque[_Batch] = field(default_factory=deque)
 
     @property
@@ -126,7 +106,6 @@ class AcceptedRecords:
         return self.committed_before + self.count
 
     def add(self, records: SinkRecords, given: SinkRecords, *, is_transformed: bool) -> None:
-        """Add records; ``put`` was given those in ``given``, without filtered and unconvertible ones."""
         self._note_due(given)
         start, end = records.first_offset, records.next_offset
         is_gapless = end - start == len(records) and not is_transformed
@@ -136,7 +115,7 @@ class AcceptedRecords:
         self.count += len(records)
 
     def _note_due(self, given: SinkRecords) -> None:
-        """A transform may make several rows of one offset: it counts as reported only if all of them are."""
+        # A transform may make several rows of one offset: it counts as reported only if all of them are.
         offsets = given.offsets if len(given) else ()
         row = len(offsets)
         while row and self.errant:
@@ -150,45 +129,32 @@ class AcceptedRecords:
         self.errant.clear()
 
     def due_below(self, offset: int) -> int | None:
-        """The ``due`` to store with a commit at this offset."""
         return None if self.due is None else min(self.due, offset)
 
     def forget_below(self, offset: int) -> None:
-        """Forget batches that a commit at this offset covers."""
         while self._uncommitted and self._uncommitted[0].end <= offset:
             self._uncommitted.popleft()
 
     def tail(self, committed: int) -> int:
-        """Number of accepted records above a commit: counted, since offsets have gaps."""
+        # Counted: offsets have gaps.
         return sum(batch.count_from(committed) for batch in self._uncommitted)
 
     def below(self, offset: int) -> int:
-        """Number of records that this generation has committed once this offset is."""
+        """Return how many records are committed once this offset is."""
         return self.total - self.tail(offset)
 
 
 @dataclass(slots=True)
 class PartitionEnding:
-    """How a partition ends in this generation, if early.
-
-    Args:
-        failure: the first one; the engine closes the partition.
-        is_fenced: the failure says that a newer task owns the partition: nothing is written or discarded.
-        moved_to: position below the commit that the task requested for the next generation.
-        requested: error that the running call of the task gave to ``context.fail``.
-        refusal: the first record that this call reported, where bad records are not tolerated.
-        misplaced: an impossible position that this call requested.
-    """
-
-    failure: Failure | None = None
-    is_fenced: bool = False
-    moved_to: int | None = None
+    failure: Failure | None = None  # the first one
+    is_fenced: bool = False  # a newer task owns the partition: nothing is written or discarded
+    moved_to: int | None = None  # position below the commit that the task requested
+    # The running call caused these by ``context.fail``, a record that is not tolerated, or a position.
     requested: BaseException | None = None
     refusal: BaseException | None = None
     misplaced: BaseException | None = None
 
     def take_requested(self) -> list[BaseException]:
-        """The errors of the call that just returned, in order of precedence."""
         errors = [e for e in (self.requested, self.refusal, self.misplaced) if e is not None]
         self.requested = self.refusal = self.misplaced = None
         return errors
@@ -200,52 +166,32 @@ class PartitionEnding:
 
 @dataclass(slots=True)
 class PartitionState:
-    """A partition in this generation: its plan, its progress and its ending.
-
-    Args:
-        plan: the range, of which an earlier attempt may have committed a part.
-        start: first offset to deliver; rows below it are committed already and are dropped.
-        position: offset after the last accepted (or skipped) record.
-        is_transformed: Spark's operators may have dropped and multiplied records; those of one offset are in
-            one batch.
-        retry: the failure that is retried, until there is progress.
-        retries_in_place: this generation delivered records that earlier ones could not, so the destination
-            is available. Until a commit, the task retries in place, for any delay: a partition that ended at
-            each refusal would read its tail again and again, and commit nothing.
-        seen: highest offset that the source has delivered, -1 before the first.
-        is_exhausted: the whole range has been read.
-        is_cut: the plan's limit of records ends it before the end of its range.
-        is_open: ``open`` returned and ``close`` was not called yet.
-        has_skipped: the task requested ``start``, and that is not committed yet.
-        letters: dead letters that may not be durable yet.
-    """
-
     plan: RangePlan
-    start: int
-    position: int
+    start: int  # rows below it are committed already
+    position: int  # offset after the last accepted or skipped record
     accepted: AcceptedRecords = field(default_factory=AcceptedRecords)
     ending: PartitionEnding = field(default_factory=PartitionEnding)
-    is_transformed: bool = False
-    retry: Retry | None = None
+    is_transformed: bool = False  # Spark may multiply records; those of one offset are in one batch
+    retry: Retry | None = None  # until there is progress
+    # The task has accepted the refused record, and retries in place until a commit: a partition that ended at
+    # each refusal would read its tail again and again.
     retries_in_place: bool = False
-    seen: int = -1
-    is_exhausted: bool = False
-    is_cut: bool = False
+    seen: int = -1  # highest offset that the source has delivered
+    is_exhausted: bool = False  # the whole range has been read
+    is_cut: bool = False  # by the plan's limit of records
     is_open: bool = False
-    has_skipped: bool = False
-    letters: deque[Future[None]] = field(default_factory=deque)
+    has_skipped: bool = False  # to ``start``, which is not committed yet
+    letters: deque[Future[None]] = field(default_factory=deque)  # may not be durable yet
 
     # -- delivery --------------------------------------------------------------------------------
 
     def new_rows(self, records: SinkRecords) -> SinkRecords:
-        """Rows of an ordered batch that are not committed yet."""
         if not len(records) or self.start <= records.first_offset:
             return records
         offsets = records.offsets
         return records[int(np.searchsorted(offsets, self.start)) :]
 
     def within_limit(self, records: SinkRecords) -> SinkRecords:
-        """Rows of a batch within the plan's limit of records."""
         limit = self.plan.records
         room = len(records) if limit is None else limit - self.accepted.count
         if len(records) <= room:
@@ -253,11 +199,6 @@ class PartitionState:
         return records[: records.whole_offsets(room) if room > 0 else 0]
 
     def flaw(self, records: SinkRecords, committed: int | None, label: str) -> ConnectException | None:
-        """The error in a batch's offsets, if there is one.
-
-        Args:
-            records: as the source delivers them, with rows that an earlier attempt has committed.
-        """
         offsets, begin, end = records.offsets, self.plan.start, self.plan.end
         who = "transform" if self.is_transformed else "source"
         partition = records.partition
@@ -281,11 +222,7 @@ class PartitionState:
         self.seen = records.next_offset - 1
 
     def accept(self, records: SinkRecords, given: SinkRecords | None = None) -> None:
-        """The task has accepted these records: their offsets may be committed from now on.
-
-        Args:
-            given: those that ``put`` was given: without bad and filtered ones.
-        """
+        """Accept ``records``; ``put`` was given those that are neither bad nor filtered."""
         self.accepted.add(records, records if given is None else given, is_transformed=self.is_transformed)
         self.position = records.next_offset
         if self.retry is not None and self.retry.refused is not None and self.retry.refused < self.position:
@@ -294,39 +231,35 @@ class PartitionState:
     # -- commit ----------------------------------------------------------------------------------
 
     def note_commit(self, offset: int) -> None:
-        """A commit covers all offsets below this one, which may be the end of a range that ends in gaps."""
         self.retry, self.retries_in_place = None, False  # there was progress
         self.reach(offset)
         self.accepted.forget_below(offset)
 
     def reach(self, offset: int) -> None:
-        """There is no record between the position and this offset."""
+        """Note that no record is between the position and this offset."""
         self.position = max(self.position, offset)
 
     def has_uncommitted(self, floor: int) -> bool:
-        """Whether there is more to commit than this committed offset."""
         return self.position > floor or self.has_skipped or (self.is_exhausted and self.plan.end > floor)
 
     def skip_to(self, offset: int) -> None:
-        """The destination has all records below: begin here, at most at the end of the range."""
+        # The destination has all records below.
         self.start = self.position = self.accepted.due = min(offset, self.plan.end)
         self.has_skipped = True
 
     def move_back_to(self, offset: int) -> None:
-        """The next generation begins here; in this one nothing is read."""
+        # The next generation begins here; in this one nothing is read.
         self.start = self.position = self.ending.moved_to = offset
 
     def read_to_end(self) -> None:
-        """The source has delivered the whole range."""
         self.is_exhausted = not self.is_cut and not self.plan.is_open_ended
 
     def to_range_end(self, offset: OffsetAndMetadata) -> OffsetAndMetadata:
-        """All of an exhausted range is committed with its last record, so trailing gaps leave no lag."""
+        # Gaps at the end of a range must leave no lag.
         end = self.range_end(offset.offset)
         return offset if end is None else OffsetAndMetadata(end, offset.metadata, offset.publish)
 
     def range_end(self, committed: int) -> int | None:
-        """The end of an exhausted range that ends in gaps, if all records before these are committed."""
         end = self.plan.end
         if not self.is_exhausted or committed < self.position or end <= self.position:
             return None

@@ -1,4 +1,4 @@
-"""Retry delays, time-outs, and whether a task waits itself or leaves a retry to a later generation."""
+"""Delay and limit retries, and leave long waits to a later generation."""
 
 from __future__ import annotations
 
@@ -22,34 +22,20 @@ _GRAIN = 1e-6  # seconds: clocks are floats, and a rest smaller than they resolv
 
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
-    """Growing delays within a time-out.
+    """Delays grow until ``max_delay``; attempts end at the time-out."""
 
-    Args:
-        timeout: seconds after the first failure until which attempts are made; None: no limit.
-        max_delay: maximum seconds between two attempts.
-        patience: seconds for which a task retries in place. Later retries are left to a later generation, so
-            that a task that only waits releases its task slot. None: no such limit.
-    """
-
-    timeout: float | None = HOOK.total
+    timeout: float | None = HOOK.total  # seconds after the first failure; None: no limit
     max_delay: float = HOOK.cap
+    # A task retries in place for so many seconds, then releases its task slot. None: no limit.
     patience: float | None = None
 
     def delay(self, failures: int, asked: float | None = None) -> float:
-        """Seconds to wait after so many failures, from 1; ``asked`` replaces the growing delay."""
         if asked is not None:
             return max(asked, 0.0)
         return replace(HOOK, cap=self.max_delay).after(failures)
 
 
 class Attempts:
-    """The attempts at one operation.
-
-    Args:
-        begun: start of the first attempt of this generation, on the clock.
-        earlier: attempts of earlier generations.
-    """
-
     def __init__(self, policy: RetryPolicy, begun: float = 0.0, earlier: Retry | None = None) -> None:
         self._policy = policy
         self._begun = begun
@@ -57,11 +43,7 @@ class Attempts:
         self._since = earlier.since if earlier else 0.0
 
     def failed(self, now: float, asked: float | None = None) -> float | None:
-        """Note a failure.
-
-        Returns:
-            Seconds to wait before the next attempt, clipped to the time-out; None: it is over.
-        """
+        """Note a failure; return the seconds until the next attempt, or None after the time-out."""
         if not self.failures:
             self._since = now
         self.failures += 1
@@ -72,21 +54,14 @@ class Attempts:
         return None if elapsed >= timeout - _GRAIN else min(delay, timeout - elapsed)
 
     def holds_up(self, now: float, delay: float) -> bool:
-        """Whether waiting here for the next attempt would occupy the task slot for too long."""
+        """Return whether waiting here for the next attempt would occupy the task slot for too long."""
         patience = self._policy.patience
         return patience is not None and now - self._begun + delay > patience
 
     def left(self, now: float, delay: float, refused: int | None = None) -> Retry:
-        """The retry left to a later generation.
-
-        A failure that took long, for example a request without a response, is retried after a wait at least
-        as long.
-
-        Args:
-            delay: seconds before the next attempt, as :meth:`failed` returned.
-            refused: offset of the first refused record, if the failure is about one.
-        """
+        """Return the retry for a later generation, at least ``delay`` seconds from now."""
         policy = self._policy
+        # A slow failure, such as a request without a response, is retried after a wait at least as long.
         wait = min(max(now - self._begun, policy.patience or 0.0), policy.max_delay)
         if policy.timeout is not None:
             wait = min(wait, self._since + policy.timeout - now)
@@ -94,7 +69,7 @@ class Attempts:
 
 
 class Persistence:
-    """Retries an operation until its time-out, or until ``given_up`` is set."""
+    """Retry an operation until its time-out, or until ``given_up`` is set."""
 
     def __init__(
         self,
@@ -111,12 +86,6 @@ class Persistence:
         self._measures = measures or Measures(clock)
 
     def __call__(self, what: str, attempt: Callable[..., T], *arguments: object) -> T:
-        """Call ``attempt`` until it returns.
-
-        Raises:
-            ConnectException: the time-out is over (the cause is the last RetriableException), or raised by
-                ``attempt``.
-        """
         attempts: Attempts | None = None
         while True:
             try:

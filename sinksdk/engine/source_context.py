@@ -1,4 +1,4 @@
-"""The context of a source task, and the source offsets that it has requested or committed."""
+"""A source task uses this context; it keeps the source offsets that were read or committed."""
 
 from __future__ import annotations
 
@@ -16,30 +16,18 @@ from sinksdk.source.records import SourceOffset, SourcePartition, SourceRecord
 
 log = logging.getLogger(__name__)
 
-MOST: Final = 50
-"""Maximum number of listed source partitions: those committed last."""
+MOST: Final = 50  # source partitions to list, those committed last
 
-LONGEST: Final = 1_000
-"""Maximum characters of a listed source partition with its offset, both as JSON."""
+LONGEST: Final = 1_000  # characters of a listed source partition with its offset, both as JSON
 
 
 class Known(NamedTuple):
-    """The offset of a source partition.
-
-    Args:
-        is_committed: this task has committed it. Otherwise it has only requested it, and another task may
-            have committed a later offset since.
-    """
-
     position: SourcePosition
-    is_committed: bool
+    is_committed: bool  # by this task; otherwise another task may have committed a later offset since
 
 
 class KnownPositions:
-    """The source offsets that a task has requested or committed; at most :data:`MOST` of them are kept.
-
-    One thread writes at a time; any may read.
-    """
+    """One thread at a time writes the source offsets that status lists; any may read."""
 
     def __init__(self) -> None:
         self._known: dict[str, Known] = {}
@@ -49,7 +37,6 @@ class KnownPositions:
         return [known for _, known in sorted(self._known.copy().items())]
 
     def read(self, partitions: Sequence[SourcePartition], offsets: Sequence[SourceOffset | None]) -> None:
-        """Note the offsets that the task requested for these partitions."""
         answered = {
             partition_key(partition): Known(SourcePosition.of(partition, offset), is_committed=False)
             for partition, offset in zip(partitions, offsets, strict=True)
@@ -59,7 +46,6 @@ class KnownPositions:
         self._learn({key: known for key, known in answered.items() if key not in committed})
 
     def committed(self, positions: Mapping[str, SourcePosition]) -> None:
-        """Note committed positions by partition key; the oldest entries are dropped."""
         self._learn({key: Known(position, is_committed=True) for key, position in positions.items()})
 
     def _learn(self, news: dict[str, Known]) -> None:
@@ -90,8 +76,7 @@ class PersistentOffsets(OffsetStorageReader):
 class Decision(Enum):
     CONTINUE = auto()
     COMMIT = auto()
-    ABORT = auto()
-    """Abort; the records are not read again."""
+    ABORT = auto()  # the records are not read again
 
 
 class WorkerTransactionContext(TransactionContext):
@@ -116,7 +101,6 @@ class WorkerTransactionContext(TransactionContext):
         return Decision.CONTINUE
 
     def take_batch(self) -> Decision:
-        """Return the request for the batch, once. Requests for records outside the batch are dropped."""
         with self._lock:
             decision, self._batch = self._batch, Decision.CONTINUE
             strangers, self._records = self._records, []

@@ -1,4 +1,4 @@
-"""The loop of one sink task: reads its ranges, commits when due, closes on request."""
+"""Run one sink task: read its ranges, commit when due, close on request."""
 
 from __future__ import annotations
 
@@ -19,41 +19,23 @@ _LONGEST_WAIT = 0.2  # seconds between two checks for a close request
 
 @dataclass(frozen=True, slots=True)
 class ClosingRequest:
-    """A request to close the generation.
-
-    Args:
-        reason: shown to the task.
-        timeout: seconds that the task has to close.
-        asked: time of the request, on the task's clock; None: unknown.
-    """
-
     reason: ClosingReason
-    timeout: float
-    asked: float | None = None
+    timeout: float  # seconds that the task has to close
+    asked: float | None = None  # time of the request, on the task's clock; None: unknown
 
 
 @dataclass(frozen=True, slots=True)
 class Unread:
-    """The rest of a range cannot be read in this generation; other ranges can.
-
-    Args:
-        error: ``OffsetOutOfRangeException``: its records no longer exist; ``RetriableException``: a retry may
-            succeed.
-    """
+    """The rest of a range cannot be read in this generation; a RetriableException may pass."""
 
     partition: TopicPartition
     error: ConnectException
 
 
 class SinkTaskRun:
-    """One task from ``start`` to ``stop``.
+    """The loop runs one task from ``start`` to ``stop``.
 
-    Args:
-        batches: rows of one range after the other, ranges in any order; None when no record arrived for a
-            while.
-        closing: returns the close request, if there is one; called between two calls of ``put``.
-        clock: sleeps while a batch waits for redelivery.
-        on_progress: called between two calls of ``put``.
+    ``batches`` has one range after the other, in any order, and None when no record arrived for a while.
     """
 
     def __init__(
@@ -77,10 +59,7 @@ class SinkTaskRun:
         self._on_progress = on_progress
 
     def run(self) -> Sequence[PartitionOutcome]:
-        """Run the task.
-
-        Returns:
-            The outcome of each partition; empty if the task had to close before it opened any.
+        """Run the task; return no outcomes if it had to close before it opened a partition.
 
         Raises:
             FencedException: a newer attempt owns the task; its partitions were closed without a commit.
@@ -127,7 +106,7 @@ class SinkTaskRun:
                 return request
             self._on_progress()
             if not self._worker.assignment():
-                return None  # every partition has ended: the rest would only be skipped
+                return None  # the rest would only be skipped
         request = self._closing()
         if request is None:
             for plan in filter(None, (self._reading, *self._waiting.values())):
@@ -137,7 +116,6 @@ class SinkTaskRun:
         return request
 
     def _redeliver(self) -> ClosingRequest | None:
-        """Deliver portion by portion, until the batch is accepted or its partition has ended."""
         while self._worker.pending:
             if request := self._closing():
                 return request
@@ -148,7 +126,6 @@ class SinkTaskRun:
         return None
 
     def _turn_to(self, partition: TopicPartition) -> None:
-        """Switch to another range; the one before is complete."""
         if self._reading is not None and self._reading.topic_partition == partition:
             return
         if partition not in self._waiting:
@@ -156,10 +133,10 @@ class SinkTaskRun:
                 f"the input has rows of {partition} out of turn: its range is not assigned, or has ended; "
                 f"nothing further is committed"
             )
+        # A range is closed once it is read: a task with 50 partitions would hold 50 open files.
         if self._reading is not None:
             self._finish(self._reading, is_whole=not self._worker.is_transformed)
-            # Spark's operators may bring late rows, which end the task: until all rows have arrived, no
-            # commit may cover their offsets.
+            # Spark's operators may bring late rows, whose offsets no commit may cover.
             if self._worker.is_transformed:
                 self._unconfirmed.append(self._reading.topic_partition)
         self._reading = self._waiting.pop(partition)

@@ -1,8 +1,4 @@
-"""The transactions of a source task: checks of records, boundaries, calls of ``commit``.
-
-A record that no reader could read must fail its task here: once committed, it would fail every reader of its
-topic.
-"""
+"""Check a source's records and write them in transactions."""
 
 from __future__ import annotations
 
@@ -27,15 +23,9 @@ log = logging.getLogger(__name__)
 
 
 class Boundaries:
-    """Where transactions end (``transaction.boundary``).
+    """Transactions end where ``transaction.boundary`` says.
 
-    After each poll; or ``interval`` seconds after the last end, between two polls or during one; or at the
-    task's request.
-
-    Args:
-        now: the time on the clock, when the first interval begins.
-        asked: the task's requests, with boundary ``connector`` only; a request during a poll applies to the
-            next batch.
+    With ``connector``, ``asked`` has the task's requests; one during a poll applies to the next batch.
     """
 
     def __init__(self, options: SourceOptions, now: float, asked: WorkerTransactionContext | None) -> None:
@@ -47,7 +37,7 @@ class Boundaries:
         return Decision.CONTINUE if self._asked is None else self._asked.take(record)
 
     def after_batch(self, now: float) -> Decision:
-        """The decision after all records of a poll. An interval never splits them."""
+        # An interval never splits the records of a poll.
         if self._asked is not None:
             return self._asked.take_batch()
         if self._interval is not None:
@@ -57,14 +47,11 @@ class Boundaries:
         return Decision.COMMIT
 
     def while_polling(self, now: float) -> Decision:
-        """An interval that is over does not wait for ``poll``, which may never return."""
+        # A transaction that is due does not wait for ``poll``, which may never return.
         return Decision.CONTINUE if self._interval is None else self.after_batch(now)
 
     def at_the_end(self) -> Decision:
-        """The task stops with an open transaction. CONTINUE: it is aborted and read again.
-
-        Readers must not see half of a transaction that the task itself ends.
-        """
+        # Readers must not see half of a transaction that the task itself ends: it is read again.
         return Decision.COMMIT if self._asked is None else Decision.CONTINUE
 
 
@@ -73,17 +60,12 @@ _TIMESTAMPS: Final = range((2**63 - 1) // 1000 + 1)  # Spark has microseconds in
 
 
 def checked_position(record: Any, label: str) -> SourcePosition:
-    """The source position of a record that ``poll`` returned, after checking the record.
-
-    Raises:
-        ConnectException: it is not a SourceRecord.
-        DataException: no writer could write it, or no reader could read it.
-    """
     if not isinstance(record, SourceRecord):
         raise ConnectException(
             f"{label}: poll returned a {type(record).__name__} among its records; it must return a "
             f"sequence of SourceRecord"
         )
+    # A committed record that no reader can read would fail every reader of its topic.
     for problem in _problems(record):
         raise DataException(f"{label}: a record for topic {_shown(record.topic)}: {problem}")
     try:
@@ -129,8 +111,6 @@ def _shown(topic: Any) -> str:
 
 
 class SourceTransactions:
-    """Consecutive transactions of one writer; each begins with its first record."""
-
     def __init__(
         self,
         task: SourceTask,
@@ -141,7 +121,7 @@ class SourceTransactions:
         measures: Measures,
         known: KnownPositions,
     ) -> None:
-        # Ten attributes: the last four are the open transaction, and the latest partition key.
+        # Ten attributes: the last four are the open transaction and the latest partition key.
         self._task = task
         self._writer = writer
         self._label = label
@@ -158,11 +138,6 @@ class SourceTransactions:
             self._persist("fencing its predecessors", self._writer.init)
 
     def send(self, record: SourceRecord) -> None:
-        """Write a record, and remember its source position.
-
-        Raises:
-            ConnectException: it is no record, or cannot be written.
-        """
         position = checked_position(record, self._label)
         self._begin()
         self._persist("sending a record", self._writer.send, record)
@@ -179,7 +154,6 @@ class SourceTransactions:
                 pass
 
     def commit(self) -> None:
-        """Commit the open transaction, if any; then call the task's ``commit_record`` and ``commit``."""
         if not self._is_open:
             return
         positions = self._positions
@@ -191,10 +165,10 @@ class SourceTransactions:
         self._report(sent, written)
 
     def abort(self) -> None:
-        """Abort the open transaction at the task's request: its records are never seen or read again."""
         if not self._is_open:
             log.warning("%s: the task asked to abort a transaction without records; ignored", self._label)
             return
+        # The source offsets are committed all the same: aborted records are not read again.
         positions = self._positions
         with self._measures.phase(Phase.COMMIT):
             self._persist("aborting a transaction", self._writer.abort)
@@ -207,7 +181,6 @@ class SourceTransactions:
         self._report(sent, [None] * len(sent))
 
     def give_up(self) -> None:
-        """Abort the open transaction, if possible: the next task reads its records again."""
         if not self._is_open:
             return
         self._close()
@@ -236,7 +209,7 @@ class SourceTransactions:
         return sent
 
     def _key(self, given: SourcePartition, position: SourcePosition) -> str:
-        """The partition's key, cached since it is nearly always that of the record before."""
+        # Nearly always the partition of the record before.
         if self._last is not None and self._last[0] is given and self._last[1] == position.partition:
             return self._last[2]
         key = as_json(position.partition)

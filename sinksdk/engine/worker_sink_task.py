@@ -1,9 +1,8 @@
-"""WorkerSinkTask: drives one ``SinkTask`` as Kafka Connect would, and commits when it closes.
+"""Drive one ``SinkTask`` as Kafka Connect would, and commit when it closes.
 
-The order while closing is ``pre_commit`` (``is_closing()`` true) → commit → ``publish`` → ``close``.
-Connect closes before it commits; here the commit comes first, so that a failing ``close`` costs no
-progress. A generation never seeks back: any failure of a partition ends it for this generation, its remaining
-rows are skipped, and the next generation starts it from its commit.
+The order is ``pre_commit`` (``is_closing()`` is true), commit, ``publish``, ``close``. Connect commits after
+``close``; here a failing ``close`` costs no progress. A generation never rewinds: a failed partition ends,
+and the next generation starts it from its commit.
 """
 
 from __future__ import annotations
@@ -32,17 +31,10 @@ log = logging.getLogger(__name__)
 
 
 class WorkerSinkTask:
-    """Drives one task through one generation. Synchronous, single-threaded, without I/O.
+    """The worker is single-threaded, and does no I/O.
 
-    Any method may raise what the commit log raised: :class:`~sinksdk.FencedException` (then call
-    :meth:`lose` for everything that is open) or an error of the store (then the attempt is over). Errors of
-    the author's code are never raised: they end partitions and are in :meth:`outcomes`.
-
-    Args:
-        config: validated configuration, given to ``start``.
-        raw_config: configuration as written, for ``context.configs()``.
-        dead_letters: writer of errant records, if any.
-        check_topics: checks before each commit that topics are still the planned ones.
+    Errors of the author's code are in :meth:`outcomes`. Methods raise errors of the commit log: after
+    FencedException call :meth:`lose`; after any other the attempt is over.
     """
 
     # Ten parameters: every dependency of a task is injected, so that a simulation can replace all of them.
@@ -80,20 +72,17 @@ class WorkerSinkTask:
         self._initialized = False
 
     def set_interrupt(self, closing_asked: Callable[[], bool]) -> None:
-        """Set the check for a close request, which ends retries except in a closing commit."""
         self._committer.closing_asked = closing_asked
 
     # -- what the runtime calls ------------------------------------------------------------------
 
     def start(self) -> None:
-        """Call ``initialize`` and ``start``. Raises what they raise; :meth:`stop` is due either way."""
-        self._initialized = True
+        self._initialized = True  # ``stop`` is due even if this fails
         with self._measures.phase(Phase.START):
             self._scope.call("initialize", self._context)
             self._scope.call("start", self._config)
 
     def open(self, plans: Iterable[RangePlan]) -> None:
-        """Open partitions: publish committed tokens, discard stale ones, then ``open``."""
         ranges = {plan.topic_partition: plan for plan in plans}
         for partition in ranges:
             if partition in self.assignment():
@@ -117,7 +106,7 @@ class WorkerSinkTask:
         self._end_failed()
 
     def _refuse_gap(self, partition: TopicPartition, committed: int, start: int) -> None:
-        # An earlier attempt of this generation has withdrawn the commit, to below the range.
+        # An earlier attempt of this generation has withdrawn the commit to below the range.
         if self._commits.is_withdrawn(partition):
             message = (
                 f"{self._label}: the commit of {partition} was withdrawn to offset {committed}, this "
@@ -134,8 +123,9 @@ class WorkerSinkTask:
             with self._measures.phase(Phase.OPEN):
                 self._scope.call("open", list(partitions))
         except Exception as error:
+            # Connect closes what failed to open; the engine does not.
             for partition in partitions:
-                self._states[partition].is_open = False  # Connect closes what failed to open; we do not
+                self._states[partition].is_open = False
             self._scope.raise_failure()
             for partition in partitions:
                 self._scope.note(partition, error)
@@ -143,7 +133,6 @@ class WorkerSinkTask:
             self._scope.raise_failure()
 
     def _move(self, opened: Collection[TopicPartition]) -> None:
-        """Move to the positions that the task requested in ``open``."""
         for partition in opened:
             asked = self._context.moves.pop(partition, None)
             state, committed = self._states[partition], self._commits.committed(partition)
@@ -194,17 +183,14 @@ class WorkerSinkTask:
                 )
 
     def _has_all(self, partition: TopicPartition, asked: object) -> bool:
-        """Whether no task was given a record between a position and the commit above it.
-
-        A range may end in offsets without a record (transaction markers, compaction), or in bad records.
-        """
+        """Return whether the task was given no record between ``asked`` and the commit above it."""
+        # A range may end in offsets without a record (transaction markers, compaction), or in bad records.
         committed, due = self._commits.committed(partition), self._commits.due(partition)
         if committed is None or due is None or not isinstance(asked, SupportsIndex):
             return False
         return due <= operator.index(asked) < committed.offset
 
     def _unreachable(self, partition: TopicPartition, asked: object) -> str | None:
-        """The reason why a partition cannot be moved to a position, or None."""
         if not isinstance(asked, SupportsIndex) or (offset := operator.index(asked)) < 0:
             return f"{asked!r}, which is no offset"
         log, committed = self._states[partition].plan.log, self._commits.committed(partition)
@@ -228,10 +214,6 @@ class WorkerSinkTask:
         return self._scope.assignment()
 
     def deliver(self, records: SinkRecords) -> None:
-        """Put a batch, or its first portion, to the task. Only while no batch is :attr:`pending`.
-
-        Rows of partitions that ended, and rows that an earlier attempt committed, are skipped.
-        """
         if self.pending:
             message = f"{self._label}: a batch is offered while another awaits redelivery"
             raise RuntimeError(message)
@@ -255,12 +237,10 @@ class WorkerSinkTask:
 
     @property
     def pending(self) -> bool:
-        """Whether ``put`` has not accepted a batch, or the rest of one, yet."""
         return self._delivery.partition is not None
 
     @property
     def is_put_off(self) -> bool:
-        """Whether a batch waits for the delay before its redelivery."""
         return self._delivery.is_put_off
 
     def wait(self) -> float:
@@ -269,7 +249,6 @@ class WorkerSinkTask:
         return max((due if retry is None else min(due, retry)) - now, 0.0)
 
     def tick(self) -> None:
-        """Run what is due: a periodic commit; a retry of the pending batch, or its next portion."""
         if self._context.commit_requested or self._clock.now() >= self._next_commit:
             self.commit()
         retry = self._delivery.due
@@ -287,9 +266,8 @@ class WorkerSinkTask:
         """Commit and close a partition whose range has been read.
 
         Args:
-            reason: of a closing commit; None: the commit is not a closing one.
-            is_whole: no record of the range can follow. Otherwise it is committed to its last record, and to
-                its end by :meth:`confirm_ends`.
+            reason: of a closing commit; None: the commit is periodic.
+            is_whole: else records may follow, and :meth:`confirm_ends` commits the end of the range.
         """
         state = self._states[partition]
         if state.is_open and self._delivery.partition != partition:
@@ -299,7 +277,7 @@ class WorkerSinkTask:
         self._finish([partition], reason, None)
 
     def confirm_ends(self, partitions: Collection[TopicPartition]) -> None:
-        """Commit the ends of these closed partitions: all of the input has been read."""
+        # All of the input has been read.
         sound = [p for p in partitions if self._states[p].ending.failure is None]
         for partition in sound:
             self._states[partition].read_to_end()
@@ -307,11 +285,9 @@ class WorkerSinkTask:
 
     @property
     def is_transformed(self) -> bool:
-        """Whether records may have been dropped and multiplied on their way."""
         return self._scope.options.is_transformed
 
     def cut_off(self, partition: TopicPartition, error: ConnectException) -> None:
-        """Commit and close a partition whose range cannot be read to its end."""
         if not self._states[partition].is_open:
             return
         if isinstance(error, RetriableException):
@@ -333,11 +309,10 @@ class WorkerSinkTask:
         timeout: float | None = None,
         asked: float | None = None,
     ) -> None:
-        """Revoke partitions: closing commit, publish, ``close``. A batch awaiting redelivery is dropped.
+        """Revoke partitions, by default all.
 
         Args:
-            partitions: None: all that are open.
-            timeout: seconds that the task has for it, shown by ``context.deadline()``.
+            timeout: seconds until ``context.deadline()``.
             asked: time of the close request, on the clock; None: unknown.
         """
         chosen = self.assignment() if partitions is None else self.assignment() & set(partitions)
@@ -346,17 +321,15 @@ class WorkerSinkTask:
             self._finish(sorted(chosen), reason, deadline)
 
     def lose(self, partitions: Collection[TopicPartition] | None = None) -> None:
-        """Call ``close`` for partitions that other tasks own now; commit and clean up nothing."""
+        """Call ``close`` for partitions that other tasks own now."""
         chosen = self.assignment() if partitions is None else self.assignment() & set(partitions)
         self._release(sorted(chosen))
 
     def flush(self) -> None:
-        """Write what the commit log keeps for its next write: published and discarded tokens."""
         with self._measures.phase(Phase.COMMIT):
             self._scope.write(self._commits.flush)
 
     def stop(self) -> None:
-        """Call ``stop``, once and last, if ``initialize`` was ever called."""
         if not self._initialized:
             return
         self._initialized = False
@@ -367,11 +340,9 @@ class WorkerSinkTask:
             log.warning("%s: stop raised; ignored", self._label, exc_info=True)
 
     def position(self, partition: TopicPartition) -> int:
-        """The offset from which the task expects records: its commit, or what it requested in ``open``."""
         return self._states[partition].position
 
     def committed(self, partition: TopicPartition) -> int | None:
-        """The next offset to read after the last commit; None: nothing was ever committed."""
         committed = self._commits.committed(partition)
         return committed.offset if committed else None
 
@@ -382,7 +353,6 @@ class WorkerSinkTask:
         ]
 
     def measures(self, time: float) -> TaskMeasures:
-        """The measurements so far; ``time`` is now, in seconds since the epoch."""
         return self._measures.taken(time)
 
     # -- put -------------------------------------------------------------------------------------
@@ -398,8 +368,7 @@ class WorkerSinkTask:
         elif ending.retry is None:
             self._fail(partition, ending.error)
         else:
-            # Only the wait for a retry is left. That is no closing: the partition is not revoked, and the
-            # destination asks for a delay.
+            # Waiting for a retry is no closing: the destination asks for a delay, so nothing is flushed.
             self._scope.note(partition, ending.error, retry=ending.retry)
             self._finish([partition], None, None)
         self._end_failed()
@@ -423,13 +392,10 @@ class WorkerSinkTask:
     # -- ending partitions -----------------------------------------------------------------------
 
     def _fail(self, partition: TopicPartition, error: BaseException) -> None:
-        """Commit what was accepted before a permanent failure, as Connect does, and close.
-
-        There is no commit if that is in doubt: too many records failed, and those skipped since the last
-        commit must be read again; the source delivers out of order, and a commit would skip late records; or
-        the task says that a newer task owns the partition.
-        """
+        """Commit, as Connect does, what was accepted before a permanent failure, and close."""
         self._scope.note(partition, error)
+        # A commit would skip bad records of a partition that has too many, and late records of an unordered
+        # source; a fenced task writes nothing.
         if not self._scope.casts_doubt(error):
             self._finish([partition], ClosingReason.FAILURE, None)
         elif self._states[partition].is_open:
@@ -437,11 +403,6 @@ class WorkerSinkTask:
             self._release([partition])
 
     def _end_failed(self, began: float | None = None) -> None:
-        """End partitions that have failed, or that the task ended in its last call.
-
-        Args:
-            began: start of that call.
-        """
         moves, self._context.moves = self._context.moves, {}
         for partition, offset in moves.items():
             state = self._states[partition]
@@ -462,19 +423,16 @@ class WorkerSinkTask:
         self._release(still_open)
 
     def _clean_up(self, partitions: Collection[TopicPartition]) -> None:
-        """Discard tokens that are prepared and not committed: the outcomes of all writes are known here.
-
-        A later generation that retries discards them: the destination is unavailable now. The tokens of a
-        fenced task are left to its successor.
-        """
+        # No write of this attempt has failed: no lost response can have committed these tokens.
         for partition in partitions:
             ending = self._states[partition].ending
+            # The successor of a fenced task decides about its tokens. With a retry left the destination is
+            # unavailable now: a later generation discards them.
             if ending.is_fenced or (ending.failure is not None and ending.failure.retry is not None):
                 continue
             self._committer.discard(partition, self._commits.prepared(partition))
 
     def _release(self, partitions: Collection[TopicPartition]) -> None:
-        """Call ``close`` for each partition exactly once, whatever it raises."""
         if not partitions:
             return
         if self._delivery.partition in partitions:

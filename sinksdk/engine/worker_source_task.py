@@ -1,8 +1,7 @@
-"""WorkerSourceTask: drives one ``SourceTask`` from ``initialize`` to ``stopped`` (KIP-419, KIP-618).
+"""Drive one ``SourceTask`` from ``initialize`` to ``stopped`` (KIP-419, KIP-618).
 
-Polled records are written in transactions with the source's offsets, so a record and its offset become
-durable together. A task that stops commits all polled records; one that fails commits nothing more, and its
-successor reads from the last commit.
+Records and their source offsets are written in one transaction. A stopped task has committed all polled
+records; the successor of a failed one reads from the last commit.
 """
 
 from __future__ import annotations
@@ -37,19 +36,9 @@ _LONGEST_LOOK = 1.0  # seconds between two of these checks
 
 
 class WorkerSourceTask:
-    """Drives one source task, once. Without I/O and without own threads.
+    """The worker does no I/O, and starts no thread of its own.
 
-    :meth:`run` is called in the task's thread. :meth:`stop` and :meth:`cancel` may come from any other at any
-    time, :meth:`tick` from one that ``threads`` starts. Errors never leave :meth:`run`; they are in its
-    outcome.
-
-    Args:
-        writer: only this worker uses it, and closes it; ``offsets`` likewise.
-        threads: locks and threads; by default a single thread.
-        raw_config: configuration as written, for ``context.configs()``.
-        may_run: whether the task's configuration is still the newest and this process still owns the task.
-            Checked before the writer fences its predecessors and afterwards (KIP-618): the first check keeps
-            an old task from fencing a newer one, the second closes the gap between the two.
+    Any thread may call :meth:`stop` and :meth:`cancel`. :meth:`run` returns errors in its outcome.
     """
 
     # Ten parameters: every dependency of a task is injected, so that a simulation can replace all of them.
@@ -123,13 +112,11 @@ class WorkerSourceTask:
         return self._known
 
     def measures(self, time: float) -> TaskMeasures:
-        """The measurements so far, from any thread; ``time`` is now, in seconds since the epoch."""
         return self._measures.taken(time)
 
     # -- what the runtime calls ------------------------------------------------------------------
 
     def run(self) -> SourceTaskOutcome:
-        """Run the task, from fencing its predecessors to ``stopped``. Once, in this thread."""
         end = End.STOPPED
         try:
             if self._prepare():
@@ -154,32 +141,27 @@ class WorkerSourceTask:
         )
 
     def stop(self) -> None:
-        """Stop the task as soon as ``poll`` returns. From any thread.
-
-        The author's ``stop`` may run in this thread. If it hangs, the task does not end.
-        """
+        """Stop the task as soon as ``poll`` returns; the author's ``stop`` may run in this thread."""
         self._stop_asked.set()
-        # Either we see RUNNING, or the task's thread, which sets it first, sees the stop request.
+        # Either this thread sees RUNNING, or the task's thread, which sets it first, sees the request.
         if self._state is SourceTaskState.RUNNING:
             self._tell_stop()
 
     def cancel(self) -> None:
-        """Write nothing from now on and close the writer: the driver no longer waits. From any thread.
-
-        The task's thread finishes its current call. If ``poll`` never returns, ``stopped`` is never called.
-        """
+        """Write nothing from now on: the driver no longer waits."""
         self._cancelled.set()
         self._stop_asked.set()
+        # The task's thread finishes its current call; if ``poll`` never returns, ``stopped`` is never called.
         self._threads.beside(self._release)
         self._threads.beside(self.stop)
 
     def tick(self) -> None:
-        """Commit if it is due, while the task polls. From another thread than the task."""
+        # Runs in another thread while the task polls.
         try:
             with self._writing:
                 if self._is_idle():
                     self._transactions.end(self._boundaries.while_polling(self._clock.now()))
-        except Exception as error:  # noqa: BLE001 - it is the task's thread that ends with it
+        except Exception as error:  # noqa: BLE001 - the task's thread raises it
             self._failure = error
             self.stop()
 
@@ -187,6 +169,7 @@ class WorkerSourceTask:
 
     def _prepare(self) -> bool:
         """Fence all other writers of this task; return False if the task must not run."""
+        # The first check keeps an old task from fencing a newer one; the second closes the gap (KIP-618).
         if self._stop_asked.is_set() or not self._may_run():
             return False
         with self._writing:
@@ -236,7 +219,7 @@ class WorkerSourceTask:
             except RetriableException as error:
                 refusal = error
         if refusal is not None:
-            with self._writing:  # a commit may be counting, too
+            with self._writing:  # a commit may be counting
                 self._measures.failed()
                 self._measures.retried()
             delay = self._poll_attempts.failed(self._clock.now(), refusal.retry_after)
@@ -247,20 +230,17 @@ class WorkerSourceTask:
         return records
 
     def _may_write(self) -> bool:
-        """Whether polled records may still be written. Raises the error of another thread, if any."""
-        if self._failure is not None:
+        if self._failure is not None:  # of another thread
             raise self._failure
         return not self._cancelled.is_set()
 
     def _is_idle(self) -> bool:
-        """Whether the task polls and a transaction may be committed meanwhile."""
         is_running = self._state is SourceTaskState.RUNNING
         return is_running and self._failure is None and not self._cancelled.is_set()
 
     # -- the end ---------------------------------------------------------------------------------
 
     def _finish(self) -> None:
-        """Call ``stop`` if it was not called yet, close everything, call ``stopped``."""
         is_due = self._state is not SourceTaskState.UNINITIALIZED
         if is_due:
             self._tell_stop()
@@ -273,8 +253,7 @@ class WorkerSourceTask:
         self._state = SourceTaskState.STOPPED
 
     def _tell_stop(self) -> None:
-        """Call the task's ``stop`` once; a second caller waits until it has returned."""
-        with self._telling_stop:
+        with self._telling_stop:  # a second caller waits until ``stop`` has returned
             if self._stop_told:
                 return
             self._stop_told = True
@@ -286,11 +265,10 @@ class WorkerSourceTask:
                 log.warning("%s: stop raised; ignored", self._label, exc_info=True)
 
     def _count_failure(self) -> None:
-        with self._writing:  # the thread that cancels may be measuring, too
+        with self._writing:  # the thread that cancels may be measuring
             self._measures.given_up()
 
     def _release(self) -> None:
-        """Abort the open transaction, close the writer and the offsets, once; a second caller waits."""
         with self._writing:
             if self._is_released:
                 return
