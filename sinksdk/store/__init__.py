@@ -51,18 +51,7 @@ __all__ = [
 
 
 def open_store(url: str, *, create: bool = False, expected_id: str | None = None) -> Store:
-    """Open a store.
-
-    Args:
-        url: ``sqlite:///FILE``, ``postgresql://USER@HOST/DATABASE`` or ``s3://BUCKET/PREFIX``. References
-            (``${env:NAME}``) are resolved.
-        create: create it if it does not exist.
-        expected_id: refuse a store with another id.
-
-    Raises:
-        ConfigException: it cannot be opened, or is another one.
-        StoreUnavailable: no answer.
-    """
+    """Open a store, with references in its URL resolved. Raises ConfigException."""
     store = _opened(_resolved(url), create=create)
     if expected_id is not None:
         row = table.read(store, STORE_KEY, StoreIdentity)
@@ -76,11 +65,6 @@ def open_store(url: str, *, create: bool = False, expected_id: str | None = None
 
 
 def absolute_store_url(text: str) -> str:
-    """A store's URL with an absolute path.
-
-    Raises:
-        ConfigException: it is no URL, or the folder of its file is not there.
-    """
     url = _resolved(text)
     if url.startswith(S3_SCHEME):
         S3Address.parse(url)
@@ -106,13 +90,12 @@ def _resolved(text: str) -> str:
 
 
 def _opened(url: str, *, create: bool) -> Store:
-    """Loads only the backend's libraries."""
     if not url.startswith(S3_SCHEME):
-        from sinksdk.store.sql import SqlStore  # noqa: PLC0415 - as the docstring says
+        from sinksdk.store.sql import SqlStore  # noqa: PLC0415 - only the backend used is loaded
 
         return SqlStore(url, create=create)
     try:
-        from sinksdk.store.s3 import S3Store  # noqa: PLC0415 - as the docstring says
+        from sinksdk.store.s3 import S3Store  # noqa: PLC0415 - as above
     except ModuleNotFoundError as error:
         message = f"a store on S3 needs boto3: {error}; pip install 'sinksdk[s3]'"
         raise ConfigException(message) from error
@@ -120,7 +103,6 @@ def _opened(url: str, *, create: bool) -> Store:
 
 
 def identify(store: Store) -> str:
-    """The store's id, made at first use."""
     while True:
         row = table.read(store, STORE_KEY, StoreIdentity)
         if row is not None:
@@ -132,11 +114,7 @@ def identify(store: Store) -> str:
 
 
 def read_commits(store: Store, connector: str) -> Merged:
-    """A connector's commits and stale tokens, without claiming a generation.
-
-    Raises:
-        StoreUnreadable: the store has lost the plan of the newest generation.
-    """
+    """Merge a connector's commits and stale tokens, without claiming a generation."""
     while True:
         count = table.read(store, task_count_key(connector), TaskCountRecord)
         if count is None or not count.value.planned:
@@ -147,7 +125,7 @@ def read_commits(store: Store, connector: str) -> Merged:
         rows = store.at_once(partial(_written, store, connector, base), range(count.value.tasks))
         again = table.read(store, task_count_key(connector), TaskCountRecord)
         if again is None or again.version != count.version:
-            continue  # a driver has written meanwhile
+            continue  # a driver has written meanwhile: these values may not belong together
         if base is None:
             raise StoreUnreadable(
                 f"connector {connector}: store {store.url} has no plan of generation {count.value.planned}, "
@@ -163,11 +141,6 @@ def read_commits(store: Store, connector: str) -> Merged:
 def _written(
     store: Store, connector: str, base: table.Row[GenerationPlan] | None, task: int
 ) -> TaskRecord | None:
-    """A task's record with its segments, if written after the plan.
-
-    Raises:
-        StoreUnreadable: a segment does not exist, and its record still names it.
-    """
     key, before = task_key(connector, task), None
     while True:
         row = table.read(store, key, TaskRecord)

@@ -18,26 +18,20 @@ _OPTIONS: Final = ("endpoint", "region", "path_style", "access_key_id", "secret_
 
 
 class Aside:
-    """A URL with numbers in place of references, so that it can be parsed: a password may hold any character.
-
-    A text that begins with a reference is that reference's value, parsed literally.
-
-    Raises:
-        ConfigException: a reference cannot be resolved.
-    """
+    """A URL with numbers in place of references, so that it can be parsed."""
 
     def __init__(self, text: str) -> None:
         if text.startswith("${"):
             text = resolve_references(text)
         self._values: dict[str, str] = {}
         for reference in references(text):
+            # A password may hold any character.
             number = str(uuid.uuid4().int)
             self._values[number] = resolve_references(reference)
             text = text.replace(reference, number, 1)
         self.text = text
 
     def back(self, part: str) -> str:
-        """A part of the text with the references' values."""
         for number, value in self._values.items():
             part = part.replace(number, value)
         return part
@@ -45,16 +39,7 @@ class Aside:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class S3Address:
-    """A store's URL in its parts, references resolved.
-
-    Args:
-        bucket: must exist.
-        prefix: of all keys of the store, without leading and trailing slashes; may be empty.
-        endpoint: address of an S3 other than AWS's, as in ``http://host:9000``.
-        region: AWS region, or the one that the endpoint expects; empty for boto3's default.
-        is_path_style: the bucket is in the path, not in the host's name.
-        access_key_id: with the next two, credentials; empty for boto3's default chain.
-    """
+    """A store's URL in its parts, references resolved; boto3 chooses empty regions and credentials."""
 
     bucket: str
     prefix: str = ""
@@ -67,14 +52,7 @@ class S3Address:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """The parts of a URL.
-
-        Values of references (``${env:…}``) are used literally; the other parts may be percent-encoded. A
-        ``+`` is a plus sign, as in many secrets.
-
-        Raises:
-            ConfigException: it is none, an option is unknown, or a reference cannot be resolved.
-        """
+        """Parse a URL; all parts but values of references may be percent-encoded."""
         aside = Aside(text)
         path, _, query = aside.text.partition("?")
         bucket, _, prefix = path.removeprefix(S3_SCHEME).partition("/")
@@ -82,6 +60,7 @@ class S3Address:
         if not bucket:
             message = "a store on S3 must name its bucket: s3://BUCKET/PREFIX"
             raise ConfigException(message)
+        # A plus sign stays one: many secrets have it.
         options = {name: aside.back(unquote(value)) for name, value in _options(query)}
         if bool(options.get("access_key_id")) != bool(options.get("secret_access_key")):
             message = "a store on S3 needs both 'access_key_id' and 'secret_access_key', or neither"
@@ -102,7 +81,6 @@ class S3Address:
         )
 
     def __str__(self) -> str:
-        """The URL, secrets masked."""
         is_usual = self.is_path_style == bool(self.endpoint)
         given = {
             "endpoint": self.endpoint,

@@ -1,10 +1,4 @@
-"""A key-value store with compare-and-set, whose writes have a known outcome.
-
-Every value is a JSON object; the store adds a format version and a nonce. The nonce is the value's
-version: versions never repeat, also over delete and re-create, and equal values never share one. It also
-resolves unknown outcomes: when the response to a write is lost, the store repeats the write with the same
-nonce; if the condition fails then, it compares the nonce with that of the stored value.
-"""
+"""A key-value store with compare-and-set, whose writes have a known outcome."""
 
 from __future__ import annotations
 
@@ -25,12 +19,10 @@ from sinksdk.errors import ConnectException
 from sinksdk.support.delays import STORE
 from sinksdk.support.logs import Outage
 
+# Older versions refuse values of a newer format, and keep fields that they do not know.
 FORMAT: Final = 1
-"""Default version of a value's format (``Value.format``). A sinksdk that knows only lower ones neither reads
-nor writes the value. Adding a field does not change it: older versions keep fields that they do not know."""
 
 NEWEST_FORMAT: Final = 4
-"""The highest one this sinksdk reads."""
 
 _TRIES: Final = 3
 _TOLD_AFTER: Final = 1.0  # seconds without a response before it is logged
@@ -44,62 +36,56 @@ log = logging.getLogger(__name__)
 
 
 class Conflict(ConnectException):
-    """The condition of a write failed: another process has written since. The write had no effect."""
+    """Another process has written the key meanwhile; this write had no effect."""
 
 
 class StoreUnavailable(ConnectException):
-    """The store did not respond until the time-out. A write may have taken effect or not."""
+    """The store did not respond within the time-out; a write may have taken effect."""
 
-    is_logged = True
-    """The store has logged its outage already."""
+    is_logged = True  # by the store, once per outage
 
 
 class StoreRefused(ConnectException):
-    """No retry can help: no permission, disk full. Nothing was written."""
+    """The store refused a request for good, such as a full disk; nothing was written."""
 
 
 class StoreUnreadable(ConnectException):
-    """A newer sinksdk wrote a value, or it is damaged or missing. A restart does not help."""
+    """A value is damaged, missing or from a newer sinksdk; a restart does not help."""
 
 
 class Lost(Exception):
-    """Raised by a backend: no response, the request may have taken effect or not. Retry it."""
+    """A backend got no response: the request may have taken effect, and can be repeated."""
 
 
 class Versioned(NamedTuple):
-    """A value and the version to name when replacing it."""
-
     value: dict[str, Any]
     version: str
 
 
 class Stored(NamedTuple):
-    """A backend's value of a key."""
-
     body: str
     version: str
 
 
+# Shared by all stores of this process with one URL: an outage is logged once.
 @functools.lru_cache(maxsize=64)
 def outage_of(url: str) -> Outage:
-    """The outage of a store by its URL without secrets, shared in this process."""
     return Outage(log, f"store {url}", after=_TOLD_AFTER)
 
 
 class Store(ABC):
-    """Compare-and-set over keys. Backends implement the four primitives and raise :class:`Lost`.
+    """Compare-and-set over keys. Backends implement the primitives and raise :class:`Lost`.
+
+    Every request may raise StoreUnavailable or StoreRefused.
 
     Args:
         patience: seconds for which a request without a response is retried.
-        pause: seconds before the first of these attempts; later ones wait longer.
+        pause: seconds before the first retry; later ones wait longer.
     """
 
-    closing_poll = 0.5
-    """Default of ``closing.poll.ms`` in seconds: between a task's checks for a close request."""
-    most_entries = 32
-    """Number of commits in a task's record above which they are moved to segments."""
-    most_at_once = 1
-    """Number of concurrent requests; 1 where they would wait for each other."""
+    closing_poll = 0.5  # seconds between a task's checks for a close request (closing.poll.ms)
+    most_entries = 32  # commits in a task's record; more are moved to segments
+    most_at_once = 1  # concurrent requests
 
     def __init__(self, *, patience: float = STORE.total, pause: float = STORE.first) -> None:
         self._patience = patience
@@ -109,17 +95,9 @@ class Store(ABC):
 
     @property
     @abstractmethod
-    def url(self) -> str:
-        """Its URL, as :func:`sinksdk.store.open_store` takes it. Without secrets."""
+    def url(self) -> str: ...
 
     def get(self, key: str) -> Versioned | None:
-        """The value of a key, None where there is none.
-
-        Raises:
-            StoreUnreadable: the value was written by a newer sinksdk, or is damaged.
-            StoreUnavailable: no response.
-            StoreRefused: no retry can help; every other method raises it too.
-        """
         stored = self._ask(lambda: self._read(key), f"reading {key}")
         if stored is None:
             return None
@@ -139,33 +117,25 @@ class Store(ABC):
         return Versioned(value, stored.version)
 
     def version(self, key: str) -> str | None:
-        """The version of a key's value, None where there is none; the value is not transferred."""
         return self._ask(lambda: self._version(key), f"looking at {key}")
 
     def recent_version(self, key: str) -> str | None:
-        """As :meth:`version`, perhaps of a moment ago: for threads that poll."""
+        """Return a version that may be a moment old."""
         return self.version(key)
 
     def put(
         self, key: str, value: Mapping[str, Any], if_version: str | None, *, version: int = FORMAT
     ) -> str:
-        """Write a value if the key still has the given version (None: if it has no value).
-
-        Args:
-            version: of the value's format (:data:`FORMAT`).
-
-        Returns:
-            The new version.
+        """Write a value if the key still has this version (None: no value); return the new one.
 
         Raises:
-            Conflict: it has another one. Also if the outcome of our own write stays unknown because another
-                process has written since.
-            StoreUnavailable: no response; the write may have taken effect.
-            ValueError: the value has a field ``format`` or ``nonce``.
+            Conflict: also if another process wrote while the outcome of our own write was unknown.
         """
         if own := _OWN_FIELDS & value.keys():
             message = f"{key}: a value must not have fields called {', '.join(sorted(own))}"
             raise ValueError(message)
+        # The nonce is the version: it never repeats, even if a key is created again, and shows whether an
+        # attempt without a response took effect.
         nonce = uuid.uuid4().hex
         body = _ENCODER.encode({"format": version, "nonce": nonce, **value})
         for _ in range(_TRIES):
@@ -181,34 +151,21 @@ class Store(ABC):
         raise Conflict(f"store {self.url}: {key} was written by somebody else")
 
     def delete(self, key: str, if_version: str) -> None:
-        """Remove a key if it still has the given version; a missing key is no error.
-
-        Raises:
-            Conflict: it has another version.
-            StoreUnavailable: no response; it may be removed.
-        """
+        """Remove a key if it still has this version; a missing key is no error."""
         if self._ask(lambda: self._remove(key, if_version), f"deleting {key}"):
             return
         if self._ask(lambda: self._read(key), f"reading {key}") is not None:
             raise Conflict(f"store {self.url}: {key} was written by somebody else")
 
     def list(self, prefix: str) -> list[str]:
-        """All keys that begin with a prefix, sorted. Raises StoreUnavailable."""
         return sorted(self._ask(lambda: self._keys(prefix), f"listing {prefix}"))
 
     def snapshot(self, prefix: str) -> Store:  # noqa: ARG002 - for overriding
-        """A read-only, consistent copy of the values below a prefix, in one request.
-
-        A store that has no such request returns itself. Raises StoreUnavailable.
-        """
+        """Return a consistent copy of a prefix if one request can read it, otherwise the store itself."""
         return self
 
     def at_once(self, request: Callable[[V], T], items: Sequence[V]) -> Sequence[T]:
-        """Make a request for each item, up to :attr:`most_at_once` concurrently, each in a thread.
-
-        Results are in the items' order. The first exception in that order is raised; other requests may have
-        been made.
-        """
+        """Make a request for each item; raise the first exception in their order."""
         threads = min(self.most_at_once, len(items))
         if threads <= 1:
             return [request(item) for item in items]
@@ -216,10 +173,9 @@ class Store(ABC):
             return list(pool.map(lambda item: copy_context().run(request, item), items))
 
     def close(self) -> None:  # noqa: B027 - a hook: most stores hold nothing
-        """Close connections."""
+        ...
 
     def _ask(self, request: Callable[[], T], what: str) -> T:
-        """Repeat a request until it has a response, with growing pauses, for at most ``patience``."""
         begun, attempt = time.monotonic(), 0
         while True:
             try:
@@ -234,6 +190,7 @@ class Store(ABC):
                     since=begun,
                 )
                 pause = replace(STORE, first=self._pause).after(attempt + 1)
+                # Tasks that lost the store together must not return together.
                 pause += random.uniform(0.0, self._pause)  # noqa: S311 - no secret
                 if time.monotonic() + pause - begun > self._patience:
                     message = f"store {self.url}: {what} got no response for {self._patience:g} s: {error}"
@@ -245,22 +202,17 @@ class Store(ABC):
                 return answer
 
     @abstractmethod
-    def _read(self, key: str) -> Stored | None:
-        """The value of a key."""
+    def _read(self, key: str) -> Stored | None: ...
 
     def _version(self, key: str) -> str | None:
-        """The version of a key's value; overridden where that needs no read of the whole value."""
         stored = self._read(key)
         return None if stored is None else stored.version
 
     @abstractmethod
-    def _write(self, key: str, stored: Stored, if_version: str | None) -> bool:
-        """Write if the version is the given one; False when it is another."""
+    def _write(self, key: str, stored: Stored, if_version: str | None) -> bool: ...
 
     @abstractmethod
-    def _remove(self, key: str, if_version: str) -> bool:
-        """Delete if the version is the given one; False if it is another or the key does not exist."""
+    def _remove(self, key: str, if_version: str) -> bool: ...
 
     @abstractmethod
-    def _keys(self, prefix: str) -> Sequence[str]:
-        """Keys that begin with a prefix."""
+    def _keys(self, prefix: str) -> Sequence[str]: ...

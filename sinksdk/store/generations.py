@@ -1,7 +1,6 @@
 """A driver's generations of one connector: claim, fence, merge, plan (KIP-618 for sinks).
 
-A crash after any step is safe: the store holds everything that the next step needs. The driver remembers only
-the version of the task count record it wrote last; a conflict there means that a newer driver exists.
+A crash after any step is safe: the store holds everything that the next step needs.
 """
 
 from __future__ import annotations
@@ -44,16 +43,15 @@ from sinksdk.store.reports import ConnectorStatus
 
 V = TypeVar("V", bound=Value)
 
+# Generations without a commit until a topic's commits leave the plans, and fewest topics moved at a time.
 _IDLE: Final = 32
-"""Generations without a commit after which a topic's commits are stored separately from the plans."""
 _TOGETHER: Final = 16
-"""Topics that are moved there at a time, at least."""
 
 log = logging.getLogger(__name__)
 
 
 class UnpublishedException(ConnectException):
-    """Offsets are not altered, or the connector is not deleted: a commit is not published yet."""
+    """A commit is not published yet: its connector is neither altered nor deleted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,12 +59,7 @@ class Claim:
     """A generation that only this driver may plan.
 
     Args:
-        stale: tokens that no commit covers.
-        before: the plan of the previous generation, if there was one.
         undecided: None: partitions without a commit begin at their first record.
-        topic_ids: id of each topic that was read before.
-        transactional_tasks: as in :class:`TaskCountRecord`.
-        retired: ids of discarded tokens.
     """
 
     generation: int
@@ -80,28 +73,24 @@ class Claim:
 
     @property
     def previous(self) -> dict[TopicPartition, int]:
-        """Task of each partition in the previous generation."""
+        """Return the task of each partition in the previous generation."""
         tasks = self.before.tasks if self.before else ()
         return {planned.topic_partition: n for n, task in enumerate(tasks) for planned in task.ranges}
 
     def visible(self) -> dict[TopicPartition, int]:
-        """The offset up to which everything is published, of each partition for which it is known."""
         return {p: e.visible for p, e in self.committed.items() if e.visible is not None}
 
     def unpublished(self) -> dict[TopicPartition, PartitionCommit]:
-        """Commits with tokens to publish."""
         return {p: entry for p, entry in self.committed.items() if entry.publish}
 
     def partly_visible(self) -> dict[TopicPartition, PartitionCommit]:
-        """Commits above which records are visible that only this connector knows to pass over."""
+        """Return commits with visible records above them, which only this connector knows to skip."""
         return {p: entry for p, entry in self.committed.items() if entry.partly_visible_to is not None}
 
     def giving_up(self, partitions: Collection[TopicPartition]) -> Claim:
-        """Return the claim with commits of these partitions that neither publish nor pass over anything.
-
-        Their unpublished tokens are to be discarded. The destination says what is visible above them.
-        """
+        """Return the claim with nothing to publish or skip for these partitions."""
         given_up = {p: entry for p, entry in self.committed.items() if p in partitions}
+        # The destination says which records above these commits are visible.
         nothing = {"publish": (), "published_to": None, "partly_visible_to": None}
         settled = {p: entry.model_copy(update=nothing) for p, entry in given_up.items()}
         stale = {
@@ -112,50 +101,36 @@ class Claim:
         return replace(self, committed={**self.committed, **settled}, stale={**self.stale, **stale})
 
     def all_unsettled(self) -> set[TopicPartition]:
-        """Partitions with tokens to publish or to discard."""
         return self.unpublished().keys() | {p for p, tokens in self.stale.items() if tokens}
 
 
 class _Apart(NamedTuple):
-    """A plan's dropped commits, and the generation whose driver has written them."""
-
     generation: int
     value: Dropped
 
 
 class Tenure:
-    """What one process has claimed of a connector, over all its sessions with it.
-
-    A process whose store was unavailable begins a new session. If another driver has claimed meanwhile, this
-    one was replaced, and must neither claim again nor request the other one to close.
-    """
+    """Claims of one process on a connector, over all its sessions."""
 
     def __init__(self) -> None:
-        self.claimed = 0
-        """The newest generation that this process has claimed; 0: none."""
-        self.drivers: set[str] = set()
-        """Names of this process's drivers of the connector."""
+        self.claimed = 0  # the newest generation that this process has claimed
+        self.drivers: set[str] = set()  # of this process
 
     def is_over(self, count: TaskCountRecord | None, status_driver: Callable[[], str]) -> bool:
-        """Whether another driver has claimed since.
-
-        An operator's request claims too, to alter offsets, and replaces nobody.
-
-        Args:
-            status_driver: reads which driver has written the status last, for claims that name none.
-        """
+        # A process begins a new session after an outage. If another driver has claimed meanwhile, this one
+        # must neither claim again nor request the other one to close.
         if count is None or not self.claimed or count.claimed <= self.claimed:
             return False
+        # An operator's request claims too, but replaces no driver.
         driver = count.driver or status_driver()
         return bool(driver) and driver not in self.drivers
 
 
 class Generations:
-    """Claims and plans one connector's generations for one driver.
+    """Claims and plans one connector's generations; raises FencedException once a newer driver exists.
 
     Args:
-        driver: its name; empty: an operator's request, or a DataFrame.
-        tenure: what its process has claimed before.
+        driver: empty for an operator's request or a DataFrame.
     """
 
     def __init__(self, store: Store, connector: str, driver: str = "", tenure: Tenure | None = None) -> None:
@@ -163,17 +138,16 @@ class Generations:
         self._tenure = tenure or Tenure()
         self._store = store
         self._connector = connector
+        # A conflict with what this driver wrote last means that a newer driver exists.
         self._count: table.Row[TaskCountRecord] | None = None
         self._plan: table.Row[GenerationPlan] | None = None
         self._apart: _Apart | None = None
 
     @property
     def has_claimed(self) -> bool:
-        """Whether this driver has ever claimed a generation."""
         return self._count is not None
 
     def expect_not_replaced(self, count: TaskCountRecord | None) -> None:
-        """Raise FencedException if another driver has claimed since this process did."""
         if self._tenure.is_over(count, self._status_driver):
             raise self._fenced()
 
@@ -182,20 +156,10 @@ class Generations:
         return row.value.driver if row else ""
 
     def claim(self) -> Claim:
-        """Steps 1 to 3: claim the next generation, fence the previous one, merge its commits.
-
-        Raises:
-            FencedException: a newer driver exists.
-            StoreUnreadable: the store has lost the plan of the previous generation.
-        """
         return self._claimed(self._claim())
 
     def claim_from(self, seen: table.Row[TaskCountRecord] | None) -> Claim:
-        """As :meth:`claim`, if the task count record is still this one (None: if there is none).
-
-        Raises:
-            Conflict: it is another one.
-        """
+        """Claim if the task count record is unchanged since it was seen. Raises Conflict."""
         claimed = self._next(seen.value if seen else TaskCountRecord(claimed=0))
         key = task_count_key(self._connector)
         self._count = table.write(self._store, key, claimed, seen.version if seen else None)
@@ -226,15 +190,9 @@ class Generations:
         topic_ids: Mapping[str, str] | None = None,
         epochs: Mapping[TopicPartition, int] | None = None,
     ) -> Claim:
-        """Commit offsets that no task has written, as a separate generation without tasks.
-
-        Partitions without a commit begin at their first record from then on. Returns the claim of the next
-        generation. Arguments and exceptions as of :meth:`plan`.
-
-        Args:
-            epochs: leader epochs of the logs that have these offsets.
-        """
+        """Commit offsets that no task has written, as a generation without tasks; claim the next one."""
         committed = {**claim.committed, **_entries(offsets, claim.generation, epochs)}
+        # Partitions without a commit begin at their first record from now on.
         self.plan(replace(claim, committed=committed), (), config_version, config, topic_ids=topic_ids)
         return self.claim()
 
@@ -245,18 +203,11 @@ class Generations:
         config_version: int,
         config: Mapping[str, str],
     ) -> None:
-        """Commit an operator's offsets, as a separate generation without tasks; None removes a commit.
-
-        A topic's id is dropped once all its commits are altered: the offsets may be meant for a topic that
-        was created again. Otherwise as :meth:`plan`.
-
-        Raises:
-            UnpublishedException: a commit has tokens that are not published yet, which would be lost, or
-                records above it are visible, which would be written twice.
-        """
+        """Commit an operator's offsets, as a generation without tasks; None removes a commit."""
         self.expect_published(claim, offsets)
         kept = {p: entry for p, entry in claim.committed.items() if p not in offsets}
         committed = kept | _entries(offsets, claim.generation)
+        # Once all commits of a topic are altered, they may be meant for a topic that was created again.
         forgotten = {p.topic for p in offsets} - {p.topic for p in kept}
         ids = {topic: known for topic, known in claim.topic_ids.items() if topic not in forgotten}
         self.plan(
@@ -268,10 +219,6 @@ class Generations:
         )
 
     def expect_published(self, claim: Claim, offsets: Mapping[TopicPartition, int | None]) -> None:
-        """Raise UnpublishedException if these offsets lose tokens, or what is visible above a commit.
-
-        A withdrawn commit knows which records above it are visible; an operator's commit does not.
-        """
         unpublished = [str(p) for p in sorted(offsets) if (e := claim.committed.get(p)) and e.publish]
         if unpublished:
             raise UnpublishedException(
@@ -279,6 +226,7 @@ class Generations:
                 f"published yet; resume the connector until it is, stop it, and alter its offsets then. If "
                 f"its start is refused since the store was restored: 'sinksdk offsets recover CONFIG'"
             )
+        # A withdrawn commit knows which records above it are visible; an operator's does not.
         ahead = [
             f"{p} (up to offset {entry.partly_visible_to})"
             for p, entry in sorted(claim.partly_visible().items())
@@ -292,22 +240,15 @@ class Generations:
             )
 
     def reset(self, claim: Claim, config_version: int, config: Mapping[str, str]) -> None:
-        """Remove all commits. Otherwise as :meth:`alter`."""
         before = claim.undecided or Undecided()
         everything = replace(claim, undecided=before.model_copy(update={"reset": True}))
         self.alter(everything, dict.fromkeys(claim.committed), config_version, config)
 
     def forget(self) -> None:
-        """Remove everything but the configuration and the task count record, which then has no plan.
-
-        It keeps the number of transactional ids: a connector that is created again is fenced against its
-        former tasks. May be repeated after a crash.
-
-        Raises:
-            FencedException: a newer driver exists.
-        """
+        """Remove all but the configuration and the task count record; may be repeated."""
         claim = self.claim()
         self._advance(
+            # transactional_tasks stays, to fence former tasks of a connector that is created again.
             TaskCountRecord(claimed=claim.generation, transactional_tasks=claim.transactional_tasks)
         )
         kept = (task_count_key(self._connector), config_key(self._connector))
@@ -332,22 +273,14 @@ class Generations:
         frames: FrameState | None = None,
         is_read: Callable[[str], bool] = lambda _: True,
     ) -> GenerationPlan:
-        """Step 4: write the plan, then make it the current one.
+        """Write the plan of a claimed generation, then make it the current one.
 
         Args:
-            config: the configuration as written, references unresolved.
-            topic_ids: ids of topics that have none in the claim.
-            undecided: None: the start of partitions without a commit is decided.
-            transactional_tasks: number of tasks that may write with transactional ids from now on, all others
-                being fenced; None: as before.
-            frames: None: as in the plan before.
-            is_read: whether the connector is subscribed to a topic that is there. Commits of other topics,
-                and of those that no generation has read lately, are stored separately, not with each plan,
-                unless they have tokens to publish or discard.
-
-        Raises:
-            FencedException: a newer driver exists.
+            transactional_tasks: tasks that may write from now on, all others being fenced; None: as before.
+            is_read: whether the connector is subscribed to an existing topic.
         """
+        # Plans would grow by megabytes with a new topic of 1,000 partitions each day: commits of topics no
+        # longer read are stored once, outside the plans.
         dropped = self._set_apart(claim, tasks, is_read)
         apart = {entry.topic_partition for entry in dropped.value.committed} if dropped else set()
         ids = {**(topic_ids or {}), **claim.topic_ids}
@@ -386,7 +319,6 @@ class Generations:
     def _set_apart(
         self, claim: Claim, tasks: Iterable[TaskPlan], is_read: Callable[[str], bool]
     ) -> _Apart | None:
-        """Write commits of topics no longer read, unless the previous plan names the same."""
         unread = {p.topic for p in claim.committed} | claim.topic_ids.keys()
         unread = {topic for topic in unread if not is_read(topic)} | self._idle(claim, tasks)
         unread -= {partition.topic for partition in claim.all_unsettled()}
@@ -403,30 +335,21 @@ class Generations:
         return _Apart(claim.generation, value)
 
     def _idle(self, claim: Claim, tasks: Iterable[TaskPlan]) -> set[str]:
-        """Topics without a commit for many generations: they come and go, and would grow the plans for ever.
-
-        A few are left in the plan until there are more: all that is stored separately is written together.
-        """
         read = {planned.topic for task in tasks for planned in task.ranges}
         oldest = claim.generation - _IDLE
         read |= {p.topic for p, entry in claim.committed.items() if entry.generation >= oldest}
+        # A few idle topics stay in the plan: all commits outside it are written whenever one more is moved.
         idle = {p.topic for p in claim.committed} - read
         apart = {entry.topic for entry in self._apart.value.committed} if self._apart else set[str]()
         return idle if len(idle - apart) >= _TOGETHER else idle & apart
 
     def _prune_dropped(self, now: _Apart | None) -> None:
-        """Remove the previous plan's dropped commits, once no plan names them."""
         before, self._apart = self._apart, now
         if before is not None and before != now:
             key = dropped_key(self._connector, before.generation)
             self._remove(key, self._store.version(key))
 
     def close_running(self, closing: Closing) -> None:
-        """Request that the running generation's tasks close; a second request changes nothing.
-
-        Raises:
-            FencedException: a newer driver has pruned the plan.
-        """
         row = self._planned()
         while row.value.closing is None:
             key = plan_key(self._connector, row.value.generation)
@@ -443,14 +366,7 @@ class Generations:
         request_closing(self._store, self._connector, row.value.generation, row.value.closing)
 
     def yield_to_successor(self) -> str | None:
-        """After a generation has ended: let a waiting driver take over.
-
-        Returns:
-            Its name: this driver must not claim any more. None: no driver waits.
-
-        Raises:
-            FencedException: a newer driver has not waited.
-        """
+        """Let a waiting driver take over, and return its name; this driver must not claim then."""
         key = plan_key(self._connector, self._planned().value.generation)
         while True:
             row = self._plan_again()
@@ -467,7 +383,6 @@ class Generations:
             return closing.successor
 
     def successor(self) -> str | None:
-        """Name of the driver that waits to take over, if any."""
         row = self._plan_again()
         if row is None:
             return None
@@ -479,12 +394,10 @@ class Generations:
         return self._plan
 
     def _plan_again(self) -> table.Row[GenerationPlan] | None:
-        """The running generation's plan in the store."""
         key = plan_key(self._connector, self._planned().value.generation)
         return table.read_again(self._store, key, GenerationPlan, self._plan)
 
     def is_newest(self, *, is_recent_enough: bool = False) -> bool:
-        """Whether no newer driver has claimed a generation; ``is_recent_enough``: as of a moment ago."""
         if self._count is None:
             return False
         key = task_count_key(self._connector)
@@ -494,7 +407,6 @@ class Generations:
         return self._store.version(key) == self._count.version
 
     def _claim(self) -> TaskCountRecord:
-        """Increment the generation; tasks and plan stay those of the previous one."""
         while self._count is None:
             first = table.read(self._store, task_count_key(self._connector), TaskCountRecord)
             record = first.value if first else TaskCountRecord(claimed=0)
@@ -512,6 +424,7 @@ class Generations:
         self._tenure.claimed = claimed.claimed
         return claimed
 
+    # Tasks and plan stay those of the previous generation.
     def _next(self, record: TaskCountRecord) -> TaskCountRecord:
         claimed = record.claimed + 1
         return record.model_copy(update={"claimed": claimed, "claimed_by": self._claimed_by(claimed)})
@@ -525,7 +438,6 @@ class Generations:
         return record
 
     def _write(self, key: str, value: V, if_version: str | None) -> table.Row[V]:
-        """Write what only the newest driver may write."""
         try:
             return table.write(self._store, key, value, if_version)
         except Conflict as error:
@@ -557,7 +469,6 @@ class Generations:
     def _fenced_record(
         self, task: int, count: TaskCountRecord, base: GenerationPlan | None
     ) -> TaskRecord | None:
-        """Fence a task. Returns its record with its segments, if written after the plan."""
         record = self._fence(task, count.claimed)
         if record is None or not says_news(base, record):
             return None
@@ -569,10 +480,7 @@ class Generations:
         return found
 
     def _fence(self, task: int, generation: int) -> TaskRecord | None:
-        """Move a task's record to our generation: every later write of an older one fails.
-
-        Returns the task's record; None if it never started.
-        """
+        """Move a task's record to our generation, so that older writers fail; return the former one."""
         key = task_key(self._connector, task)
         while True:
             before = table.read(self._store, key, TaskRecord)
@@ -589,13 +497,11 @@ class Generations:
             return before.value if before else None
 
     def _prune(self, generation: int) -> None:
-        """Remove older plans, which no driver or task needs any more."""
         for key in self._store.list(plans_prefix(self._connector)):
             if key < plan_key(self._connector, generation):
                 self._remove(key, self._store.version(key))
 
     def _remove(self, key: str, version: str | None) -> None:
-        """Remove a key, unless a fenced driver or task has written it again."""
         if version is None:
             return
         try:
@@ -615,7 +521,6 @@ def _entries(
     generation: int,
     epochs: Mapping[TopicPartition, int] | None = None,
 ) -> dict[TopicPartition, PartitionCommit]:
-    """Commits at these offsets that no task has written."""
     return {
         p: PartitionCommit.of(p, OffsetAndMetadata(offset), generation, leader_epoch=(epochs or {}).get(p))
         for p, offset in offsets.items()
@@ -626,7 +531,6 @@ def _entries(
 def _still_undecided(
     before: Undecided | None, offsets: Mapping[TopicPartition, int | None]
 ) -> Undecided | None:
-    """The partitions whose start the next driver decides, once these offsets are altered."""
     named = {p.topic_partition for p in before.partitions} if before else set()
     named = {p for p in named | offsets.keys() if offsets.get(p) is None}
     if before is None and not named:

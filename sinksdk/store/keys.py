@@ -7,7 +7,6 @@ from urllib.parse import quote, unquote
 
 STORE_KEY = "store"
 CONNECTORS = "connectors/"
-"""Prefix of the keys of all connectors."""
 
 _CONFIG = "/config"
 
@@ -18,12 +17,10 @@ def config_key(connector: str) -> str:
 
 
 def connector_prefix(connector: str) -> str:
-    """Prefix of a connector's keys."""
     return f"{_root(connector)}/"
 
 
 def connector_of(key: str) -> str | None:
-    """The name of the connector whose configuration a key holds, None for other keys."""
     if not key.endswith(_CONFIG):  # most do not, and all are checked once a second
         return None
     return unquote(key.removeprefix(CONNECTORS).removesuffix(_CONFIG))
@@ -40,15 +37,12 @@ def plan_key(connector: str, generation: int) -> str:
 
 
 def closing_key(connector: str, generation: int) -> str:
-    """The request to close a generation, apart from its plan, which may be large: tasks poll it.
-
-    The key begins with its plan's key and is pruned with it.
-    """
+    # Begins with its plan's key, to be pruned with it; separate, as tasks poll it.
     return f"{plan_key(connector, generation)}-closing"
 
 
 def segment_key(connector: str, generation: int, task: int, name: str) -> str:
-    """A segment of a task's commits; pruned with its generation's plan, as :func:`closing_key`."""
+    # Pruned with its plan, like the request to close.
     return f"{plan_key(connector, generation)}-task-{task}-{name}"
 
 
@@ -58,7 +52,6 @@ def dropped_key(connector: str, generation: int) -> str:
 
 
 def plans_prefix(connector: str) -> str:
-    """Plans of all generations that are still kept, oldest first."""
     return f"{_root(connector)}/generations/"
 
 
@@ -73,12 +66,10 @@ def status_key(connector: str) -> str:
 
 
 def ends_key(connector: str) -> str:
-    """End offsets of its source, and times of its last commits."""
     return f"{_root(connector)}/ends"
 
 
 def remembered_key(connector: str) -> str:
-    """Its driver's state of partitions and tasks: first-seen times, tails, failures."""
     return f"{_root(connector)}/remembered"
 
 
@@ -88,7 +79,6 @@ def progress_key(connector: str, task: int) -> str:
 
 
 def progress_prefix(connector: str) -> str:
-    """Positions of all tasks."""
     return f"{_root(connector)}/progress/"
 
 
@@ -98,7 +88,6 @@ def totals_key(connector: str) -> str:
 
 
 def history_key(connector: str) -> str:
-    """Recent commits and failures."""
     return f"{_root(connector)}/history"
 
 

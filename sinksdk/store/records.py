@@ -1,7 +1,6 @@
-"""The values in the store, as typed, frozen models.
+"""The values in the store, as typed, frozen models; their formats are a contract (docs/store-format.md).
 
-Their formats are a contract: a store written by one version is read by the next. Partitions are in lists,
-with ``topic`` and ``partition`` as fields, so that any topic name is possible.
+Partitions stand in lists, with their topic as a field, so that a topic may have any name.
 """
 
 from __future__ import annotations
@@ -19,22 +18,19 @@ from sinksdk.model.plan import RangePlan
 from sinksdk.offsets import OffsetAndMetadata, Token, TopicPartition
 
 TargetState = Literal["RUNNING", "PAUSED", "STOPPED"]
-"""Connect's target states."""
 
+# Never changes while the name exists: commits of another kind mean something else.
 ConnectorKind = Literal["sink", "source", "dataframe"]
-"""What writes under a name; it never changes while the name exists."""
 
 Order = Literal["restart", "restart_failed", "rebalance", "flush"]
-"""An operator's request of something that happens once."""
 
 
 def _known(token: object) -> object:
-    """Without fields of newer versions: a token is written whole again."""
+    # A token is written back whole, without the fields of newer versions.
     return {key: token[key] for key in ("id", "data") if key in token} if isinstance(token, dict) else token
 
 
 KeptToken = Annotated[Token, BeforeValidator(_known)]
-"""A token as the store keeps it."""
 
 
 class StoreIdentity(Value):
@@ -44,14 +40,7 @@ class StoreIdentity(Value):
 
 
 class Orders(Lasting):
-    """Number of an operator's requests of each kind; the driver compares it with those it has carried out.
-
-    Args:
-        restart: stop the connector and all its tasks, and start them again.
-        restart_failed: open failed partitions again, at once and with all their attempts.
-        rebalance: close the running generation early.
-        flush: commit all records available at this moment, tails included.
-    """
+    """Numbers of an operator's requests; the driver compares them with those it has carried out."""
 
     restart: int = 0
     restart_failed: int = 0
@@ -60,16 +49,14 @@ class Orders(Lasting):
 
 
 class ConnectorRecord(Lasting):
-    """A connector's configuration and target state, as its operator set them.
+    """A connector's configuration and target state.
 
     Args:
-        config: as written, references unresolved.
-        version: counts changes of ``config``.
+        version: counts changes of ``config``, which is stored as written.
         incarnation: new each time the name is created.
-        claimed: the newest generation whose driver has brought its own configuration.
-        deleted: it is being deleted; this record is removed last.
+        claimed: the newest generation whose driver has stored its own configuration.
         forced: the deletion drops committed tokens that cannot be published.
-        kind: None: an older version has made the record, or where the class cannot be loaded.
+        kind: None: an older version created the record, or the class cannot be loaded.
     """
 
     config: dict[str, str]
@@ -84,25 +71,18 @@ class ConnectorRecord(Lasting):
 
 
 class ClaimedBy(Lasting):
-    """The driver that has claimed a generation."""
-
     generation: int
     driver: str
 
 
 class TaskCountRecord(Lasting):
-    """The task count record.
+    """The task count record (KIP-618).
 
     Args:
-        claimed: the newest generation; drivers of older ones are fenced.
-        planned: the newest generation that has a plan; its tasks are the ones to fence.
-        tasks: how many tasks that plan has.
-        config_version: of the configuration it was made with.
-        transactional_tasks: number of source tasks that may still write with their transactional ids: all of
-            them are fenced before others start (KIP-618). It outlives the connector. None: there never were
-            any.
-        claimed_by: the driver that has claimed ``claimed``, if it is of that generation; else an operator's
-            request or an older version has claimed it.
+        planned: the newest generation with a plan, whose tasks are to be fenced.
+        transactional_tasks: number of source tasks to fence before others start. It outlives the connector.
+            None: there never were any.
+        claimed_by: of an older generation if an operator's request or an older version has claimed.
     """
 
     claimed: int
@@ -114,7 +94,6 @@ class TaskCountRecord(Lasting):
 
     @property
     def driver(self) -> str | None:
-        """The driver that has claimed the newest generation, where that is known."""
         by = self.claimed_by
         return by.driver if by is not None and by.generation == self.claimed else None
 
@@ -124,20 +103,17 @@ class PartitionCommit(NamedPartition):
 
     Args:
         offset: next offset to read.
-        publish: tokens committed with it and not published yet.
-        generation: that wrote it; of two entries the one of the higher generation counts.
-        withdrawn_from: the offset it was at before it was withdrawn to this one, because what it covered
-            could never be published; None for every other commit.
-        published_to: while ``publish`` is not empty: the offset up to which everything is published. None:
-            there was no commit before, or an older version has written this one.
-        records: how many records ``generation`` has committed, by all attempts at its task. 0: none, or that
-            is not known.
-        partly_visible_to: the offset after the last record that is visible above ``offset``, since a commit
-            was withdrawn of which a part is; None: none is.
+        publish: tokens that are not published yet.
+        generation: wrote the commit; of two commits, the newer one's counts.
+        withdrawn_from: the offset before the commit was withdrawn to this one.
+        published_to: while ``publish`` has tokens, the offset below which everything is published. None:
+            unknown, as in a first commit.
+        records: committed by all attempts of ``generation``; 0 also if unknown.
+        partly_visible_to: the offset after the last visible record above a withdrawn commit.
         leader_epoch: of the log when ``offset`` was planned: no record below it has a higher one (KIP-320).
-            None: the source has no epochs, an operator has set the offset, or an older version has.
-        due: the offset after the last record below ``offset`` that a task has accepted: from there on the
-            range had no record, or only bad or filtered ones. None: not known.
+            None, for instance, if an operator has set the offset.
+        due: the offset after the last accepted record; after it the range had no, bad or filtered records.
+            None: unknown.
     """
 
     offset: int
@@ -152,16 +128,13 @@ class PartitionCommit(NamedPartition):
     due: int | None = None
 
     def as_offset(self) -> OffsetAndMetadata:
-        """The commit as authors get it."""
         return OffsetAndMetadata(self.offset, self.metadata, self.publish)
 
     @property
     def visible(self) -> int | None:
-        """Everything below this offset is published; None: unknown."""
         return self.published_to if self.publish else self.offset
 
     def withdrawn_to(self, offset: int, generation: int) -> PartitionCommit:
-        """The commit that withdraws this one, in that generation, whatever is visible above it."""
         changed = {
             "offset": offset,
             "publish": (),
@@ -186,12 +159,8 @@ class PartitionCommit(NamedPartition):
         leader_epoch: int | None = None,
         due: int | None = None,
     ) -> PartitionCommit:
-        """A commit of that generation, which follows ``before``.
-
-        Args:
-            leader_epoch: of the log that was read; where nothing was, that of ``before`` stays.
-        """
         ahead = before.partly_visible_to if before else None
+        # Nothing was read: the log is still that of the commit before.
         if leader_epoch is None and before is not None and offset.offset <= before.offset:
             leader_epoch = before.leader_epoch
         return cls(
@@ -210,46 +179,32 @@ class PartitionCommit(NamedPartition):
 
 
 class PreparedTokens(NamedPartition):
-    """Prepared tokens of one partition that no commit covers."""
-
     tokens: tuple[KeptToken, ...]
 
 
 class RetiredTokens(NamedPartition):
-    """Ids of one partition's tokens that must not be prepared again.
-
-    Args:
-        ids: digests (:func:`digest`), the oldest first.
-    """
+    """Digests of token ids that must not be prepared again, the oldest first."""
 
     ids: tuple[str, ...]
 
 
 def empty_range(partition: TopicPartition, committed: PartitionCommit | None) -> RangePlan:
-    """Nothing is read of the partition: its tokens are published or discarded."""
     at = committed.offset if committed else 0
     return RangePlan.of(partition, at, at)
 
 
 class TaskPlan(Lasting):
-    """One task's share of a generation.
-
-    Args:
-        ranges: are read one after the other.
-        config: entries that differ from the connector's configuration.
-    """
-
     ranges: tuple[RangePlan, ...]
-    config: dict[str, str] = Field(default_factory=dict)
+    config: dict[str, str] = Field(default_factory=dict)  # entries that differ from the connector's
 
 
 class Closing(Lasting):
     """A request to close a running generation.
 
     Args:
-        timeout: seconds that the tasks have, from when they see it.
-        successor: name of the driver that waits to take over; the running one ends after this generation.
-        answered: the generation has ended, and its driver has stopped.
+        timeout: seconds, from when the tasks see the request.
+        successor: the driver that waits to take over.
+        answered: the former driver has stopped.
         asked: in seconds since the epoch.
     """
 
@@ -261,13 +216,12 @@ class Closing(Lasting):
 
 
 class Undecided(Lasting):
-    """Partitions without a commit whose start the next driver decides.
+    """Partitions without a commit whose start the next driver decides; others begin at their first record.
 
     Args:
-        first: for all, and ``offset.source`` counts too: the connector has never run.
-        reset: for all: an operator has reset the offsets.
-        partitions: otherwise for these, whose commits an operator has removed. Any other partition without
-            a commit was added later, and begins at its first record.
+        first: all of them, as the connector has never run: ``offset.source`` counts too.
+        reset: all of them.
+        partitions: those whose commits an operator has removed.
     """
 
     first: bool = False
@@ -275,26 +229,18 @@ class Undecided(Lasting):
     partitions: tuple[NamedPartition, ...] = ()
 
     def covers(self, partition: TopicPartition) -> bool:
-        """Whether the driver decides the start of this partition, if it has no commit."""
         return self.first or self.reset or any(p.topic_partition == partition for p in self.partitions)
 
 
 class Dropped(Lasting):
-    """Commits and ids of topics that no generation reads now, and a later one may read again."""
-
     committed: tuple[PartitionCommit, ...]
     topic_ids: dict[str, str] = Field(default_factory=dict)
 
 
 class WrittenBatch(Lasting):
-    """The newest micro-batch that a query has committed.
+    """A streaming query's newest committed micro-batch, or a batch write (no ``batch``)."""
 
-    Args:
-        query: id of a streaming query, the same as long as its checkpoint; or of one batch write.
-        batch: number of the micro-batch; None: a batch write.
-    """
-
-    query: str
+    query: str  # the id stays as long as the query's checkpoint
     batch: int | None = None
 
     def __str__(self) -> str:
@@ -304,13 +250,13 @@ class WrittenBatch(Lasting):
 
 
 class FrameState(Lasting):
-    """State of a connector that DataFrames are written to (``format("sinksdk")``).
+    """State of a connector that DataFrames are written to.
 
     Args:
-        writer: run id of the query that writes; every start of a query has another one.
-        is_open: the plan's tasks are those of a DataFrame. Otherwise they only publish and discard.
-        written: of each query the newest micro-batch committed, the latest one last.
-        superseded: run ids that wrote before, and are fenced; the latest one last.
+        writer: run id of the writing query, new at each start.
+        is_open: otherwise the tasks only publish and discard.
+        written: newest batch of each query, the latest one last.
+        superseded: run ids of fenced writers, the latest one last.
     """
 
     writer: str
@@ -323,19 +269,11 @@ class GenerationPlan(Lasting):
     """The plan of one generation.
 
     Args:
-        committed: every partition's commit at its start.
         stale: tokens that no commit covers, not yet discarded.
-        config: the configuration its tasks run with, as written: a fenced driver may still change the
-            connector's, but not that of a planned generation.
-        topic_ids: id of each topic that was read, as first planned; without topics of a source that has no
-            such ids.
+        config: as written. A fenced driver may still change the connector's, but not that of a plan.
         undecided: only in plans written when an operator altered offsets.
-        closing: the request to close the running generation, if any.
-        dropped: the generation whose driver has moved ``committed`` and ``topic_ids`` of topics that are not
-            read, or have not been for many generations, to a separate value (:class:`Dropped`); None: there
-            are none.
-        retired: ids of discarded tokens, which a frozen task of an earlier generation may discard again.
-        frames: None: no DataFrame was ever written to this connector.
+        dropped: the generation whose driver has stored commits of topics no longer read as :class:`Dropped`.
+        retired: ids of discarded tokens, which a frozen task may discard again.
     """
 
     generation: int
@@ -353,26 +291,20 @@ class GenerationPlan(Lasting):
 
     @property
     def format(self) -> int:
-        """The lowest that no older sinksdk misreads.
-
-        3 with dropped topics, whose commits it would lose; 4 with DataFrames, whose numbers it would lose.
-        """
+        # An older sinksdk would lose the numbers of DataFrames (4), or commits of dropped topics (3).
         if self.frames is not None:
             return 4
         return 1 if self.dropped is None else 3
 
 
 class Begun(Lasting):
-    """Who has last begun to write a DataFrame's partition since its last commit.
+    """The write that last began on a DataFrame's partition since its last commit.
 
-    A sink that keeps offsets of its own may be ahead of the commit then.
+    A sink that keeps its own offsets may be ahead of the commit then.
 
     Args:
         topic: of the partition; its number is the task's.
-        at: the partition's commit.
-        batch: that has begun.
-        base: offset of its first row; None: not known yet, since the sink may have rows of another write that
-            was never committed.
+        base: offset of the batch's first row; None: the sink may hold rows of an uncommitted write.
     """
 
     topic: str
@@ -382,7 +314,7 @@ class Begun(Lasting):
 
     @classmethod
     def after(cls, before: Begun | None, partition: TopicPartition, at: int, batch: WrittenBatch) -> Begun:
-        """A micro-batch begins, or begins again: every attempt at it numbers its rows alike."""
+        # Every attempt at a micro-batch numbers its rows alike.
         base: int | None = at
         if before is not None and (before.topic, before.at) == (partition.topic, at):
             base = before.base if before.batch == batch else None
@@ -394,15 +326,11 @@ class TaskRecord(Lasting):
 
     Args:
         generation: only its tasks may write the record.
-        attempt: which attempt at the task; 0 when it was only fenced.
-        written: the generation whose task wrote the fields below; fencing does not change them. None:
-            ``generation``.
-        prepared: tokens that no commit covers.
-        discarded: ids of tokens of the plan's ``stale`` that are discarded.
-        segments: names of the :class:`Segment` values with further commits of its generation, oldest first;
-            of two commits of one partition the later one counts, and those in ``entries`` are the latest.
-        begun: only where DataFrames are written; it outlives the generation.
-        retired: ids of tokens that were discarded in this generation.
+        attempt: 0: the task was only fenced.
+        written: the generation that wrote the fields below; None: ``generation``. Fencing keeps it.
+        discarded: ids of discarded tokens of the plan's ``stale``.
+        segments: names of :class:`Segment` values with earlier commits of its generation, oldest first.
+        begun: only for DataFrames; it outlives the generation.
     """
 
     generation: int
@@ -417,23 +345,21 @@ class TaskRecord(Lasting):
 
     @property
     def format(self) -> int:
-        """2 with segments: an older sinksdk would take their commits for uncommitted."""
+        # An older sinksdk would take commits in segments for uncommitted.
         return 2 if self.segments else 1
 
     @property
     def content_generation(self) -> int:
-        """``written``, resolved."""
         return self.generation if self.written is None else self.written
 
 
 class Segment(Value):
-    """Commits stored outside a task's record. Immutable; valid only while the record names it."""
+    """Commits stored outside a task's record. Immutable; valid while the record names it."""
 
     entries: tuple[PartitionCommit, ...]
 
 
 def prepared_tokens(tokens: Mapping[TopicPartition, Iterable[Token]]) -> tuple[PreparedTokens, ...]:
-    """Tokens in the store's form; partitions without any are left out."""
     rows = [
         PreparedTokens(topic=p.topic, partition=p.partition, tokens=tuple(given))
         for p, given in sorted(tokens.items())
@@ -442,22 +368,18 @@ def prepared_tokens(tokens: Mapping[TopicPartition, Iterable[Token]]) -> tuple[P
 
 
 def digest(token_id: str) -> str:
-    """The form in which a discarded token's id is kept: 72 bits of its hash, as ids may be long."""
+    # Ids may be long: 72 bits of their hash are kept.
     return base64.urlsafe_b64encode(hashlib.sha256(token_id.encode()).digest()[:9]).decode()
 
 
+# Ids of discarded tokens in a plan (60 kB), and of one partition: enough to find ids made from offsets, which
+# the next attempt makes again.
 _RETIRED: Final = 4_000
-"""Ids of discarded tokens that a plan keeps, for all partitions together: about 60 kB."""
 _RETIRED_OF_ONE: Final = (4, 64)
-"""Fewest and most ids of one partition among them."""
 
 
 def retired(*sources: Iterable[RetiredTokens]) -> tuple[RetiredTokens, ...]:
-    """Ids of discarded tokens by partition, in the store's form: the newest ones of each.
-
-    Args:
-        sources: the earlier ones first.
-    """
+    """Merge ids of discarded tokens, earlier sources first; keep the newest ids of each partition."""
     found: dict[TopicPartition, dict[str, None]] = {}
     for row in (row for rows in sources for row in rows):
         known = found.setdefault(row.topic_partition, {})
@@ -474,5 +396,4 @@ def retired(*sources: Iterable[RetiredTokens]) -> tuple[RetiredTokens, ...]:
 
 
 def by_partition(rows: Sequence[PreparedTokens]) -> dict[TopicPartition, dict[str, Token]]:
-    """Tokens by partition and id."""
     return {row.topic_partition: {token.id: token for token in row.tokens} for row in rows}

@@ -1,7 +1,6 @@
-"""Reports of drivers and tasks, for each other and for status pages.
+"""Reports of drivers and tasks; times are seconds since the epoch.
 
-Losing them loses no record: at worst a tail is read once in vain, or a total is too low. Times are in seconds
-since the epoch.
+Losing them loses no record: at worst a tail is read again without result, or a total is too low.
 """
 
 from __future__ import annotations
@@ -21,13 +20,11 @@ from sinksdk.offsets import TopicPartition
 
 T = TypeVar("T")
 
+# Seconds without a plan that count as a failure where errors.retry.timeout has no limit.
 PLAN_TIMEOUT: Final = 300.0
-"""Seconds for which nothing may be planned where ``errors.retry.timeout`` has no limit: its default."""
 
 
 class TaskStatus(Value):
-    """The driver's state of a source's task, as :class:`PlannerState`."""
-
     task: int
     failures: int = 0
     failed_at: tuple[float, ...] = ()
@@ -45,14 +42,9 @@ class ConnectorStatus(Value):
     """A connector's status.
 
     Args:
-        driver: its name (``host:pid#number``).
-        heartbeat: time of that driver's last write.
-        partitions: written only by older drivers, as ``tasks``; otherwise in :class:`Remembered`, so that a
-            heartbeat is small.
-        trace: stack trace of the error that made it FAILED.
-        missing_topics: subscribed topics that the source certainly does not have.
-        unavailable: of many, the first ones.
-        plan_timeout: seconds for which its next records may not be planned until that counts as a failure.
+        partitions: like ``tasks``, written by older drivers only; see :class:`Remembered`.
+        unavailable: only the first ones of many.
+        plan_timeout: seconds without a plan that count as a failure.
     """
 
     state: Literal["UNASSIGNED", "RUNNING", "PAUSED", "STOPPED", "FAILED", "RESTARTING"] = "UNASSIGNED"
@@ -68,7 +60,7 @@ class ConnectorStatus(Value):
     plan_timeout: float = PLAN_TIMEOUT
 
     def overdue(self, now: float) -> str | None:
-        """Why nothing has been planned for longer than ``plan_timeout``; None: it has, or may yet be."""
+        """Return why nothing was planned for ``plan_timeout``; None: it was, or may still be."""
         if self.waiting is None or now - self.waiting.since < self.plan_timeout:
             return None
         return (
@@ -78,12 +70,10 @@ class ConnectorStatus(Value):
 
 
 class ConnectorEnds(Value):
-    """End offsets of a connector's source and times of its last commits, by topic and partition.
-
-    Partitions whose last commit time is unknown are not in ``committed_at``.
+    """End offsets and known times of last commits, by topic and partition.
 
     Args:
-        unknown_since: time since which the source does not respond: then ``ends`` may be outdated.
+        unknown_since: time since which the source does not respond.
     """
 
     ends: dict[str, dict[int, int]] = Field(default_factory=dict)
@@ -97,15 +87,12 @@ class ConnectorEnds(Value):
         committed_at: Mapping[TopicPartition, float],
         unknown_since: float | None = None,
     ) -> Self:
-        """From partitions."""
         return cls(ends=_by_topic(ends), committed_at=_by_topic(committed_at), unknown_since=unknown_since)
 
     def ends_by_partition(self) -> dict[TopicPartition, int]:
-        """``ends`` by partition."""
         return _by_partition(self.ends)
 
     def committed_at_by_partition(self) -> dict[TopicPartition, float]:
-        """``committed_at`` by partition."""
         return _by_partition(self.committed_at)
 
 
@@ -125,18 +112,17 @@ def _by_partition(values: Mapping[str, Mapping[int, T]]) -> dict[TopicPartition,
 
 
 class Remembered(Value):
-    """A driver's state between generations; of a source, its failed tasks."""
+    """A driver's state between generations, outside the status to keep heartbeats small."""
 
     partitions: tuple[PlannerState, ...] = ()
     tasks: tuple[TaskStatus, ...] = ()
 
 
 Scalar = str | int | float | bool | None
-"""A value in JSON that is neither an array nor an object."""
 
 
 class SourcePartitionOffset(Value):
-    """Offset of a source partition that the task has committed, or else only requested."""
+    """A source partition's offset, committed or only requested by the task."""
 
     partition: dict[str, Scalar]
     offset: dict[str, Scalar]
@@ -147,11 +133,8 @@ class SourceProgress(Value):
     """Progress of a source's running task.
 
     Args:
-        state: its ``SourceTaskState``.
-        records: in the ``transactions`` that it has committed in this generation.
-        rate: records per second, lately.
-        failure: why it has ended early.
-        offsets: of many, those committed last; then it ``has_more_offsets``.
+        rate: recent records per second.
+        offsets: the last committed ones, if there are many.
     """
 
     state: str
@@ -165,12 +148,7 @@ class SourceProgress(Value):
 
 
 class TaskProgress(Value):
-    """Progress of a running task, written at most every two seconds.
-
-    Args:
-        hangs: stack of the author's code, if it has not returned for too long.
-        source: of a source, which has no ``partitions``.
-    """
+    """Progress of a running task; ``hangs`` is the stack of author code that does not return."""
 
     generation: int
     attempt: int
@@ -180,31 +158,27 @@ class TaskProgress(Value):
     source: SourceProgress | None = None
 
     def as_json(self) -> dict[str, Any]:
-        # By hand: pydantic takes three times as long for an outcome that it must look at field by field.
+        # By hand: pydantic takes three times as long to dump outcomes field by field.
         rest = self.model_dump(mode="json", exclude={"partitions"})
         partitions = [as_report(outcome) for outcome in self.partitions]
         return {"generation": self.generation, "attempt": self.attempt, "partitions": partitions, **rest}
 
 
 class TaskTotals(Value):
-    """Measurements of one task number, of all generations together and of its last one."""
-
     task: int
     total: TaskMeasures
     last: TaskMeasures
 
 
 class PartitionTotals(OfPartition):
-    """Counters of one partition (``context.count``), of all generations together."""
-
     counts: dict[str, int]
 
 
 class ConnectorTotals(Value):
-    """Measurements and counters of a connector's generations, up to ``generation``.
+    """Measurements and counters up to ``generation``.
 
     Args:
-        partitions: those that the source has; it grows no further.
+        partitions: those that the source has, so that the list does not grow for ever.
         vanished: sums of the counters of all others.
     """
 
@@ -251,7 +225,7 @@ class PastFailure(Value):
 
 
 class ConnectorHistory(Value):
-    """A connector's recent history; bounded, oldest first. Intervals without commits are left out."""
+    """Recent history, oldest first; intervals without commits are left out."""
 
     buckets: tuple[Bucket, ...] = ()
     failures: tuple[PastFailure, ...] = ()

@@ -1,9 +1,4 @@
-"""A store on S3: one object per key, written by conditional PutObject only.
-
-A value's version is its nonce, which is in its body; the condition of a request needs the object's
-ETag. The ETag of a version is remembered from responses, or read again: the nonce in the body shows whether
-it is still that version. Bodies differ in their nonces, so their ETags never repeat either.
-"""
+"""A store on S3: one object per key, written by conditional PutObject only."""
 
 from __future__ import annotations
 
@@ -29,10 +24,9 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_MARK: Final = "!store"
-"""Name of the object that marks a store; no encoded key is equal to it."""
+_MARK: Final = "!store"  # an object; no encoded key is equal to it
 
-_FORMAT: Final = 1  # of the whole store: which keys there are, and how objects are named
+_FORMAT: Final = 1  # of the whole store: keys, and names of objects
 _PROBES: Final = "!probe/"  # prefix of probe objects; no encoded key begins with it
 _WRONG_ETAG: Final = f'"{0:032x}"'
 _OPENING: Final = 5.0  # seconds: the user who starts a driver waits for the message
@@ -80,7 +74,6 @@ _NO_ANSWER: Final = (
     boto.CredentialRetrievalError,
     boto.MetadataRetrievalError,
 )
-"""Errors of boto3 for requests without a complete response."""
 
 _CREDENTIALS: Final = (
     "check 'access_key_id' and 'secret_access_key' in the store's URL, or what boto3 finds by itself "
@@ -115,16 +108,14 @@ _UNKNOWN: Final = "S3 will not do this however often it is asked; look the code 
 
 
 class _Found(NamedTuple):
-    """An object's body and ETag."""
-
     body: bytes
     etag: str
 
 
 class _Objects:
-    """Requests on objects by their names below the prefix. Each is made once, without retries.
+    """Requests on objects by name, each made once.
 
-    All raise :class:`Lost` without a response or after a passing error, and :class:`StoreRefused`.
+    All raise :class:`Lost` after a transient error, and :class:`StoreRefused`.
     """
 
     def __init__(self, address: S3Address) -> None:
@@ -133,8 +124,6 @@ class _Objects:
         self._prefix = f"{address.prefix}/" if address.prefix else ""
 
     def read(self, name: str) -> _Found | None:
-        """An object; None if there is none."""
-
         def request(s3: S3Client) -> _Found:
             answer = s3.get_object(Bucket=self._bucket, Key=self._prefix + name)
             with answer["Body"] as body:
@@ -143,18 +132,17 @@ class _Objects:
         return self._ask("GetObject", name, request, _MISSING)
 
     def etag(self, name: str) -> str | None:
-        """An object's ETag; None if there is none."""
         key = self._prefix + name
         return self._ask(
             "HeadObject", name, lambda s3: s3.head_object(Bucket=self._bucket, Key=key)["ETag"], _MISSING
         )
 
     def create(self, name: str, body: bytes) -> str | None:
-        """Write an object if there is none: its ETag; None if there is one."""
+        """Write an object if there is none; return its ETag, or None."""
         return self._put(name, body, _CONDITION_FAILED, IfNoneMatch="*")
 
     def replace(self, name: str, body: bytes, etag: str) -> str | None:
-        """Replace an object if it still has this ETag: its new ETag; None if it has no or another one."""
+        """Replace an object that has this ETag; return its new ETag, or None."""
         return self._put(name, body, _CONDITION_FAILED | _MISSING, IfMatch=etag)
 
     def _put(self, name: str, body: bytes, means_no: frozenset[str], **condition: Any) -> str | None:
@@ -170,8 +158,6 @@ class _Objects:
         return self._ask("PutObject", name, request, means_no)
 
     def remove(self, name: str, etag: str | None) -> bool:
-        """Delete an object if it still has this ETag (None: any)."""
-
         def request(s3: S3Client) -> bool:
             condition: Any = {} if etag is None else {"IfMatch": etag}
             s3.delete_object(Bucket=self._bucket, Key=self._prefix + name, **condition)
@@ -180,8 +166,6 @@ class _Objects:
         return bool(self._ask("DeleteObject", name, request, _CONDITION_FAILED | _MISSING))
 
     def list(self, prefix: str) -> dict[str, int]:
-        """The sizes of the objects whose names begin with a prefix, by name."""
-
         def request(s3: S3Client) -> dict[str, int]:
             listing = s3.get_paginator("list_objects_v2")
             pages = listing.paginate(Bucket=self._bucket, Prefix=self._prefix + prefix)
@@ -193,12 +177,12 @@ class _Objects:
     def _ask(
         self, operation: str, name: str, request: Callable[[S3Client], T], means_no: frozenset[str]
     ) -> T | None:
-        """Make a request. None if S3 responds with an error code for a failed condition."""
+        """Make a request; None: S3 responds with one of the codes ``means_no``."""
         what = f"{operation} of s3://{self._bucket}/{self._prefix}{name}"
         try:
             return request(_client(self._server, os.getpid()))
         except boto.ClientError as failure:
-            # botocore uses the HTTP status as code if a response has no body.
+            # botocore's code is the HTTP status if a response has no body.
             error = failure.response.get("Error", {})
             code = str(error.get("Code", ""))
             if code in means_no:
@@ -213,21 +197,18 @@ class _Objects:
 
 
 def _is_no_full_pool(record: logging.LogRecord) -> bool:
-    """Drop urllib3's warning that a connection was closed because its pool is full.
-
-    Many connectors of a server start at the same moment and share one client. The pool only bounds how many
-    connections are kept for later: nothing is lost, and a larger one would hold file descriptors for good.
-    """
+    # Connectors of a server start at once and share a client. The pool only bounds connections that are kept:
+    # nothing is lost, and a larger one would hold file descriptors for good.
     return not str(record.msg).startswith("Connection pool is full")
 
 
+# One client per process and server: a forked process must not share its parent's connections.
 @lru_cache(maxsize=8)  # a session and a client cost about half a second
 def _client(address: S3Address, _process: int) -> S3Client:
-    """One client per process, for all buckets: a forked one must not share its parent's connections."""
     import boto3  # noqa: PLC0415 - 0.2 s, only for processes that use S3
     from botocore.config import Config  # noqa: PLC0415 - as above
 
-    # Here, not where logging is configured: a program that embeds sinksdk does that itself.
+    # Set here, since a program that embeds sinksdk configures logging itself.
     logging.getLogger("urllib3.connectionpool").addFilter(_is_no_full_pool)
     session = boto3.session.Session(
         aws_access_key_id=address.access_key_id or None,
@@ -252,13 +233,12 @@ def _client(address: S3Address, _process: int) -> S3Client:
 
 
 def _refused(what: str, code: str, detail: str) -> StoreRefused:
-    """The exception for a request that no retry can help, with what to do."""
     words = f" ({detail.rstrip('.')})" if detail and detail != code else ""
     return StoreRefused(f"S3 {what} failed with {code}{words}: {_ADVICE.get(code, _UNKNOWN)}")
 
 
 def _passes(code: str, status: int | None) -> bool:
-    """Codes decide; the HTTP status counts only for those that are not listed above."""
+    # The HTTP status counts only for codes that are not listed.
     if code in _PASSING or code in _ADVICE:
         return code in _PASSING
     number = int(code) if code.isdecimal() else status
@@ -266,14 +246,7 @@ def _passes(code: str, status: int | None) -> bool:
 
 
 class S3Store(Store):
-    """Objects below a prefix; ``create`` makes it a store, if the endpoint honours conditional writes.
-
-    Raises:
-        ConfigException: the URL is none of a bucket that this process may write to, there is no store, or
-            the endpoint does not honour conditional writes.
-        StoreUnreadable: a newer sinksdk has made it, or its mark is damaged.
-        StoreUnavailable: no response.
-    """
+    """Objects below a prefix, which ``create`` marks as a store if the endpoint honours conditions."""
 
     closing_poll = 5.0  # a check is two requests, which cost money
     most_entries = 256  # a request costs more than its bytes
@@ -291,7 +264,8 @@ class S3Store(Store):
         self._address = S3Address.parse(url)
         self._outage = outage_of(self.url)
         self._objects = _Objects(self._address)
-        self._etags: dict[str, tuple[str, str]] = {}  # last seen version and ETag of each key
+        # Version and ETag of each key. Conditions need ETags; they never repeat, as bodies have nonces.
+        self._etags: dict[str, tuple[str, str]] = {}
         self._deletes: bool | None = None  # whether the endpoint deletes conditionally; found out when needed
         try:
             self._open(create=create)
@@ -301,7 +275,6 @@ class S3Store(Store):
 
     @property
     def url(self) -> str:
-        """The URL, secrets masked."""
         return str(self._address)
 
     def _open(self, *, create: bool) -> None:
@@ -331,16 +304,11 @@ class S3Store(Store):
         return self._ask(request, "probing")
 
     def _check_conditional_writes(self) -> None:
-        """Test every condition of PutObject, on a probe object.
-
-        Some endpoints respond with 501 to a conditional request, others ignore the condition and write: then
-        two drivers could own one connector.
-        """
+        # Endpoints that ignore a condition, instead of responding with 501, let two drivers own a connector.
         objects, first, second = self._objects, b'{"probe": 1}', b'{"probe": 2}'
         name = f"{_PROBES}{uuid.uuid4().hex}"
         try:
-            # A condition that fails unexpectedly may be due to our own earlier attempt whose response was
-            # lost: compare the object.
+            # Our own earlier attempt, whose response was lost, may be why a condition fails.
             self._probe(lambda: objects.create(name, first))
             found = self._probe(lambda: objects.read(name))
             if found is None:
@@ -357,10 +325,10 @@ class S3Store(Store):
             self._probe(lambda: objects.remove(name, None))
 
     def _deletes_conditionally(self) -> bool:
-        """Whether the endpoint honours the condition of DeleteObject; some honour those of PutObject only."""
         name = f"{_PROBES}{uuid.uuid4().hex}"
         self._probe(lambda: self._objects.create(name, b"{}"))
         try:
+            # Some endpoints honour the conditions of PutObject only.
             return not self._probe(lambda: self._objects.remove(name, _WRONG_ETAG))
         except StoreRefused:
             return False
@@ -384,8 +352,8 @@ class S3Store(Store):
         return stored
 
     def _version(self, key: str) -> str | None:
-        """By the ETag, if it is known; the version itself is in the body."""
         known = self._etags.get(key)
+        # HeadObject is enough while the ETag is known; otherwise the version is in the body.
         if known is not None and self._objects.etag(_name(key)) == known[1]:
             return known[0]
         return super()._version(key)
@@ -404,19 +372,15 @@ class S3Store(Store):
         return True
 
     def _replace_deleted(self, key: str, body: bytes) -> str | None:
-        """An empty object means a deleted key; see :meth:`_remove`."""
         if self._deletes:
             return None
         found = self._objects.read(_name(key))
         if found is None:
             raise Lost(f"{key} was there and is gone")
+        # An empty object is a deleted key.
         return None if found.body else self._objects.replace(_name(key), body, found.etag)
 
     def _remove(self, key: str, if_version: str) -> bool:
-        """Delete conditionally; if the endpoint cannot do that, conditionally replace it by an empty object.
-
-        An unconditional delete afterwards could remove an object that another process has created meanwhile.
-        """
         etag = self._etag(key, if_version)
         if etag is None:
             return False
@@ -425,13 +389,13 @@ class S3Store(Store):
         if self._deletes:
             is_done = self._objects.remove(_name(key), etag)
         else:
+            # An unconditional delete could remove an object that another process has just created.
             is_done = self._objects.replace(_name(key), b"", etag) is not None
         if is_done:
             self._etags.pop(key, None)
         return is_done
 
     def _etag(self, key: str, version: str) -> str | None:
-        """The ETag of a key in this version; None if its version has changed."""
         known = self._etags.get(key)
         if known is None or known[0] != version:
             self._read(key)
@@ -446,10 +410,7 @@ class S3Store(Store):
 
 
 def _name(key: str) -> str:
-    """A key as an object's name; encoded as in a URL, since not every S3 takes every character.
-
-    Segments of dots only are encoded: some endpoints treat "." and ".." as path steps.
-    """
+    # Not every S3 takes every character, and some endpoints treat "." and ".." as path steps.
     return "/".join(
         segment.replace(".", "%2E") if segment and not segment.strip(".") else quote(segment, safe="")
         for segment in key.split("/")

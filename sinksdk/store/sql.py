@@ -1,4 +1,4 @@
-"""A store in a SQL database, through SQLAlchemy: SQLite in a file, embedded; PostgreSQL for clusters."""
+"""A store in a SQL database, through SQLAlchemy: SQLite in a file, or PostgreSQL for clusters."""
 
 from __future__ import annotations
 
@@ -30,8 +30,7 @@ T = TypeVar("T")
 
 _OPENING: Final = 5.0  # seconds: the user who starts a driver waits for the message
 
-AGE: Final = 0.25
-"""Seconds for which :class:`Glances` reuse what they have read."""
+AGE: Final = 0.25  # seconds for which Glances reuse what they have read
 
 _FORGOTTEN: Final = 30.0  # seconds without a request after which a key is no longer read
 
@@ -61,12 +60,7 @@ _DELETE: Final = sa.delete(_records).where(_KEY, _VERSION)
 
 
 class Glances:
-    """Reads the versions that many threads poll together, in one request.
-
-    Args:
-        read: reads the versions of keys; keys without a value are left out.
-        clock: monotonic seconds.
-    """
+    """Reads the versions that many threads poll together, in one request."""
 
     def __init__(
         self,
@@ -81,7 +75,6 @@ class Glances:
         self._read_at = -AGE
 
     def version(self, key: str) -> str | None:
-        """Its version, at most :data:`AGE` old; None where it has no value."""
         now = self._clock()
         # Another thread's read may take as long as an outage: meanwhile each thread reads for itself.
         if not self._reading.acquire(blocking=False):
@@ -98,8 +91,6 @@ class Glances:
 
 
 class Snapshot(Store):
-    """A copy of another store's values; writes raise StoreRefused."""
-
     def __init__(self, url: str, records: Mapping[str, Stored]) -> None:
         super().__init__()
         self._of = url
@@ -107,7 +98,6 @@ class Snapshot(Store):
 
     @property
     def url(self) -> str:
-        """The other store's."""
         return self._of
 
     def _read(self, key: str) -> Stored | None:
@@ -124,18 +114,7 @@ class Snapshot(Store):
 
 
 class SqlStore(Store):
-    """One table of keys, values and versions. Each write is one conditional statement.
-
-    Args:
-        url: ``sqlite:///relative.db``, ``sqlite:////absolute.db`` or ``postgresql://user@host/database``.
-            A relative path is made absolute: other processes have other working directories.
-        create: create the table, and SQLite's file, if they do not exist. Executors must not: an empty
-            database on another machine would look like a new store.
-
-    Raises:
-        ConfigException: not a URL of a database this process can open.
-        StoreUnavailable: no response.
-    """
+    """One table of keys, values and versions; each write is one conditional statement."""
 
     def __init__(self, url: str, *, create: bool = False, patience: float = STORE.total) -> None:
         super().__init__(patience=min(patience, _OPENING) if create else patience)
@@ -149,6 +128,7 @@ class SqlStore(Store):
         self._doing = "opened"
         try:
             self._engine(create=create)
+            # Executors create nothing: an empty database elsewhere would look like a new store.
             self._ask(self._make_table if create else self._find_table, "opening it")
         except StoreRefused as error:
             raise ConfigException(str(error)) from error
@@ -161,20 +141,17 @@ class SqlStore(Store):
 
     @property
     def url(self) -> str:
-        """The URL with an absolute path, passwords masked."""
         return self._url.render_as_string(hide_password=True)
 
     def snapshot(self, prefix: str) -> Store:
-        """One statement sees one state of the table."""
+        # One statement sees one state of the table.
         rows = self._ask(lambda: self._below(prefix, _records), f"reading {prefix}")
         return Snapshot(self.url, {row.key: Stored(row.value, row.version) for row in rows})
 
     def close(self) -> None:
-        """Close the database."""
         _dispose(self._engines)
 
     def recent_version(self, key: str) -> str | None:
-        """One request for all connectors of a process."""
         return self._glances.version(key)
 
     def _read(self, key: str) -> Stored | None:
@@ -205,7 +182,6 @@ class SqlStore(Store):
         return self._changes(_DELETE, {"of_key": key, "of_version": if_version})
 
     def _changes(self, statement: sa.Executable, values: dict[str, str]) -> bool:
-        """Whether the statement changed a row."""
         return self._transact(lambda connection: connection.execute(statement, values).rowcount == 1)
 
     def _keys(self, prefix: str) -> list[str]:
@@ -237,7 +213,6 @@ class SqlStore(Store):
         self._remove("", "")  # removes nothing; refused where writing is
 
     def _transact(self, work: Callable[[Connection], T]) -> T:
-        """Run one statement in its own transaction."""
         try:
             with self._engine().begin() as connection, answer_awaited(connection):
                 return work(connection)
@@ -257,7 +232,7 @@ class SqlStore(Store):
             raise Lost(str(error).splitlines()[0]) from error  # what follows links to SQLAlchemy's manual
 
     def _engine(self, *, create: bool = False) -> Engine:
-        """This process's engine: a forked process must not share, nor close, its parent's connections."""
+        # A forked process must not share, nor close, its parent's connections.
         process = os.getpid()
         if process not in self._engines:
             self._engines[process] = create_engine(self._url, create=create)
@@ -270,12 +245,10 @@ def _has_table(connection: Connection) -> bool:
 
 
 def _dispose(engines: dict[int, Engine]) -> None:
-    """Close this process's connections."""
     engine = engines.pop(os.getpid(), None)
     if engine is not None:
         engine.dispose()
 
 
 def _said(error: DBAPIError) -> str:
-    """The database's message, on one line."""
     return " ".join(str(error.orig).split())

@@ -1,4 +1,4 @@
-"""A store's database: its URL, connections and errors."""
+"""A SQL store's database: its URL, connections and errors."""
 
 from __future__ import annotations
 
@@ -32,8 +32,7 @@ _STATEMENT_SECONDS: Final = 10
 _ANSWER_SECONDS: Final = 12  # for a server, or a proxy, that does not respond
 _POOL_SECONDS: Final = 10
 _CONNECTIONS: Final = 2  # a task's commits, and its checks for a close request
-MOST_CONNECTIONS: Final = 4
-"""Maximum per process to a server; a driver that fences many tasks uses all of them."""
+MOST_CONNECTIONS: Final = 4  # of a process to a server
 _FILE: Final = "file"  # which one a connection has open
 _POSTGRESQL_CONNECTION: Final = {
     "connect_timeout": _CONNECT_SECONDS,
@@ -47,6 +46,7 @@ _POSTGRESQL_SESSION: Final = (
 )
 
 _PRIMARY: Final = 0xFF  # SQLite's extended codes hold the primary one in their lowest byte
+# All other errors (busy, locked, disk errors) may pass and leave the outcome unknown.
 _SQLITE_ADVICE: Final = {
     sqlite3.SQLITE_FULL: "the disk is full, or the file may not grow: make room",
     sqlite3.SQLITE_CANTOPEN: "check that it exists and may be written",
@@ -59,7 +59,6 @@ _SQLITE_ADVICE: Final = {
     sqlite3.SQLITE_MISMATCH: "check that the file is a store of sinksdk",
     sqlite3.SQLITE_CONSTRAINT: "check that the file is a store of sinksdk",
 }
-"""Permanent errors. All others (busy, locked, disk errors) may pass and leave the outcome unknown."""
 
 _PASSING_CLASSES: Final = frozenset(
     {
@@ -86,6 +85,7 @@ _STANDBY: Final = (
     "this server takes no writes: it is a standby, or read-only. Name the primary, or all of them with "
     "target_session_attrs=read-write"
 )
+# When the server refuses a connection, libpq passes on its message, not its code.
 _CONNECTING: Final = {
     "password authentication failed": _POSTGRESQL_ADVICE["28P01"],
     "no password supplied": _POSTGRESQL_ADVICE["28P01"],
@@ -95,22 +95,15 @@ _CONNECTING: Final = {
     "session is read-only": _STANDBY,
     "permission denied for database": "grant this user connect on the database",
 }
-"""The server refused the connection. libpq passes on its message, not its code."""
 
 
 def sql_address(text: str) -> URL:
-    """The database of a URL: of SQLite with an absolute path, of PostgreSQL with the driver psycopg.
-
-    Values of references (``${env:…}``) are used literally; the other parts may be percent-encoded.
-
-    Raises:
-        ConfigException: it is no URL, of another kind of database, or a reference cannot be resolved.
-    """
+    """Parse a store's URL. Raises ConfigException, also for references that cannot be resolved."""
     aside = Aside(text)
     try:
         url = _back(make_url(aside.text), aside)
     except (SQLAlchemyError, ValueError):
-        # Without the URL and the parser's message: they may hold a password.
+        # Neither the URL nor the parser's message is shown: both may hold a password.
         message = "the store's URL cannot be understood; name a file as sqlite:///FILE"
         raise ConfigException(message) from None
     if url.get_backend_name() not in _DRIVERS:
@@ -126,6 +119,7 @@ def _absolute(url: URL) -> URL:
     if not url.database or url.database == ":memory:":
         message = f"store {url}: a database in memory dies with its process; name a file, sqlite:///FILE"
         raise ConfigException(message)
+    # Other processes have other working directories.
     return url.set(database=str(Path(url.database).absolute()))
 
 
@@ -144,15 +138,10 @@ def _back(url: URL, aside: Aside) -> URL:
 
 
 def create_engine(url: URL, *, create: bool) -> Engine:
-    """An engine for this process, not for its forks; ``create`` also creates SQLite's file."""
     return _sqlite(url, create=create) if url.get_backend_name() == SQLITE else _postgresql(url)
 
 
 def _sqlite(url: URL, *, create: bool) -> Engine:
-    """Keeps a few connections: opening the file takes several times as long as a request.
-
-    Closing the last one takes even longer, since SQLite then writes the whole log into the file.
-    """
     if create:
         _create_private(str(url.database))
     mode = "rwc" if create else "rw"
@@ -161,6 +150,8 @@ def _sqlite(url: URL, *, create: bool) -> Engine:
     engine = sa.create_engine(
         file_url,
         poolclass=QueuePool,
+        # Opening the file takes several times as long as a request; closing the last connection takes longer
+        # still, since SQLite then writes the whole log into the file.
         pool_size=_CONNECTIONS,
         max_overflow=-1,  # opens another one if all are busy: no request waits for a connection
         pool_use_lifo=True,
@@ -191,7 +182,6 @@ def _sqlite(url: URL, *, create: bool) -> Engine:
 
 
 def _identity(path: str) -> tuple[int, int] | None:
-    """Device and inode; None where there is no file."""
     try:
         found = os.stat(path)  # noqa: PTH116 - called at every request
     except OSError:
@@ -200,7 +190,7 @@ def _identity(path: str) -> tuple[int, int] | None:
 
 
 def _let_go() -> None:
-    """Close idle connections: after a fork, SQLite in the child would assume their locks."""
+    # SQLite in a forked child would assume the locks of idle connections.
     for engine in list(_kept):
         engine.dispose()
 
@@ -210,16 +200,12 @@ os.register_at_fork(before=_let_go)
 
 
 def _create_private(path: str) -> None:
-    """Create the file if it does not exist, for its owner alone: configurations in it may hold secrets.
-
-    SQLite gives ``-wal`` and ``-shm`` the same mode. If creation fails, SQLite reports why.
-    """
+    # Configurations may hold secrets. SQLite gives -wal and -shm the same mode, and reports errors itself.
     with suppress(OSError):
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
 
 
 def _postgresql(url: URL) -> Engine:
-    """Every statement is its own transaction, and one round trip."""
     given = {name: value for name, value in _POSTGRESQL_CONNECTION.items() if name not in url.query}
     engine = sa.create_engine(
         url,
@@ -243,7 +229,7 @@ def _postgresql(url: URL) -> Engine:
 
 @contextmanager
 def answer_awaited(connection: Connection) -> Iterator[None]:
-    """Shut down a connection to a server that does not respond: psycopg itself has no time-out."""
+    """Shut down a connection without a response: psycopg itself has no time-out."""
     descriptor = getattr(connection.connection.dbapi_connection, "fileno", None)
     if descriptor is None:  # SQLite needs no server
         yield
@@ -260,7 +246,7 @@ def answer_awaited(connection: Connection) -> Iterator[None]:
 
 
 def advice(error: DBAPIError) -> str | None:
-    """What to do about a permanent error; None for one that may pass or leaves the outcome unknown."""
+    """Return what to do about a permanent error; None if it may pass or the outcome is unknown."""
     origin = error.orig
     if isinstance(origin, sqlite3.Error):
         code = getattr(origin, "sqlite_errorcode", None)

@@ -1,4 +1,4 @@
-"""A typed view on a store: values as models, with the version of each."""
+"""Values of a store as models, with their versions."""
 
 from __future__ import annotations
 
@@ -13,14 +13,11 @@ V = TypeVar("V", bound=Value)
 
 
 class Row(NamedTuple, Generic[V]):
-    """A value and the version to name when replacing it."""
-
     value: V
     version: str
 
 
 def read(store: Store, key: str, model: type[V]) -> Row[V] | None:
-    """The value of a key; None if there is none. Raises as ``Store.get``."""
     found = store.get(key)
     if found is None:
         return None
@@ -33,11 +30,7 @@ def read(store: Store, key: str, model: type[V]) -> Row[V] | None:
 def read_again(
     store: Store, key: str, model: type[V], known: Row[V] | None, *, is_recent_enough: bool = False
 ) -> Row[V] | None:
-    """As :func:`read`, for a value that was read before: reads only its version while that is unchanged.
-
-    Args:
-        is_recent_enough: the version may be of a moment ago (``Store.recent_version``).
-    """
+    """Read a known value again, or only its version while that is unchanged."""
     if known is not None:
         version = store.recent_version(key) if is_recent_enough else store.version(key)
         if version == known.version:
@@ -46,7 +39,6 @@ def read_again(
 
 
 def write(store: Store, key: str, value: V, if_version: str | None) -> Row[V]:
-    """Replace a value by compare-and-set. Raises Conflict and StoreUnavailable as ``Store.put`` does."""
     return Row(value, store.put(key, value.as_json(), if_version, version=value.format))
 
 
@@ -60,13 +52,11 @@ class OwnRow(Generic[V]):
         self._version: str | None = None
 
     def read(self) -> V | None:
-        """The stored value, which :meth:`replace` then replaces. Raises as :func:`read`."""
         row = read(self._store, self._key, self._model)
         self._version = row.version if row else None
         return row.value if row else None
 
     def write(self, value: V) -> None:
-        """Write it, over the value of another process. Raises as :func:`write`."""
         try:
             self.replace(value)
         except Conflict:
@@ -74,14 +64,14 @@ class OwnRow(Generic[V]):
             self.replace(value)
 
     def replace(self, value: V) -> None:
-        """Write it if no other process has written since. Raises Conflict."""
+        """Write the value if no other process has written since. Raises Conflict."""
         self._version = write(self._store, self._key, value, self._version).version
 
 
 def _problem(error: ValidationError) -> str:
-    """A value's flaw, and what to do; an unknown enum value comes from a newer version."""
     details = error.errors(include_url=False, include_context=False)
     for detail in details:
+        # An unknown word comes from a newer version, not from damage.
         if detail["type"] in ("enum", "literal_error"):
             where = ".".join(map(str, detail["loc"]))
             return (

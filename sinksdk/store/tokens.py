@@ -21,7 +21,6 @@ from sinksdk.store.records import (
 )
 
 TokensByPartition = Mapping[TopicPartition, Mapping[str, Token]]
-"""Tokens by partition and id."""
 
 
 class TokenState(Enum):
@@ -37,22 +36,13 @@ class TokenState(Enum):
     discard   STALE, LEFT, PREPARED  discarded
     ========  =====================  =====================
 
-    When a generation or an attempt ends, tokens that are not COMMITTED become STALE or LEFT for its
-    successor.
-
-    An id is prepared by one attempt only. A predecessor that knows a token may be frozen right before it
-    discards it, and wake up after the successor has committed something under the same id: so ids that were
-    inherited or discarded are refused.
+    When a generation or attempt ends, its uncommitted tokens become STALE or LEFT for the successor.
     """
 
-    STALE = auto()
-    """The plan lists it: a task of an earlier generation prepared it."""
-    LEFT = auto()
-    """An earlier attempt of this generation prepared it."""
-    PREPARED = auto()
-    """This attempt prepared it, or withdrew the commit that covered it."""
-    COMMITTED = auto()
-    """The partition's last commit covers it; it waits to be published."""
+    STALE = auto()  # prepared in an earlier generation; the plan lists it
+    LEFT = auto()  # prepared by an earlier attempt of this generation
+    PREPARED = auto()  # by this attempt, or its commit was withdrawn
+    COMMITTED = auto()  # covered by the last commit, not published yet
 
 
 class _Kept(NamedTuple):
@@ -70,10 +60,9 @@ _ByPartition = Mapping[TopicPartition, Mapping[str, _Kept]]
 
 @dataclass(frozen=True, slots=True)
 class TaskTokens:
-    """A task's tokens that are neither published nor discarded, each in one state.
+    """A task's tokens that are neither published nor discarded.
 
-    Immutable: each step returns a new object, so a step whose write fails has no effect. A forbidden step
-    raises ConnectException.
+    Each step returns a new object, so that a step whose write fails has no effect.
     """
 
     _kept: _ByPartition
@@ -89,11 +78,6 @@ class TaskTokens:
         commits: Iterable[PartitionCommit],
         before: Iterable[RetiredTokens] = (),
     ) -> TaskTokens:
-        """Tokens left by predecessors: in the plan, in the task's record, and with the last commits.
-
-        Args:
-            before: ids that were discarded in earlier generations.
-        """
         kept: _ByPartition = {}
         for partition, stale in planned.items():
             open_still = [token for key, token in stale.items() if key not in record.discarded]
@@ -107,28 +91,25 @@ class TaskTokens:
         return cls(kept, dict.fromkeys(key for stale in planned.values() for key in stale), own, known)
 
     def of(self, partition: TopicPartition, *states: TokenState) -> tuple[Token, ...]:
-        """A partition's tokens in one of these states, in the order of their preparation or commit."""
         return tuple(kept.token for kept in self._kept.get(partition, {}).values() if kept.state in states)
 
     def uncommitted(self) -> tuple[PreparedTokens, ...]:
-        """The task record's tokens: those of this generation that no commit covers."""
         states = TokenState.LEFT, TokenState.PREPARED
         return prepared_tokens({partition: self.of(partition, *states) for partition in self._kept})
 
     def discarded(self) -> tuple[str, ...]:
-        """Ids in the plan that need no discarding any more, in the plan's order."""
+        """Return the plan's ids that need no discarding any more, in its order."""
         states = TokenState.STALE, TokenState.LEFT, TokenState.PREPARED
         uncommitted = {key for partition in self._kept for key in self._ids(partition, *states)}
         return tuple(key for key in self._planned if key not in uncommitted)
 
     def retired(self) -> tuple[RetiredTokens, ...]:
-        """Ids that were discarded in this generation."""
         return retired(
             [RetiredTokens(topic=p.topic, partition=p.partition, ids=ids) for p, ids in self._retired.items()]
         )
 
     def unusable(self, given: Mapping[TopicPartition, Sequence[Token]]) -> dict[TopicPartition, str]:
-        """Of each partition with an id that cannot be prepared, why."""
+        """Return why a token cannot be prepared, by partition."""
         owners = {key: (p, one.state) for p, ones in self._kept.items() for key, one in ones.items()}
         found: dict[TopicPartition, str] = {}
         for partition, tokens in given.items():
@@ -144,6 +125,8 @@ class TaskTokens:
     ) -> str | None:
         if state is TokenState.COMMITTED:
             return "is committed, and not published yet"
+        # A predecessor may be frozen right before it discards a token. If an inherited or discarded id were
+        # used again, it would wake up and destroy what its successor has committed.
         if state is not TokenState.PREPARED:
             return f"was noted by an earlier attempt, {_NEW_IDS}"
         if owner != partition:
@@ -151,7 +134,6 @@ class TaskTokens:
         return f"was discarded before, {_NEW_IDS}" if digest(token.id) in self._known else None
 
     def prepare(self, given: Mapping[TopicPartition, Sequence[Token]]) -> TaskTokens:
-        """Record tokens as prepared."""
         for partition, flaw in self.unusable(given).items():
             raise ConnectException(f"{partition}: {flaw}")
         kept = self._kept
@@ -160,7 +142,6 @@ class TaskTokens:
         return replace(self, _kept=kept)
 
     def commit(self, partition: TopicPartition, offset: OffsetAndMetadata) -> TaskTokens:
-        """A commit covers these tokens, with the data it lists: it may have changed since ``prepare``."""
         waiting = self.of(partition, TokenState.COMMITTED)
         if waiting:
             raise ConnectException(
@@ -169,6 +150,7 @@ class TaskTokens:
             )
         self._refuse_unknown(partition, offset)
         left = _without(self._kept, partition, [token.id for token in offset.tokens])
+        # A token's data may have changed since it was prepared: the commit's counts.
         return replace(self, _kept=_with(left, partition, offset.tokens, TokenState.COMMITTED))
 
     def _refuse_unknown(self, partition: TopicPartition, offset: OffsetAndMetadata) -> None:
@@ -177,20 +159,18 @@ class TaskTokens:
         _refuse(partition, "commit", unknown, "was not noted by this attempt")
 
     def publish(self, partition: TopicPartition) -> TaskTokens:
-        """All tokens of the partition's last commit are published."""
         return replace(
             self, _kept=_without(self._kept, partition, self._ids(partition, TokenState.COMMITTED))
         )
 
     def withdraw(self, partition: TopicPartition, discard: Sequence[Token]) -> TaskTokens:
-        """The last commit covers no token any more: these must be discarded, the others are published."""
+        """Uncover the commit's tokens: these must be discarded, the others are published."""
         committed = self._ids(partition, TokenState.COMMITTED)
         _refuse(partition, "withdraw", [t.id for t in discard if t.id not in committed], "is not committed")
         left = _without(self._kept, partition, committed)
         return replace(self, _kept=_with(left, partition, discard, TokenState.PREPARED))
 
     def discard(self, partition: TopicPartition, tokens: Sequence[Token]) -> TaskTokens:
-        """These are discarded."""
         ids = [token.id for token in tokens]
         uncommitted = self._ids(partition, TokenState.STALE, TokenState.LEFT, TokenState.PREPARED)
         others = [key for key in ids if key not in uncommitted]
@@ -217,7 +197,6 @@ def _with(
 
 
 def _without(kept: _ByPartition, partition: TopicPartition, ids: Collection[str]) -> _ByPartition:
-    """Drops partitions without tokens."""
     left = {key: one for key, one in kept.get(partition, {}).items() if key not in ids}
     others = {p: ones for p, ones in kept.items() if p != partition}
     return {**others, partition: left} if left else others
@@ -231,11 +210,6 @@ def _refuse(partition: TopicPartition, step: str, ids: Sequence[str], why: str) 
 def stale_after(
     planned: Sequence[PreparedTokens], records: Sequence[TaskRecord], commits: Iterable[PartitionCommit]
 ) -> dict[TopicPartition, dict[str, Token]]:
-    """A generation's stale tokens: prepared in it or before, neither committed nor discarded.
-
-    Args:
-        commits: the last commit of each partition.
-    """
     stale = by_partition(planned)
     for record in records:
         for partition, tokens in by_partition(record.prepared).items():
