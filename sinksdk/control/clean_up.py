@@ -1,4 +1,4 @@
-"""Clean-up before the removal of a deleted connector: publish, ``stop(True)``, write its consumer group."""
+"""Clean-up of a deleted connector: publish its commits, call ``stop(True)``, write its consumer group."""
 
 from __future__ import annotations
 
@@ -24,20 +24,11 @@ log = logging.getLogger(__name__)
 Config = ConnectorConfig | SourceConnectorConfig
 
 Connectors = Callable[[ConnectorRecord], tuple[Connector, Config]]
-"""Creates the deleted connector with its configuration. Raises ConfigException."""
 
 Groups = Callable[[ConnectorRecord], OffsetGroup | None]
-"""Finds the consumer group with the copy of a connector's commits. Raises ConnectException."""
 
 
 class CleanUp:
-    """Cleans up a deleted connector's resources outside the store.
-
-    Args:
-        executors: creates the executor of its code.
-        is_unwanted: whether the process must end.
-    """
-
     def __init__(
         self,
         store: Store,
@@ -58,14 +49,7 @@ class CleanUp:
         self._is_unwanted = is_unwanted
 
     def run(self, deletion: Deletion, record: ConnectorRecord, driver: str) -> None:
-        """Publish committed tokens, then call ``stop(True)`` of a new instance of the connector.
-
-        Args:
-            driver: this one's name, for the connector's status.
-
-        Raises:
-            UnpublishedException: a commit could not be published; it says why.
-        """
+        """Publish committed tokens, then call ``stop(True)`` of a new instance of the connector."""
         try:
             connector, config = self._connectors(record)
         except ConnectException as error:
@@ -93,9 +77,9 @@ class CleanUp:
             calls.stop(is_deleted=is_settled, timeout=config.connector_shutdown_timeout_ms / 1000)
 
     def _start(self, calls: ConnectorCalls, connector: Connector, config: Config) -> str:
-        """Call ``start``: ``stop`` may need its resources. Returns the error; empty if it started."""
         timeout = config.connector_shutdown_timeout_ms / 1000
         try:
+            # stop may need the resources that start opens.
             calls.call("start", lambda: connector.start(config), timeout=timeout)
         except Exception as error:
             log.warning(
@@ -107,7 +91,6 @@ class CleanUp:
         return ""
 
     def _calls(self, calls: ConnectorCalls, config: Config, driver: str) -> Call:
-        """Calls with a task's time-out; writes heartbeats meanwhile."""
         status = StatusKeeper(self._store, self._connector, driver, self._clock)
         status.become("RESTARTING")
 
@@ -118,23 +101,20 @@ class CleanUp:
         return partial(calls.call, timeout=config.task_hang_timeout_ms / 1000, is_unwanted=is_unwanted)
 
     def _expect_published(self, deletion: Deletion, record: ConnectorRecord, reason: str) -> bool:
-        """Raise if a commit is not published, unless forced. Returns whether anything was dropped."""
+        """Raise if a commit is not published, unless forced; return whether any was dropped."""
         if record.forced:
             return deletion.give_up()
         deletion.expect_published(reason)
         return False
 
     def show(self, deletion: Deletion, record: ConnectorRecord) -> None:
-        """Set the consumer group to the published offsets, so that consumers can continue there.
-
-        Partitions whose group offset is beyond every commit of the connector belong to other consumers, and
-        stay.
-        """
+        """Set the consumer group to the published offsets, so that consumers can continue there."""
         visible = deletion.visible()
         try:
             group = self._groups(record)
             if group is not None and visible:
                 known, ours = group.offsets(visible.keys()), deletion.reached()
+                # A group offset beyond every commit is of other consumers, and stays.
                 if moved := {p: at for p, at in visible.items() if known.get(p, at) <= ours[p]}:
                     group.write(moved)
         except ConnectException as error:

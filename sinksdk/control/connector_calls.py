@@ -1,4 +1,4 @@
-"""Calls of a connector's own code in the driver, in a separate thread, so that a hang does not block it."""
+"""Calls of a connector's own code in the driver, in a thread, so that a hang does not block the driver."""
 
 from __future__ import annotations
 
@@ -33,17 +33,13 @@ class HangingException(ConnectException):
 
 
 class Call(Generic[T]):
-    """One call of an author's code, which a :class:`ThreadExecutor` runs."""
-
     def __init__(self, function: Callable[[], T]) -> None:
         self._function = function
         self._context = contextvars.copy_context()  # log lines keep the caller's context
         self._thread: int | None = None
         self.outcome: Future[T] = Future()
-        """What it returns or raises."""
 
     def run(self) -> None:
-        """Make the call."""
         self._thread = threading.get_ident()
         try:
             self.outcome.set_result(self._context.run(self._function))
@@ -51,17 +47,16 @@ class Call(Generic[T]):
             self.outcome.set_exception(error)
 
     def wait(self, timeout: float) -> bool:
-        """Wait at most ``timeout`` seconds. Returns whether it has returned."""
         return bool(wait([self.outcome], timeout).done)
 
     @property
     def ended_a_thread(self) -> bool:
-        """Whether it raised ``SystemExit`` or the like, in another thread than the caller's."""
+        """Whether the call raised ``SystemExit`` or the like in another thread than the caller's."""
         is_error = isinstance(self.outcome.exception(), Exception | None)
         return not is_error and self._thread != threading.get_ident()
 
     def where(self) -> str:
-        """Its stack, outermost first; empty before it has begun."""
+        """Return the call's stack, outermost first; empty before the call has begun."""
         lines = stack_of(self._thread)
         begun = next(
             (at for at, line in enumerate(lines, 1) if "self._context.run(self._function)" in line), 0
@@ -70,23 +65,18 @@ class Call(Generic[T]):
 
 
 class ThreadExecutor:
-    """Runs calls in one thread: an author may use objects bound to a thread, such as SQLite connections.
-
-    A daemon thread, so that a call that hangs does not keep the process from ending.
-    """
-
     def __init__(self) -> None:
         self._calls: queue.SimpleQueue[Call[Any] | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
 
     def begin(self, call: Call[Any]) -> None:
-        """Run it after the calls before it."""
         if self._thread is None:
+            # One thread for all calls: an author's objects may be bound to it, such as SQLite connections. A
+            # daemon thread, so that a call that hangs does not keep the process alive.
             self._thread = start_thread(self._run, "connector")
         self._calls.put(call)
 
     def end(self) -> None:
-        """No call follows."""
         self._calls.put(None)
 
     def _run(self) -> None:
@@ -95,11 +85,7 @@ class ThreadExecutor:
 
 
 class ConnectorCalls:
-    """Calls a connector's own methods; a call that hangs is reported, and abandoned after its time-out.
-
-    Args:
-        executors: creates an executor for the calls, and a new one after a call that hangs.
-    """
+    """Calls a connector's methods; reports a call that hangs, and abandons it after its time-out."""
 
     def __init__(
         self,
@@ -127,15 +113,9 @@ class ConnectorCalls:
         """Call a method of the connector and wait for it.
 
         Args:
-            what: its name, for messages.
-            timeout: seconds it may take.
-            is_unwanted: whether the result is no longer needed; checked every 0.1 s.
-            grace: seconds it may still take from then on.
-
-        Raises:
-            HangingException: it did not return in time; its thread is abandoned.
-            ConnectException: it raised ``SystemExit`` or the like, which must not end the driver's thread.
-            Exception: what the method raises.
+            timeout: seconds that the method may take.
+            is_unwanted: whether the result is no longer needed.
+            grace: seconds that the method may still take from then on.
         """
         call = self._begin(function)
         begun = self._clock.now()
@@ -158,13 +138,14 @@ class ConnectorCalls:
         try:
             return finished(what, call.outcome.result())
         except BaseException as error:
+            # SystemExit and the like must not end the driver's thread.
             if not call.ended_a_thread:
                 raise
             message = f"connector {self._name}: {what} raised {type(error).__name__}: {error}"
             raise ConnectException(message) from error
 
     def stop(self, *, is_deleted: bool, timeout: float) -> None:
-        """Call ``stop``, with or without KIP-883's flag; the last call. What hangs or raises is logged."""
+        """Call ``stop``, with KIP-883's flag if it takes one; log an error or a hang."""
         what = f"stop(is_deleted={is_deleted})"
         try:
             self.call(what, lambda: _stop(self._connector.stop, is_deleted=is_deleted), timeout=timeout)
@@ -177,11 +158,9 @@ class ConnectorCalls:
             self.end()
 
     def end(self) -> None:
-        """No call follows."""
         self._executor.end()
 
     def _begin(self, function: Callable[[], T]) -> Call[T]:
-        """Uses a new executor if the previous call has not returned."""
         if self._last is not None and not self._last.wait(0):
             self._executor.end()  # in case it ever comes back
             self._executor = self._executors()
@@ -197,12 +176,8 @@ class ConnectorCalls:
 
 
 def _stop(stop: Callable[..., T], *, is_deleted: bool) -> T:
-    """Call ``stop`` by its signature: Connect's old ``stop()`` and KIP-883's, with any parameter name.
-
-    The flag is passed by name if the signature accepts that; otherwise as first positional parameter, if that
-    has no default or a boolean one.
-    """
     parameters = list(inspect.signature(stop).parameters.values())
+    # Connect's old stop() takes no flag; KIP-883's may have any name.
     if any(map(_takes_the_name, parameters)):
         return stop(**{_FLAG: is_deleted})
     if parameters and _may_be_the_flag(parameters[0]):

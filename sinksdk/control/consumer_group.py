@@ -1,8 +1,6 @@
 """Copies a connector's commits to a consumer group, from which Kafka's tools compute the lag.
 
-The store is authoritative: a separate thread writes the group, delays no commit, and only warns of failed
-writes. The group's offsets cover published records only: a consumer that continues from them (Kafka Connect,
-a connector that is created again) must not miss unpublished ones.
+The store is authoritative: a thread writes the group, delays no commit and only warns of failures.
 """
 
 from __future__ import annotations
@@ -24,31 +22,24 @@ _AGAIN = 10.0  # seconds until a retry
 
 
 class OffsetGroup(Protocol):
-    """A consumer group's offsets."""
+    def offsets(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]: ...
 
-    def offsets(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
-        """Its offsets of these partitions, if any. Raises ConnectException without a response."""
-
-    def write(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """Set these offsets; others stay. Raises ConnectException without a response."""
+    def write(self, offsets: Mapping[TopicPartition, int]) -> None: ...
 
     def is_in_use(self, offsets: Mapping[TopicPartition, int]) -> bool:
-        """Whether consumers may still commit to it, given its offsets. Raises RetriableException."""
+        """Whether consumers may still commit to the group. Raises RetriableException."""
 
 
 class ConsumerGroupSync:
-    """Copies published offsets to a consumer group; this one to none."""
+    """Copies published offsets to a consumer group; this class copies none."""
 
     def follow(self, visible: Mapping[TopicPartition, int]) -> None:
-        """Everything up to these offsets is published."""
+        """Copy offsets of published records: consumers that continue there must miss none."""
 
-    def close(self) -> None:
-        """Nothing follows."""
+    def close(self) -> None: ...
 
 
 class BackgroundSync(ConsumerGroupSync):
-    """Writes published offsets to a group in a thread; only the latest ones."""
-
     def __init__(self, group: OffsetGroup, connector: str) -> None:
         self._group = group
         self._connector = connector
@@ -60,14 +51,12 @@ class BackgroundSync(ConsumerGroupSync):
         self._thread = start_thread(self._work, "offset-sync")
 
     def follow(self, visible: Mapping[TopicPartition, int]) -> None:
-        """Everything up to these offsets is published. Returns at once."""
         with self._changed:
             if any(self._wanted.get(p) != offset for p, offset in visible.items()):
                 self._wanted |= visible
                 self._changed.notify()
 
     def close(self) -> None:
-        """Write the remaining offsets within a few seconds, and end."""
         with self._changed:
             self._is_ending = True
             self._changed.notify()

@@ -1,7 +1,6 @@
-"""Deleting a connector: publish committed tokens, then remove its records (KIP-883).
+"""Deletion of a connector: publish committed tokens, then remove its records (KIP-883).
 
-Each step may be repeated after a crash. The first one claims a generation, which fences the connector's
-drivers and tasks.
+Each step may be repeated after a crash; the first one claims a generation, which fences drivers and tasks.
 """
 
 from __future__ import annotations
@@ -26,15 +25,13 @@ from sinksdk.store.records import ConnectorRecord, GenerationPlan, TaskPlan, emp
 
 log = logging.getLogger(__name__)
 
-_AT_ONCE: Final = RetryPolicy(0.0)
-"""Each partition is tried once: the whole deletion is repeated, and reports why it failed."""
+_AT_ONCE: Final = RetryPolicy(0.0)  # the whole deletion is retried, and reports why it failed
 
 Call = Callable[[str, Callable[[], Any]], Any]
-"""Calls a method of the connector or its task; the first argument is its name."""
 
 
 class PartlyVisibleException(UnpublishedException):
-    """The connector is not deleted: records above a commit are visible, and would be written twice."""
+    """Records above a commit are visible, and would be written twice after the deletion."""
 
 
 def settle(
@@ -49,25 +46,16 @@ def settle(
     call: Call,
     clock: Clock,
 ) -> str:
-    """Publish committed tokens and discard the others, as far as possible; the claim is used up.
-
-    It is a generation without Spark, in this process, whose one task opens every partition that has tokens,
-    with an empty range.
+    """Publish committed tokens and discard the others, using up the claim; return the problem, if any.
 
     Args:
-        generations: of this connector, which have claimed.
         own: returns the task's own entries of the configuration.
-
-    Returns:
-        The problem; empty if there was none.
-
-    Raises:
-        FencedException: another process has claimed a generation.
     """
     try:
+        # One task in this process, without Spark: a JVM would start to read nothing.
         ranges = tuple(empty_range(p, claim.committed.get(p)) for p in sorted(claim.all_unsettled()))
         task = TaskPlan(ranges=ranges, config=dict(own()))
-        # The connector may have to go on: where that begins stays as undecided as it is.
+        # The connector may have to run again: partitions without a commit stay undecided.
         plan = generations.plan(claim, (task,), record.version, record.config, undecided=claim.undecided)
         outcomes = call("publish", lambda: _run(store, name, connector, plan, clock))
         return "; ".join(f"{o.partition}: {o.failure.message}" for o in outcomes if o.failure)
@@ -100,12 +88,7 @@ def _run(
 
 
 class Deletion:
-    """One process's attempt at deleting a connector. A later claim by another process ends it.
-
-    Raises:
-        FencedException: another process has deleted it, or is deleting it.
-        ConnectException: it is not being deleted.
-    """
+    """One process's attempt at deleting a connector; a claim by another process fences it."""
 
     def __init__(self, store: Store, connector: str, record: ConnectorRecord) -> None:
         self._store = store
@@ -126,24 +109,10 @@ class Deletion:
 
     @property
     def is_settled(self) -> bool:
-        """Whether nothing is left to publish or to discard, and nothing is visible above a commit."""
         return not self._claim.all_unsettled() and not self._claim.partly_visible()
 
     def settle(self, connector: SinkConnector, tasks_max: int, call: Call, clock: Clock) -> str:
-        """Publish committed tokens and discard the others, as far as possible.
-
-        It is a generation without Spark, in this process, whose one task opens every partition that has
-        tokens, with an empty range.
-
-        Args:
-            connector: has been started.
-
-        Returns:
-            The problem; empty if there was none.
-
-        Raises:
-            FencedException: somebody else deletes it, too.
-        """
+        """Publish committed tokens and discard the others; return the problem, if any."""
         claim = self._claim
         if not claim.all_unsettled():
             return ""
@@ -162,12 +131,7 @@ class Deletion:
         return problem
 
     def expect_published(self, reason: str = "") -> None:
-        """Raise if a commit is not published yet, or records above one are visible.
-
-        Raises:
-            UnpublishedException: a commit is not published, for this reason.
-            PartlyVisibleException: the connector has to run until its commit is above these records.
-        """
+        """Raise UnpublishedException, or PartlyVisibleException: the connector must commit further first."""
         left = ", ".join(
             f"{partition} up to offset {entry.offset} ({len(entry.publish)} tokens)"
             for partition, entry in sorted(self._claim.unpublished().items())
@@ -190,16 +154,7 @@ class Deletion:
             )
 
     def give_up(self) -> bool:
-        """Withdraw unpublished commits, at the operator's request; their tokens become stale.
-
-        What is visible above a commit is named in the log, and forgotten.
-
-        Returns:
-            Whether there was any.
-
-        Raises:
-            FencedException: somebody else deletes it, too.
-        """
+        """Withdraw unpublished commits at the operator's request; return whether there were any."""
         claim, left, ahead = self._claim, self._claim.unpublished(), self._claim.partly_visible()
         if not left and not ahead:
             return False
@@ -249,22 +204,14 @@ class Deletion:
         return True
 
     def visible(self) -> Mapping[TopicPartition, int]:
-        """The offset up to which everything is published, of each partition of which it is known."""
         return self._claim.visible()
 
     def reached(self) -> Mapping[TopicPartition, int]:
-        """The offset of each partition's last commit, withdrawn or not."""
+        """Return the offset of each partition's last commit, withdrawn or not."""
         return {p: max(e.offset, e.withdrawn_from or 0) for p, e in self._claim.committed.items()}
 
     def remove(self) -> None:
-        """Remove its records except the task count record, which fences tasks that may still run.
-
-        The configuration goes last: until then the next start finishes the deletion.
-
-        Raises:
-            FencedException: somebody else deletes it, too.
-            UnpublishedException: something is committed that nobody can see yet, or the other way round.
-        """
+        """Remove all records except the task count record, which fences tasks that still run."""
         self.expect_published()
         if stale := sorted(token for tokens in self._claim.stale.values() for token in tokens):
             log.warning(
@@ -274,6 +221,7 @@ class Deletion:
                 ", ".join(stale),
             )
         self._generations.forget()
+        # The configuration goes last: until then the next start finishes the deletion.
         key = config_key(self._connector)
         while True:
             row = table.read(self._store, key, ConnectorRecord)

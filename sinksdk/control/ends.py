@@ -1,8 +1,4 @@
-"""End offsets of a connector's source and times of its commits, kept in the store in every state.
-
-A driver queries its source before each plan, and in the background while a generation runs. While the
-connector is paused, stopped or FAILED, :class:`EndsWatch` does.
-"""
+"""End offsets of a connector's source and times of its commits, kept in the store in every state."""
 
 from __future__ import annotations
 
@@ -21,20 +17,17 @@ from sinksdk.support.threads import Background, in_a_thread
 
 log = logging.getLogger(__name__)
 
-LOOK_INTERVAL: Final = 2.0
-"""Seconds between two queries of the source while nothing is planned."""
+LOOK_INTERVAL: Final = 2.0  # seconds between two queries of the source while nothing is planned
 
-LATE: Final = 10.0
-"""Seconds that a query of the source may be late or take until its end offsets count as unknown."""
+LATE: Final = 10.0  # seconds that a query may be late or take until end offsets count as unknown
 
 _WRITE_INTERVAL: Final = 1.0  # seconds between two writes to a store with fast requests
 
-Ends = Mapping[TopicPartition, int]
-"""The offset after the last record of each partition."""
+Ends = Mapping[TopicPartition, int]  # the offset after each partition's last record
 
 
 class EndsKeeper:
-    """Keeps ends and commit times in memory and, when they change, in the store. Informational."""
+    """Keeps end offsets and commit times in memory and, when they change, in the store."""
 
     def __init__(self, store: Store, connector: str, clock: WallClock) -> None:
         self._row = table.OwnRow(store, ends_key(connector), ConnectorEnds)
@@ -49,7 +42,6 @@ class EndsKeeper:
         self._is_news = False
 
     def catch_up(self) -> None:
-        """Load the stored values."""
         try:
             before = self._row.read() or ConnectorEnds()
         except ConnectException as error:
@@ -60,7 +52,6 @@ class EndsKeeper:
         self._unknown_since = before.unknown_since
 
     def saw(self, ends: Ends) -> None:
-        """Update the source's end offsets. Partitions not given keep theirs."""
         if self._unknown_since is not None:
             self._unknown_since = None
             self._is_news = True
@@ -69,13 +60,12 @@ class EndsKeeper:
             self._is_news = True
 
     def missed(self, seconds: float) -> None:
-        """The source has not responded for this number of seconds: its end offsets are unknown."""
+        """Mark the end offsets as unknown: the source has not responded for this long."""
         if self._unknown_since is None:
             self._unknown_since = self._clock.time() - seconds
             self._is_news = True
 
     def committed(self, offsets: Mapping[TopicPartition, int | None]) -> None:
-        """Update the commits: a partition whose commit has changed was committed just now."""
         known = {partition: offset for partition, offset in offsets.items() if offset is not None}
         if self._committed is None:
             self._committed = known
@@ -88,12 +78,10 @@ class EndsKeeper:
                 self._is_news = True
 
     def save_if_due(self) -> None:
-        """Write changes, if the interval has passed."""
         if self._clock.now() >= self._next:
             self.save()
 
     def save(self) -> None:
-        """Write changes now, over the values of another process."""
         if not self._is_news:
             return
         self._next = self._clock.now() + self._interval
@@ -106,12 +94,7 @@ class EndsKeeper:
 
 
 class EndsWatch:
-    """Queries the source of a connector that no driver runs, in the background.
-
-    Args:
-        look: queries its end offsets; it may block, and raise ConnectException.
-        background: runs ``look`` in another thread.
-    """
+    """Queries the source, in the background, while no driver runs the connector."""
 
     def __init__(
         self,
@@ -128,7 +111,7 @@ class EndsWatch:
         self._running: Future[Ends] | None = None
 
     def look_if_due(self) -> None:
-        """Take the last query's result, and begin another query when due. Never blocks."""
+        """Take the last query's result, and begin another query when due; never block."""
         if self._running is not None and self._running.done():
             running, self._running = self._running, None
             self._next = self._clock.now() + LOOK_INTERVAL

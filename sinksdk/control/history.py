@@ -1,8 +1,4 @@
-"""A connector's history: totals, recent commits per bucket, and recent failures.
-
-Informational: losing it loses no record, and no decision depends on it. An ended generation is added to the
-totals once, by its number; readers add the reports of the running one.
-"""
+"""A connector's history: totals, recent commits and failures. No decision depends on it."""
 
 from __future__ import annotations
 
@@ -29,27 +25,21 @@ from sinksdk.store.reports import (
 )
 from sinksdk.support.logs import Outage
 
-BUCKET: Final = 60
-"""Seconds per bucket."""
+BUCKET: Final = 60  # seconds
 
-KEPT: Final = 360
-"""Maximum number of buckets: six hours."""
+KEPT: Final = 360  # buckets: six hours
 
 FAILURES: Final = 20
-"""Maximum number of failures."""
 
 _TRACE: Final = 4_000  # characters of a trace, the last ones: they hold the cause
 _INTERVAL: Final = 5.0  # seconds between two writes to a store with fast requests
 
 Counts = Mapping[TopicPartition, Mapping[str, int]]
-"""Counters by partition and name."""
 
 log = logging.getLogger(__name__)
 
 
 class Amounts(NamedTuple):
-    """Committed amounts of a partition, or of a source's task."""
-
     records: int = 0
     files: int = 0
     bytes: int = 0
@@ -65,30 +55,26 @@ class Amounts(NamedTuple):
         return cls(done.records, transactions=done.transactions)
 
     def plus(self, more: Amounts) -> Amounts:
-        """Both together."""
         return Amounts(*(a + b for a, b in zip(self, more, strict=True)))
 
     def since(self, before: Amounts) -> Amounts:
-        """The increase. A count that has fallen is another attempt's, which began at 0; records go on."""
+        # A count that has fallen is of another attempt, which began at 0; records continue over attempts.
         return Amounts(*(now - then if now >= then else now for now, then in zip(self, before, strict=True)))
 
 
 Where = TopicPartition | int
-"""A partition, or a source's task by its number."""
 
 
 class Growth:
-    """The increase of a generation's amounts since the last call, so that nothing counts twice."""
+    """Counts a generation's amounts since the last call, so that nothing counts twice."""
 
     def __init__(self) -> None:
         self._before: dict[Where, Amounts] = {}
 
     def begin(self) -> None:
-        """A generation begins: its tasks count from 0."""
         self._before = {}
 
     def of(self, amounts: Mapping[Where, Amounts]) -> Amounts:
-        """Committed amounts since the last call."""
         total = Amounts()
         for where, now in amounts.items():
             total = total.plus(now.since(self._before.get(where, Amounts())))
@@ -97,7 +83,6 @@ class Growth:
 
 
 def with_amounts(history: ConnectorHistory, at: float, amounts: Amounts) -> ConnectorHistory:
-    """The history with these commits added; ``at``: seconds since the epoch."""
     bucket = Bucket(start=int(at // BUCKET) * BUCKET, **amounts._asdict())
     return together(history, ConnectorHistory(buckets=(bucket,)))
 
@@ -105,7 +90,6 @@ def with_amounts(history: ConnectorHistory, at: float, amounts: Amounts) -> Conn
 def with_failures(
     history: ConnectorHistory, at: float, failures: Mapping[Where, Failure]
 ) -> ConnectorHistory:
-    """The history with these failures added; equal messages are one failure."""
     past = (
         PastFailure(
             **({"task": where} if isinstance(where, int) else where._asdict()),
@@ -120,10 +104,7 @@ def with_failures(
 
 
 def together(earlier: ConnectorHistory, later: ConnectorHistory) -> ConnectorHistory:
-    """Merge two histories of one connector: a bucket of each start, and the last failures.
-
-    Each message is there once, with the sum of ``times``.
-    """
+    """Merge two histories; equal messages become one failure with the sum of ``times``."""
     buckets = {bucket.start: bucket for bucket in earlier.buckets}
     for bucket in later.buckets:
         known = buckets.get(bucket.start)
@@ -149,10 +130,7 @@ def _sum(a: Bucket, b: Bucket) -> Bucket:
 
 
 class HistoryKeeper:
-    """Writes a connector's history for its driver.
-
-    Writes only after commits. If the driver is killed, unwritten commits are in no bucket.
-    """
+    """Writes a connector's history for its driver; a killed driver's last commits may be missing."""
 
     def __init__(self, store: Store, connector: str, clock: WallClock) -> None:
         self._row = table.OwnRow(store, history_key(connector), ConnectorHistory)
@@ -166,23 +144,20 @@ class HistoryKeeper:
         self._outage = Outage(log, f"keeping the history of connector {connector}")
 
     def generation_begins(self) -> None:
-        """Tasks count from 0 from now on."""
         self._growth.begin()
 
     def progress(self, amounts: Mapping[Where, Amounts]) -> None:
-        """Add reports of the running generation's tasks; written when due."""
         self._count(amounts)
         if self._clock.now() >= self._next:
             self.save()
 
     def ended(self, amounts: Mapping[Where, Amounts], failures: Mapping[Where, Failure]) -> None:
-        """Add an ended generation, and write it: another driver may be the next one."""
         self._count(amounts)
+        # Written at once: another driver may run the next generation.
         self._history = with_failures(self._history, self._clock.time(), failures)
         self.save()
 
     def save(self) -> None:
-        """Write changes now; if that fails, the next call writes them."""
         if self._history == self._saved:
             return
         self._next = self._clock.now() + self._interval
@@ -210,11 +185,7 @@ def with_generation(
     counts: Counts,
     existing: Collection[TopicPartition] | None = None,
 ) -> ConnectorTotals:
-    """Totals with a generation added; unchanged if they contain it.
-
-    Args:
-        existing: the partitions that the source has, if that is known. Counters of others become one sum.
-    """
+    """Add a generation, unless the totals contain it; counters of vanished partitions become one sum."""
     if generation <= totals.generation:
         return totals
     tasks = {row.task: row for row in totals.tasks}
@@ -241,9 +212,9 @@ def with_generation(
 
 
 def with_progress(totals: ConnectorTotals, rows: Mapping[int, TaskProgress]) -> ConnectorTotals:
-    """Totals plus the reports of newer generations' tasks.
+    """Add the reports of newer generations.
 
-    Read the rows before the totals: a generation that ends in between is then in the totals.
+    Read the reports before the totals: a generation that ends in between is then in the totals.
     """
     newer = {task: row for task, row in rows.items() if row.generation > totals.generation}
     return with_generation(
@@ -255,19 +226,17 @@ def with_progress(totals: ConnectorTotals, rows: Mapping[int, TaskProgress]) -> 
 
 
 def read_history(store: Store, connector: str) -> ConnectorHistory:
-    """A connector's recent history; empty if there is no connector of that name."""
     row = table.read(store, history_key(connector), ConnectorHistory)
     return row.value if row else ConnectorHistory()
 
 
 def read_totals(store: Store, connector: str) -> ConnectorTotals:
-    """The totals of all generations that have ended. Raises StoreUnavailable."""
     row = table.read(store, totals_key(connector), ConnectorTotals)
     return row.value if row else ConnectorTotals()
 
 
 class TotalsKeeper:
-    """Writes a connector's totals for its driver. A failed write is repeated the next time."""
+    """Writes a connector's totals for its driver."""
 
     def __init__(self, store: Store, connector: str) -> None:
         self._store = store
@@ -277,7 +246,7 @@ class TotalsKeeper:
         self._outage = Outage(log, f"keeping the totals of connector {connector}")
 
     def catch_up(self) -> None:
-        """Add reports from tasks of a driver that was killed. Only after a claim has fenced them."""
+        """Add reports from a killed driver's tasks; only after a claim has fenced them."""
         try:
             rows = {}
             for key in self._store.list(progress_prefix(self._connector)):
@@ -299,7 +268,6 @@ class TotalsKeeper:
         counts: Counts,
         existing: Collection[TopicPartition] | None = None,
     ) -> None:
-        """A generation has ended. Arguments as of :func:`with_generation`."""
         if self._totals is None:
             self.catch_up()
         if self._totals is None:
@@ -326,6 +294,5 @@ class TotalsKeeper:
 
 
 def task_progress(store: Store, connector: str, tasks: int) -> dict[int, TaskProgress]:
-    """The last reports of tasks 0 to ``tasks`` - 1, of any generation. Raises StoreUnavailable."""
     rows = {task: table.read(store, progress_key(connector, task), TaskProgress) for task in range(tasks)}
     return {task: row.value for task, row in rows.items() if row is not None}

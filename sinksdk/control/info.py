@@ -28,19 +28,10 @@ from sinksdk.store.records import ConnectorRecord, TaskCountRecord
 
 T = TypeVar("T")
 
-_SILENT: Final = 3 * SILENCE
-"""Seconds without a heartbeat after which a connector has no driver; allows for clock skew."""
+_SILENT: Final = 3 * SILENCE  # seconds; allows for clock skew
 
 
 def connector_info(store: Store, connector: str, now: float) -> ConnectorInfo:
-    """The state of a connector.
-
-    Args:
-        now: seconds since the epoch.
-
-    Raises:
-        ConnectorNotFoundException: there is none of that name.
-    """
     store = store.snapshot(connector_prefix(connector))
     record = registry.find(store, connector)
     status = read_status(store, connector)
@@ -95,7 +86,6 @@ def connector_info(store: Store, connector: str, now: float) -> ConnectorInfo:
 
 
 def overdue(store: Store, now: float) -> dict[str, str]:
-    """Running connectors for which nothing has been planned for too long, each with the reason."""
     found = {}
     for name, status in of_all(store, lambda seen, name: (name, read_status(seen, name)), lambda *_: None):
         is_alive = now - status.heartbeat <= _SILENT and not is_gone(status.driver)
@@ -105,11 +95,10 @@ def overdue(store: Store, now: float) -> dict[str, str]:
 
 
 OnDamage = Callable[[str, ConnectException], None]
-"""Called with the name of a connector whose records are damaged, and the error."""
 
 
 def of_all(store: Store, look: Callable[[Store, str], T], on_damage: OnDamage | None) -> list[T]:
-    """Apply ``look`` to each connector, on a consistent snapshot if the store supports that."""
+    """Apply ``look`` to each connector, on one snapshot if the store can take one."""
     seen, found = store.snapshot(CONNECTORS), list[T]()
     for name in registry.names(seen):
         try:

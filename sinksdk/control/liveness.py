@@ -21,14 +21,11 @@ from sinksdk.store.reports import ConnectorStatus
 
 log = logging.getLogger(__name__)
 
-SILENCE: Final = 10.0
-"""Seconds without a heartbeat (one every 3 s) after which a driver counts as dead or frozen."""
+SILENCE: Final = 10.0  # seconds without a heartbeat (one every 3 s) after which a driver counts as dead
 
-MARGIN: Final = 10.0
-"""Seconds until tasks see a request to close."""
+MARGIN: Final = 10.0  # seconds until tasks see a request to close
 
-LOOK: Final = 0.25
-"""Seconds between two reads of a store with fast requests."""
+LOOK: Final = 0.25  # seconds between two reads of a store with fast requests
 
 _OLD = 30.0  # seconds: a heartbeat older than this at the first read means a dead driver
 
@@ -41,9 +38,9 @@ _here: set[str] = set()  # drivers of this process that run
 
 @functools.cache
 def _host() -> str:
-    """Identifies this host's process id namespace: a container has its own."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        # Each container has process ids of its own.
         space = Path("/proc/self/ns/pid").readlink().name
     except OSError:
         return platform.node()  # no Linux, no containers
@@ -51,7 +48,7 @@ def _host() -> str:
 
 
 def _started(pid: int) -> str | None:
-    """Start time of a process of this host, in kernel ticks since boot, since process ids are reused.
+    """Return a process's start time in ticks since boot, since process ids are reused.
 
     Empty if unknown, None if the process does not exist.
     """
@@ -66,7 +63,6 @@ def _started(pid: int) -> str | None:
 
 
 def _is_there(pid: int) -> str | None:
-    """As :func:`_started`, where there is no ``/proc``."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
@@ -77,14 +73,13 @@ def _is_there(pid: int) -> str | None:
 
 
 def register() -> str:
-    """Register a driver of this process. Returns its name: ``host:pid#number.start``."""
+    """Register a driver of this process; return its name, ``host:pid#number.start``."""
     name = f"{_host()}:{os.getpid()}#{next(_numbers)}.{_started(os.getpid()) or ''}"
     _here.add(name)
     return name
 
 
 def deregister(name: str) -> None:
-    """A driver of this process has ended."""
     _here.discard(name)
 
 
@@ -101,12 +96,10 @@ def is_gone(name: str) -> bool:
 
 
 class ConnectorClosingException(ConnectException):
-    """A connector is still closing: its last commits would be lost."""
+    """A connector is still closing; its last commits would be lost."""
 
 
 class Heartbeats:
-    """Watches whether the driver of a connector still writes heartbeats."""
-
     def __init__(
         self, store: Store, connector: str, clock: WallClock, is_gone: Callable[[str], bool] = is_gone
     ) -> None:
@@ -117,11 +110,12 @@ class Heartbeats:
         self._heartbeat: tuple[str, float] | None = None  # version, and when it was first seen
 
     def are_silent(self) -> bool:
-        """Whether the driver is dead or frozen, or has ended."""
+        """Whether the driver is dead, frozen or stopped."""
         row = table.read(self._store, status_key(self._connector), ConnectorStatus)
         if row is None or row.value.state != "RUNNING" or self._is_gone(row.value.driver):
             return True
         now = self._clock.now()
+        # Compares the clocks of two machines; otherwise heartbeats are watched for change.
         if self._heartbeat is None and self._clock.time() - row.value.heartbeat > _OLD:
             return True
         if self._heartbeat is None or self._heartbeat[0] != row.version:
@@ -140,15 +134,11 @@ class Heartbeats:
 def await_end(
     store: Store, connector: str, *, clock: WallClock, graceful: float, patience: float = math.inf
 ) -> None:
-    """Wait until no driver runs a stopped connector: its tasks have closed and committed.
+    """Wait until a stopped connector's tasks have closed and committed.
 
     Args:
-        graceful: seconds its tasks have for closing.
-        patience: seconds this may take, if that is less than closing may take.
-
-    Raises:
-        ConnectorClosingException: its driver is alive and has not ended in time.
-        StoreUnavailable: no response from the store.
+        graceful: seconds that the tasks have for closing.
+        patience: seconds to wait, if fewer than closing may take.
     """
     heartbeats = Heartbeats(store, connector, clock)
     give_up = clock.now() + min(graceful + MARGIN, patience)

@@ -1,4 +1,4 @@
-"""What altering offsets of sinks and sources begins with (KIP-875): be stopped, claim, ask the connector."""
+"""Altering offsets of sinks and sources (KIP-875): expect STOPPED, claim, ask the connector."""
 
 from __future__ import annotations
 
@@ -24,41 +24,30 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 Executors = Callable[[], ThreadExecutor]
-"""Create what runs a connector's own code."""
 
 IN_THREADS: Final[Executors] = ThreadExecutor
 
 
 class ConnectorRunsException(ConnectException):
-    """The request requires a stopped connector (Connect's 400 for its offsets)."""
+    """The request requires a stopped connector (Connect's 400 for offsets)."""
 
 
 class OffsetsRefusedException(ConnectException):
-    """The connector's ``alter_offsets`` refuses these offsets."""
+    """The connector refuses to have its offsets altered so."""
 
 
 class ClaimedContext(ConnectorContext):
-    """The context of a connector that no driver runs: it can read the commits that were claimed."""
+    """The context of a connector that no driver runs, with the claimed commits."""
 
     def __init__(self, claim: Claim) -> None:
         self._claim = claim
 
     def committed(self) -> Mapping[TopicPartition, OffsetAndMetadata]:
-        """See :class:`~sinksdk.connector.ConnectorContext`."""
         return {partition: entry.as_offset() for partition, entry in self._claim.committed.items()}
 
 
 class StoppedConnector:
-    """A connector whose offsets are altered.
-
-    Args:
-        executors: as of :class:`ConnectorCalls`.
-
-    Raises:
-        ConnectorNotFoundException: there is none of that name.
-        ConnectorRunsException: its target state is not STOPPED.
-        WrongKindException: DataFrames are written under this name.
-    """
+    """A connector whose offsets are altered; raises ConnectorRunsException if it is not STOPPED."""
 
     def __init__(
         self,
@@ -75,15 +64,7 @@ class StoppedConnector:
         self.record = self._stopped()
 
     def claim(self, config: PaceSettings, patience: float) -> Claim:
-        """Wait until its tasks have closed, and fence zombies.
-
-        Args:
-            patience: seconds to wait at most, if that is less than closing may take.
-
-        Raises:
-            ConnectorClosingException: it has not closed yet.
-            ConnectorRunsException: it was resumed meanwhile.
-        """
+        """Wait until the tasks have closed, for at most ``patience`` seconds, and fence zombies."""
         graceful = config.graceful_timeout_ms / 1000
         await_end(self._store, self._name, clock=self._clock, graceful=graceful, patience=patience)
         claim = self.generations.claim()
@@ -92,11 +73,7 @@ class StoppedConnector:
         return claim
 
     def publish(self, connector: SinkConnector, config: PaceSettings, claim: Claim) -> tuple[Claim, str]:
-        """Publish what is committed, as far as possible, and discard what is not.
-
-        Returns:
-            Another claim, since the first one is used up, and the problem; empty if there was none.
-        """
+        """Publish commits as far as possible; return the next claim, and the problem or ""."""
         problem = settle(
             self._store,
             self._name,
@@ -113,7 +90,7 @@ class StoppedConnector:
         return self.generations.claim(), problem
 
     def expect_settled(self, claim: Claim, offsets: Collection[TopicPartition], problem: str) -> None:
-        """Raise UnpublishedException if a partition that is not recovered has an unpublished commit."""
+        """Raise UnpublishedException for an unpublished commit that is not recovered."""
         left = ", ".join(str(p) for p in sorted(claim.unpublished().keys() - set(offsets)))
         if left:
             raise UnpublishedException(
@@ -123,26 +100,12 @@ class StoppedConnector:
             )
 
     def ask(self, connector: Connector, config: PaceSettings, alter_offsets: Callable[[], Any]) -> bool:
-        """Call the connector's ``alter_offsets``, after a claim, so that no task commits meanwhile.
-
-        Args:
-            connector: made, not started.
-            alter_offsets: calls its method of that name.
-
-        Returns:
-            What it returned: whether it keeps offsets itself and has moved them.
-
-        Raises:
-            OffsetsRefusedException: it raised something, or did not return in time.
-        """
+        """Call ``alter_offsets``; return whether the connector has moved offsets of its own."""
+        # Called only after a claim, so that no task commits meanwhile.
         return bool(self.call("alter_offsets", connector, config, alter_offsets))
 
     def call(self, what: str, connector: Connector, config: PaceSettings, method: Callable[[], T]) -> T:
-        """Call a method of the connector, by its name, which is not started.
-
-        Raises:
-            OffsetsRefusedException: it raised something, or did not return in time.
-        """
+        """Call a method of a connector that is not started. Raises OffsetsRefusedException."""
         connector.identity = ConnectorIdentity(identify(self._store), self._name, self.record.incarnation)
         calls = ConnectorCalls(connector, self._name, self._clock, self._executors)
         timeout = config.connector_start_timeout_ms / 1000

@@ -1,4 +1,4 @@
-"""A driver's view of its partitions: from commits, end offsets and tasks' reports."""
+"""A driver's view of its partitions, from commits, end offsets and tasks' reports."""
 
 from __future__ import annotations
 
@@ -14,25 +14,20 @@ from sinksdk.store.reports import SourceProgress
 
 
 class Listener:
-    """Watches a driver. Called from the driver's thread; must return soon. This one does nothing."""
+    """Watches a driver, in the driver's thread: each method must return soon."""
 
-    def planned(self, plan: GenerationPlan) -> None:
-        """A generation begins."""
+    def planned(self, plan: GenerationPlan) -> None: ...
 
-    def progress(self, partitions: Sequence[PartitionStatus]) -> None:
-        """Called when positions have moved, and periodically."""
+    def progress(self, partitions: Sequence[PartitionStatus]) -> None: ...
 
-    def tasks(self, tasks: Mapping[int, SourceProgress]) -> None:
-        """As :meth:`progress`, of a source: its tasks by number."""
+    def tasks(self, tasks: Mapping[int, SourceProgress]) -> None: ...
 
-    def closing(self, generation: int, reason: ClosingReason) -> None:
-        """A running generation was asked to close."""
+    def closing(self, generation: int, reason: ClosingReason) -> None: ...
 
-    def ended(self, generation: int, partitions: Sequence[PartitionStatus]) -> None:
-        """A generation has ended."""
+    def ended(self, generation: int, partitions: Sequence[PartitionStatus]) -> None: ...
 
     def tasks_ended(self, generation: int, tasks: Mapping[int, SourceProgress]) -> None:
-        """As :meth:`ended`, of a source: ``state`` is how each task ended (``End``)."""
+        """Receive a source's tasks by number; ``state`` is how each ended (``End``)."""
 
 
 def _at_once(_: TopicPartition) -> float:
@@ -55,11 +50,9 @@ class ProgressTracker:
         self._shown: dict[TopicPartition, tuple[tuple[object, ...], PartitionStatus]] = {}
 
     def committed(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """These are the commits."""
         self._committed = dict(offsets)
 
     def ends(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """Update the source's end offsets. Partitions not given keep theirs."""
         self._ends |= offsets
 
     def generation_begins(self) -> None:
@@ -67,14 +60,10 @@ class ProgressTracker:
         self._before = {partition: dict(counts) for partition, counts in self._counts.items()}
 
     def note(self, partition: TopicPartition, name: str, count: int) -> None:
-        """Set a counter that tasks do not report."""
         self._counts.setdefault(partition, {})[name] = count
 
     def progress(self, outcomes: Sequence[PartitionOutcome] = ()) -> list[PartitionStatus]:
-        """All partitions, by topic and number; running ones as their tasks report.
-
-        Keeps the counters of the running generation's tasks.
-        """
+        """Return all partitions; running ones as their tasks report."""
         for outcome in outcomes:
             base = self._before.get(outcome.partition, {})
             self._counts[outcome.partition] = added(base, outcome.counts)
@@ -85,7 +74,6 @@ class ProgressTracker:
         ]
 
     def ended(self, outcomes: Sequence[PartitionOutcome]) -> list[PartitionStatus]:
-        """All partitions once a generation has ended: its counts and commits stay."""
         self._committed |= {o.partition: o.committed for o in outcomes if o.committed is not None}
         return self.progress(outcomes)
 

@@ -14,28 +14,23 @@ from sinksdk.store import Conflict, Store, newest_plan, table
 from sinksdk.store.keys import CONNECTORS, config_key, connector_of
 from sinksdk.store.records import ConnectorKind, ConnectorRecord, TargetState
 
+# A name is of one kind only: commits of DataFrames are row numbers, those of a sink are offsets, and those of
+# a source are with its records. Commits of another kind would make a connector skip or repeat records.
 _WORDS: Final[Mapping[ConnectorKind, str]] = {
     "sink": "a sink connector",
     "source": "a source connector",
     "dataframe": "written by DataFrames, with format('sinksdk')",
 }
-"""What writes under a name: never two of them.
-
-A DataFrame's commits are numbers of its rows, a sink's are offsets of a topic, a source's are with its
-records: whoever goes on from the commits of another kind skips records, or writes them twice.
-"""
 
 
-class ConnectorNotFoundException(ConnectException):
-    """No connector has this name."""
+class ConnectorNotFoundException(ConnectException): ...
 
 
-class ConnectorExistsException(ConnectException):
-    """A connector of this name already exists."""
+class ConnectorExistsException(ConnectException): ...
 
 
 class ConnectorDeletedException(ConnectException):
-    """The connector is being deleted: its name is not free until that is done."""
+    """The connector is being deleted; its name is not free yet."""
 
 
 class WrongKindException(ConfigException):
@@ -43,13 +38,11 @@ class WrongKindException(ConfigException):
 
 
 def names(store: Store) -> list[str]:
-    """All connectors, sorted, including those being deleted. Raises StoreUnavailable."""
     found = (connector_of(key) for key in store.list(CONNECTORS))
     return sorted(name for name in found if name is not None)
 
 
 def find(store: Store, connector: str) -> ConnectorRecord:
-    """A connector's record. Raises ConnectorNotFoundException, StoreUnavailable."""
     row = table.read(store, config_key(connector), ConnectorRecord)
     if row is None:
         raise ConnectorNotFoundException(f"store {store.url} has no connector '{connector}'")
@@ -59,18 +52,11 @@ def find(store: Store, connector: str) -> ConnectorRecord:
 def register(
     store: Store, connector: str, config: Mapping[str, Any], kind: ConnectorKind | None = None
 ) -> ConnectorRecord:
-    """The connector's record, created with this configuration if there is none.
-
-    An existing configuration stays: a driver that fails to claim a generation must not change that of the
-    running one.
-
-    Raises:
-        ConnectorDeletedException: it is being deleted.
-        WrongKindException: the name is of another kind.
-    """
+    """Return the connector's record; create it with this configuration if there is none."""
     return change(
         store,
         connector,
+        # A driver that fails to claim must not change the configuration of the running one.
         lambda record: with_kind(store, connector, record, kind),
         otherwise=lambda: created(config, kind=kind),
     )
@@ -83,16 +69,7 @@ def deploy(
     generation: int,
     kind: ConnectorKind | None = None,
 ) -> ConnectorRecord:
-    """Store a driver's configuration with the target state RUNNING; create the connector if necessary.
-
-    Args:
-        generation: the driver's first claim.
-
-    Raises:
-        FencedException: a driver with a newer claim has brought its own.
-        ConnectorDeletedException: the connector is being deleted.
-        WrongKindException: the name is of another kind.
-    """
+    """Store a driver's configuration and the target state RUNNING; ``generation`` is its first claim."""
     wanted = texts(config)
 
     def changed(record: ConnectorRecord) -> ConnectorRecord:
@@ -109,12 +86,11 @@ def deploy(
 
 
 def texts(config: Mapping[str, Any]) -> dict[str, str]:
-    """A configuration in the store's form: JSON's values as texts, without keys that have no value."""
+    """Return a configuration as the store keeps it: values as texts, without keys that have none."""
     return {key: as_text(value) for key, value in config.items() if value is not None}
 
 
 def graceful_timeout(record: ConnectorRecord) -> float:
-    """Seconds a connector's tasks have for closing, by its configuration or the default."""
     field = ConnectorConfig.model_fields["graceful_timeout_ms"]
     try:
         return float(record.config.get(str(field.alias), field.default)) / 1000
@@ -133,11 +109,7 @@ def change(
     """Change or create a record by compare-and-set, repeated after conflicts.
 
     Args:
-        otherwise: makes the record of a new connector; None: there must be one.
-
-    Raises:
-        ConnectorNotFoundException: there is none of that name.
-        ConnectorDeletedException: it is being deleted.
+        otherwise: creates the record of a new connector; None: there must be one.
     """
     while True:
         row = table.read(store, config_key(connector), ConnectorRecord)
@@ -168,18 +140,13 @@ def _refuse_deleted(connector: str, record: ConnectorRecord) -> None:
 def created(
     config: Mapping[str, Any], target_state: TargetState = "RUNNING", *, kind: ConnectorKind | None = None
 ) -> ConnectorRecord:
-    """The record of a new connector, a new incarnation of its name.
-
-    Args:
-        kind: None: not known yet; the first driver or DataFrame that uses the name records it.
-    """
     return ConnectorRecord(
         config=texts(config), incarnation=uuid.uuid4().hex, target_state=target_state, kind=kind
     )
 
 
 def kind_of(store: Store, name: str, record: ConnectorRecord) -> ConnectorKind | None:
-    """What writes under a name; None: an older version made the record, and no DataFrame was written."""
+    """Return the kind of a name; None: an older version created the record, and no DataFrame was written."""
     if record.kind is not None:
         return record.kind
     _, plan = newest_plan(store, name)
@@ -187,7 +154,7 @@ def kind_of(store: Store, name: str, record: ConnectorRecord) -> ConnectorKind |
 
 
 def kind_of_class(config: Mapping[str, str]) -> ConnectorKind | None:
-    """The kind of connector that a configuration names; None if its class cannot be loaded here."""
+    """Return the kind of connector that is configured; None if its class cannot be loaded here."""
     kind = connector_type(config.get("connector.class", ""))
     return None if kind == "unknown" else kind
 
@@ -195,14 +162,7 @@ def kind_of_class(config: Mapping[str, str]) -> ConnectorKind | None:
 def with_kind(
     store: Store, name: str, record: ConnectorRecord, kind: ConnectorKind | None
 ) -> ConnectorRecord:
-    """The record, which says from now on that this kind of connector runs under the name.
-
-    Args:
-        kind: None: not known, and only DataFrames are refused.
-
-    Raises:
-        WrongKindException: it is of another kind.
-    """
+    """Return the record with its kind set; None: unknown, only DataFrames are refused."""
     known = kind_of(store, name, record)
     if known is None and kind is not None:
         known = kind_of_class(record.config)
@@ -219,7 +179,6 @@ def expect_connector(store: Store, name: str, record: ConnectorRecord) -> None:
 def wrong_kind(
     store: Store, name: str, known: ConnectorKind, wanted: ConnectorKind | None
 ) -> WrongKindException:
-    """The error for a name of one kind that is to be used as another kind."""
     if wanted is None:
         return WrongKindException(
             f"'{name}' in store {store.url} is {_WORDS[known]}: only its queries run and commit under this "

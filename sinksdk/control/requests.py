@@ -27,10 +27,8 @@ class ClosingSignal:
         self._is_final = False
 
     def ask(self, reason: ClosingReason, *, final: bool = True) -> None:
-        """Close the generation; with ``final`` the driver ends, otherwise the next generation follows.
-
-        The first reason to end stays: the end of a ``with`` block asks once more.
-        """
+        """Request closing; with ``final`` the driver ends, otherwise the next generation follows."""
+        # The first reason to end stays: the end of a with block requests once more.
         if not self._is_final:
             self._reason = reason
         self._is_final = self._is_final or final
@@ -38,31 +36,23 @@ class ClosingSignal:
 
     @property
     def reason(self) -> ClosingReason | None:
-        """The reason of the request, if there is one."""
         return self._reason if self._asked.is_set() else None
 
     @property
     def is_final(self) -> bool:
-        """Whether the driver must end, too."""
         return self._is_final
 
     def wait(self, timeout: float) -> bool:
-        """Wait for a request, at most ``timeout`` seconds. Returns whether there is one."""
         return self._asked.wait(timeout)
 
     def answered(self) -> None:
-        """The generation has closed: ends a rebalance; a final request stays."""
+        # A final request stays.
         if not self._is_final:
             self._asked.clear()
 
 
 class ConnectorRequests(ConnectorContext):
-    """The requests of a running connector; from any of its threads.
-
-    Args:
-        signal: of the driver, which hears a request at once.
-        store: has its commits; None: there are none.
-    """
+    """Requests of a running connector, from any of its threads."""
 
     def __init__(self, connector: str, signal: ClosingSignal, store: Store | None = None) -> None:
         self._connector = connector
@@ -74,11 +64,9 @@ class ConnectorRequests(ConnectorContext):
         self._is_over = False
 
     def committed(self) -> Mapping[TopicPartition, OffsetAndMetadata]:
-        """See :class:`~sinksdk.connector.ConnectorContext`."""
         return {} if self._store is None else committed_offsets(self._store, self._connector)
 
     def request_task_reconfiguration(self) -> None:
-        """See :class:`~sinksdk.connector.ConnectorContext`."""
         with self._lock:
             if self._is_over:
                 return
@@ -88,7 +76,6 @@ class ConnectorRequests(ConnectorContext):
             log.info("connector %s asks for new configurations of its tasks", self._connector)
 
     def raise_error(self, error: Exception) -> None:
-        """See :class:`~sinksdk.connector.ConnectorContext`."""
         if not isinstance(error, Exception):
             message = f"raise_error takes an exception, not {error!r}"  # type: ignore[unreachable]  # untyped authors
             raise TypeError(message)
@@ -106,28 +93,24 @@ class ConnectorRequests(ConnectorContext):
 
     @property
     def has_failed(self) -> bool:
-        """Whether the connector has raised an error."""
         return self._error is not None
 
     def closing(self) -> ClosingReason | None:
-        """The reason why the running generation must close; None: nothing is requested."""
         if self._error is not None:
             return ClosingReason.FAILURE
         return ClosingReason.REBALANCE if self._wants_tasks else None
 
     def answered(self) -> None:
-        """No generation runs, and ``task_configs`` is called next: it answers what was requested so far."""
+        """Clear the requests so far: no generation runs, and ``task_configs`` is called next."""
         with self._lock:
             self._wants_tasks = False
             self._signal.answered()
 
     def end(self) -> None:
-        """The connector stops: later requests have no effect."""
         with self._lock:
             self._is_over = True
 
     def expect_no_error(self) -> None:
-        """Raise the error that the connector has raised, if it has."""
         if self._error is None:
             return
         if isinstance(self._error, ConnectException):
@@ -148,15 +131,14 @@ _CLOSING: Final[dict[TargetState, ClosingReason]] = {
 
 
 class PendingRequests:
-    """An operator's open requests: the connector's record compared with the last one carried out."""
+    """An operator's open requests: differences of the record from the last one carried out."""
 
     def __init__(self, store: Store, connector: str, clock: Clock) -> None:
         self._store = store
         self._connector = connector
         self._clock = clock
         # Less often on a store with paid requests.
-        self.interval = max(_LOOK, store.closing_poll / 2)
-        """Seconds between two reads."""
+        self.interval = max(_LOOK, store.closing_poll / 2)  # seconds between two reads
         self._next = 0.0
         self._row: table.Row[ConnectorRecord] | None = None
         self._done: ConnectorRecord | None = None
@@ -164,15 +146,12 @@ class PendingRequests:
         self._outage = Outage(log, f"reading the operator's requests of connector {connector}")
 
     def follow(self, record: ConnectorRecord) -> None:
-        """This record is carried out: later differences from it are requests."""
+        """Take this record as carried out: later differences from it are requests."""
         self._done = self._now = record
         self._next = self._clock.now() + self.interval
 
     def refresh(self, *, now: bool = False) -> None:
-        """Read the record when due, or ``now``: then everything that was written before is seen.
-
-        Without a response nothing changes.
-        """
+        """Read the record when due, or ``now``; without a response nothing changes."""
         if not now and self._clock.now() < self._next:
             return
         self._next = self._clock.now() + self.interval
@@ -193,11 +172,6 @@ class PendingRequests:
         self._now = self._row.value if self._row else None
 
     def closing(self) -> ClosingReason | None:
-        """The reason why the driver must close its generation; None: it continues.
-
-        Raises:
-            FencedException: another driver owns the connector.
-        """
         now, done = self._now, self._done
         if done is None:
             return None  # nothing is followed yet
@@ -207,7 +181,7 @@ class PendingRequests:
                 f"one was not heard of; it ends and touches nothing more"
             )
         if now.deleted:
-            # A driver that was started for it goes on, until an operator will not wait for that any more.
+            # A driver that was started to delete it continues, until an operator forces the deletion.
             is_for_it = done.deleted and now.forced == done.forced
             return None if is_for_it else ClosingReason.DELETE
         if now.target_state != "RUNNING":
@@ -217,11 +191,10 @@ class PendingRequests:
         return None
 
     def has_changed(self) -> bool:
-        """Whether there is any request; for a connector that does not run."""
         return self._now != self._done
 
     def consume(self, order: Order) -> bool:
-        """Whether there is an open request of this kind; marks it as carried out."""
+        """Return whether there is an open request of this kind, and mark it as carried out."""
         now, done = self._now, self._done
         if now is None or done is None:
             return False

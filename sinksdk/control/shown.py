@@ -1,4 +1,4 @@
-"""Views of connectors, partitions and tasks, made from the reports of drivers and tasks."""
+"""Views of connectors, partitions and tasks, built from the reports of drivers and tasks."""
 
 from __future__ import annotations
 
@@ -41,11 +41,9 @@ class Doubts:
     """Partitions that a driver does not read, or whose end offsets it does not know.
 
     Args:
-        failure: why nothing has been planned for too long, for every partition; None: it has.
-        attempts: how often that was tried.
+        failure: why nothing has been planned for too long.
         failures: by partition, why it has not been read for too long.
-        unseen: partitions whose ends are outdated.
-        missing: topics that the source does not have.
+        unseen: partitions with outdated end offsets.
     """
 
     failure: str | None = None
@@ -56,7 +54,6 @@ class Doubts:
 
     @classmethod
     def of(cls, status: ConnectorStatus, now: float) -> Doubts:
-        """Those that a running driver reports."""
         since = {row.topic_partition: row.since for row in status.unavailable}
         return cls(
             status.overdue(now),
@@ -71,7 +68,6 @@ class Doubts:
         )
 
     def about(self, partition: TopicPartition) -> str | None:
-        """The failure of a partition; None: there is none."""
         return self.failure or self.failures.get(partition)
 
     def cover(self, partition: TopicPartition) -> bool:
@@ -97,9 +93,7 @@ class TaskInfo:
     """One task of the last generation.
 
     Args:
-        partitions: its partitions; of the last task also those that wait while others are read.
-        trace: of its failure.
-        source: progress of a running source task.
+        partitions: the last task's include partitions that wait while others are read.
     """
 
     number: int
@@ -114,21 +108,15 @@ class ConnectorInfo:
     """One connector. A Python shell and a notebook show it as a table, without its configuration.
 
     Args:
-        target_state: set by the operator.
-        is_deleted: it is being deleted.
         driver: ``host:pid#number``; empty if there is none.
         tasks: of the last generation that had any.
-        missing_topics: subscribed topics that are not in the source.
-        trace: of the error that made it FAILED.
-        config: its configuration as written, with secrets.
+        config: as written, with secrets.
         measures: of every task number that ever existed.
-        last_heartbeat_at: its last heartbeat, in seconds since the epoch; None: never.
-        type: ``unknown`` if its class cannot be loaded, unless it has run as a source.
-        source_offsets: of a source, the offsets that its tasks have reported last.
-        has_more_source_offsets: whether there are others.
-        waiting: the unavailable system that it waits for.
-        unavailable: partitions without a leader, not read until they have one; of many, the first.
-        unavailable_count: their number.
+        last_heartbeat_at: in seconds since the epoch; None: never.
+        type: ``unknown`` if the class cannot be loaded, unless the connector has run as a source.
+        source_offsets: as a source's tasks have reported last; ``has_more_source_offsets``: not all.
+        waiting: the unavailable system that the connector waits for.
+        unavailable: partitions without a leader, not read until they have one; only the first of many.
         vanished_counts: sums of the counters of partitions that the source no longer has.
     """
 
@@ -156,7 +144,7 @@ class ConnectorInfo:
 
     @property
     def lag(self) -> int | None:
-        """Offsets not committed yet; None while that is not known of each partition, and of a source."""
+        """Offsets not committed yet; None for a source, or if a partition's lag is unknown."""
         lags = [partition.lag for partition in self.partitions]
         if self.type == "source" or not lags or None in lags:
             return None
@@ -164,33 +152,30 @@ class ConnectorInfo:
 
     @property
     def task_states(self) -> dict[State, int]:
-        """How many tasks are in which state."""
         return dict(Counter(task.state for task in self.tasks))
 
     @property
     def partition_count(self) -> int:
-        """How many partitions are known."""
         return len(self.partitions)
 
     @property
     def failing_count(self) -> int:
-        """Partitions that failed the last time; of a source, tasks that did."""
+        """Partitions that failed last time, or tasks of a source that did."""
         if self.type == "source":
             return sum(task.trace is not None for task in self.tasks)
         return sum(partition.error is not None for partition in self.partitions)
 
     @property
     def committed_at(self) -> float | None:
-        """Time of the last commit of any partition, in seconds since the epoch; None if there was none."""
+        """Time of the last commit of any partition, in seconds since the epoch."""
         return max((p.committed_at for p in self.partitions if p.committed_at is not None), default=None)
 
     def total_of(self, task: int) -> TaskMeasures:
-        """A task's measurements of all generations together."""
         return next((row.total for row in self.measures if row.task == task), TaskMeasures())
 
     @property
     def rate(self) -> float:
-        """Records per second, lately."""
+        """Recent records per second."""
         of_source = sum(task.source.rate for task in self.tasks if task.source is not None)
         return sum(partition.rate for partition in self.partitions) + of_source
 
@@ -198,11 +183,9 @@ class ConnectorInfo:
         return text_table(*self._table())
 
     def _repr_html_(self) -> str:
-        """The same in a notebook."""
         return html_table(*self._table())
 
     def _table(self) -> tuple[str, tuple[str, ...], list[Row]]:
-        """Caption, headings and rows: the partitions that lag most; of a source, its tasks."""
         caption = f"connector {self.name} · {self.state} · generation {self.generation}"
         if self.type == "source":
             source_rows: list[Row] = [
@@ -250,7 +233,6 @@ def partitions_of(
     tasks: Iterable[TaskInfo],
     doubts: Doubts,
 ) -> tuple[PartitionStatus, ...]:
-    """All known partitions."""
     commits = read_commits(store, connector).committed
     row = table.read(store, ends_key(connector), ConnectorEnds)
     ends = row.value.ends_by_partition() if row else {}
@@ -294,7 +276,7 @@ def _error(running: PartitionOutcome | None, before: PlannerState | None) -> str
 
 
 def _waiting(running: PartitionOutcome | None, before: PlannerState | None) -> Waiting | None:
-    """The system that a partition waits for, also during a retry, until there is progress."""
+    """Return the wait of a partition, also during a retry, until there is progress."""
     if running is not None and running.failure:
         reason, retry = running.failure.message, running.failure.retry
     else:
@@ -311,7 +293,6 @@ def _has_progressed(running: PartitionOutcome, retry: Retry) -> bool:
 
 
 def first_wait(partitions: Iterable[PartitionStatus]) -> Waiting | None:
-    """The wait with the earliest next attempt."""
     waits = [info.waiting for info in partitions if info.waiting]
     return min(waits, key=lambda waiting: waiting.next_attempt, default=None)
 
@@ -319,7 +300,6 @@ def first_wait(partitions: Iterable[PartitionStatus]) -> Waiting | None:
 def source_tasks(
     plan: GenerationPlan | None, state: State, status: ConnectorStatus, running: Mapping[int, TaskProgress]
 ) -> tuple[TaskInfo, ...]:
-    """A source's tasks; RUNNING only once ``start`` has returned."""
     failed = {row.task: row for row in status.tasks if row.failures}
     found = []
     for number in range(len(plan.tasks) if plan else 0):
@@ -333,7 +313,7 @@ def source_tasks(
 
 
 def _source_task_state(state: State, source: SourceProgress | None, *, is_failing: bool) -> State:
-    """RUNNING only once its ``start`` has returned: until then it may wait for a task slot."""
+    # The task may wait for a task slot until start has returned.
     if state == "RUNNING" and not is_failing:
         return "RUNNING" if source is not None and source.state in ("RUNNING", "STOPPING") else "UNASSIGNED"
     return _task_state(state, is_failing=is_failing)
@@ -342,10 +322,12 @@ def _source_task_state(state: State, source: SourceProgress | None, *, is_failin
 def sink_tasks(
     plan: GenerationPlan | None, state: State, status: ConnectorStatus, doubts: Doubts
 ) -> tuple[TaskInfo, ...]:
-    """A sink's tasks; one with a partition that has failed, or cannot be planned, is RESTARTING."""
+    """Return a sink's tasks; a failed or unplannable partition makes its task RESTARTING."""
     shares = [[planned.topic_partition for planned in task.ranges] for task in (plan.tasks if plan else ())]
     failing = {row.topic_partition: row for row in status.partitions if row.failures}
     if shares:
+        # Partitions that wait for a restart are in no task of the plan. Tools that watch only tasks, as
+        # Connect's do, must see them.
         shares[-1] += _left_out(failing, shares, status.missing_topics)
     found = []
     for number, partitions in enumerate(shares):
@@ -360,10 +342,6 @@ def sink_tasks(
 def _left_out(
     failing: Iterable[TopicPartition], shares: list[list[TopicPartition]], missing: Collection[str]
 ) -> list[TopicPartition]:
-    """Partitions that wait for their restart while others are read: they are in no task of the plan.
-
-    Tools that watch only tasks' states, as Connect's do, must see that something waits.
-    """
     planned = {partition for share in shares for partition in share}
     return [p for p in failing if p not in planned and p.topic not in missing]
 
@@ -375,12 +353,10 @@ def _task_state(state: State, *, is_failing: bool) -> State:
 
 
 def source_offsets(told: Mapping[int, TaskProgress]) -> tuple[SourceOffsetInfo, ...]:
-    """Each source partition once, with its last report, which stays until another task reports it.
-
-    Requested offsets may be old, and so may commits of former tasks: if tasks have too many partitions to
-    report all, only commits of the newest generation's tasks are certain.
-    """
+    """Return the last report of each source partition, which stays until another task reports it."""
     rows = [(row.generation, at.committed, task, at) for task, row in told.items() for at in _offsets(row)]
+    # Requested offsets may be old, and so may commits of former tasks. If tasks have too many partitions to
+    # report all, only commits of the newest generation are certain.
     if has_more_offsets(told):
         newest = max(row.generation for row in told.values())
         rows = [row for row in rows if row[:2] == (newest, True)]
@@ -398,5 +374,4 @@ def _offsets(row: TaskProgress) -> tuple[SourcePartitionOffset, ...]:
 
 
 def has_more_offsets(told: Mapping[int, TaskProgress]) -> bool:
-    """Whether tasks have too many source partitions to report all."""
     return any(row.source.has_more_offsets for row in told.values() if row.source)

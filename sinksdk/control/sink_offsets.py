@@ -19,7 +19,7 @@ class OpenedSink(NamedTuple):
     """A sink, not started, with its validated configuration.
 
     Args:
-        source: opens its source. None: unknown, and offsets are not checked against it.
+        source: opens the source; None: offsets are not checked against it.
     """
 
     connector: SinkConnector
@@ -28,7 +28,6 @@ class OpenedSink(NamedTuple):
 
 
 Sinks = Callable[[Mapping[str, str]], OpenedSink]
-"""Opens a connector, given its configuration as written. Raises ConfigException."""
 
 
 def opened_sink(
@@ -36,15 +35,7 @@ def opened_sink(
     source: Callable[[ConnectorConfig], Source] | None = None,
     providers: ConfigProviders = ALL_PROVIDERS,
 ) -> OpenedSink:
-    """Open a sink, given its configuration as written.
-
-    Args:
-        source: opens where its records come from.
-        providers: config providers for its references.
-
-    Raises:
-        ConfigException: it cannot be created here.
-    """
+    """Open a sink, given its configuration as written. Raises ConfigException."""
     checked = check_config(raw, providers)
     connector, config = checked.connector, checked.config
     if not isinstance(connector, SinkConnector) or not isinstance(config, ConnectorConfig):
@@ -57,13 +48,7 @@ def opened_sink(
 
 
 def expect_there(sink: OpenedSink, offsets: Mapping[TopicPartition, int | None]) -> None:
-    """Refuse offsets that no record can have; None removes a commit, whether the partition exists or not.
-
-    Raises:
-        ConfigException: below 0; or the source is known, and does not have the partition, or has another
-            range of offsets.
-        ConnectException: the source is known and does not respond.
-    """
+    """Refuse offsets that no record can have; None removes a commit of any partition."""
     wanted = {partition: offset for partition, offset in sorted(offsets.items()) if offset is not None}
     problems = [f"{p}: offset {offset} is below 0" for p, offset in wanted.items() if offset < 0]
     if wanted and not problems and sink.source is not None:

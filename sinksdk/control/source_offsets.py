@@ -1,7 +1,6 @@
 """An operator reads, alters and resets source offsets (KIP-875).
 
-Source offsets are on the cluster of the connector's records, not in the store, and change in a transaction,
-as with tasks.
+Source offsets are on the cluster of the connector's records, and change in a transaction, as with tasks.
 """
 
 from __future__ import annotations
@@ -23,7 +22,6 @@ from sinksdk.store.keys import progress_prefix
 from sinksdk.store.reports import TaskProgress
 
 Changes = Sequence[tuple[SourcePartition, SourceOffset | None]]
-"""Source partitions with their new offsets; None: as if never read."""
 
 
 class OpenedTarget(NamedTuple):
@@ -35,51 +33,31 @@ class OpenedTarget(NamedTuple):
 
 
 Targets = Callable[[Mapping[str, str]], OpenedTarget]
-"""Opens a connector, given its configuration as written. Raises ConfigException."""
 
 
 class SourceOffsets:
-    """The source offsets of a store's connectors."""
-
     def __init__(self, store: Store, targets: Targets, clock: WallClock | None = None) -> None:
         self._store = store
         self._opened = targets
         self._clock = clock or SystemWallClock()
 
     def read(self, name: str) -> list[SourcePosition]:
-        """Committed offsets by source partition.
-
-        Raises:
-            ConnectorNotFoundException: there is none of that name.
-            ConfigException: the connector cannot be created, or its target cannot be opened.
-            ConnectException: its offsets cannot be read.
-        """
         opened = self._opened(registry.find(self._store, name).config)
         with closing(opened.target.offsets(opened.config)) as offsets:
             return sorted(offsets.positions(), key=lambda position: partition_key(position.partition))
 
     def alter(self, name: str, changes: Changes, *, patience: float = math.inf) -> bool:
-        """Commit other offsets; only while the connector is STOPPED. Fences tasks that still run.
-
-        Args:
-            patience: seconds to wait at most until it has closed; never longer than closing may take.
+        """Commit other offsets while the connector is STOPPED; None: as if never read.
 
         Returns:
-            Whether the connector moved its own offsets accordingly (``alter_offsets``).
-
-        Raises:
-            ConnectorNotFoundException: there is none of that name.
-            ConnectorRunsException: its target state is not STOPPED.
-            DataException: what is given can be no source partition or offset.
-            ConnectorClosingException: it has not closed yet.
-            OffsetsRefusedException: the connector does not let them be altered so.
-            ConnectException: they cannot be written.
+            Whether the connector has moved offsets of its own (``alter_offsets``).
         """
         stopped = StoppedConnector(self._store, name, self._clock)
         connector, config, target = self._opened(stopped.record.config)
         written = [SourcePosition.of(at, offset) for at, offset in changes if offset is not None]
         removed = [SourcePosition.of(at, {}).partition for at, offset in changes if offset is None]
         claim = stopped.claim(config, patience)
+        # Tasks may still run and write, as zombies.
         for task in range(claim.transactional_tasks or 0):
             fence(target, config, task)
         has_moved = stopped.ask(connector, config, lambda: connector.alter_offsets(config, list(changes)))
@@ -91,12 +69,11 @@ class SourceOffsets:
         return has_moved
 
     def reset(self, name: str, *, patience: float = math.inf) -> bool:
-        """Remove all offsets. Otherwise as :meth:`alter`."""
         changes = [(position.partition, None) for position in self.read(name)]
         return self.alter(name, changes, patience=patience)
 
     def _forget_reported(self, name: str, altered: Container[str]) -> None:
-        """Remove the tasks' reports of these partitions, which are outdated."""
+        # The tasks' reports of altered partitions are outdated.
         for key in self._store.list(progress_prefix(name)):
             row = table.read(self._store, key, TaskProgress)
             if row is None or row.value.source is None:

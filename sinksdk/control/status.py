@@ -20,11 +20,10 @@ from sinksdk.support.logs import Outage
 
 log = logging.getLogger(__name__)
 
+# Connect's states; a RESTARTING connector waits for another attempt.
 State = Literal["UNASSIGNED", "RUNNING", "PAUSED", "STOPPED", "FAILED", "RESTARTING"]
-"""Connect's states, as stored; RESTARTING: it waits for another attempt."""
 
 ShownState = State | Literal["DELETING"]
-"""The displayed state: DELETING while the connector is being deleted."""
 
 _INTERVAL = 3.0  # seconds between two heartbeats
 _RATE = 10_000  # bytes per second of the remembered state, written between ends of generations
@@ -35,7 +34,6 @@ _TRACES = 50  # written; partitions that fail together mostly fail alike
 
 
 def read_status(store: Store, connector: str) -> ConnectorStatus:
-    """A connector's status, with its driver's remembered state."""
     row = table.read(store, status_key(connector), ConnectorStatus)
     status = row.value if row else ConnectorStatus()
     if _is_older(status):
@@ -47,18 +45,17 @@ def read_status(store: Store, connector: str) -> ConnectorStatus:
 
 
 def _is_older(status: ConnectorStatus) -> bool:
-    """Whether an older driver wrote it, whose state is in the status itself: :class:`Remembered` is stale."""
+    # Older drivers kept their state in the status: what is remembered is stale then.
     return bool(status.partitions or status.tasks)
 
 
 class StatusKeeper:
     """Keeps a connector's status in memory and, periodically, in the store.
 
-    Losing it loses no record: a tail is read once in vain, a first-seen time starts again.
+    Losing it loses no record: a tail is read again without result, a first-seen time starts again.
 
     Args:
-        driver: its name.
-        plan_timeout: seconds after which a wait of the connector's counts as a failure.
+        plan_timeout: seconds of waiting that count as a failure.
     """
 
     # Eleven attributes: two rows, with their content and write times.
@@ -87,20 +84,16 @@ class StatusKeeper:
         self._outage = Outage(log, f"writing the status of connector {connector}")
 
     def of(self, partition: TopicPartition) -> PlannerState | None:
-        """The remembered state of a partition."""
         return self._partitions.get(partition)
 
     def of_task(self, task: int) -> TaskStatus:
-        """The remembered state of a source's task."""
         return self._tasks.get(task, TaskStatus(task=task))
 
     def update_task(self, status: TaskStatus) -> None:
-        """Remember; written when :meth:`save` is called next."""
         self._is_news = self._is_news or self._tasks.get(status.task) != status
         self._tasks[status.task] = status
 
     def update(self, statuses: Iterable[PlannerState]) -> None:
-        """Remember; written when :meth:`save` is called next."""
         for status in statuses:
             partition = status.topic_partition
             known = self._partitions.get(partition)
@@ -109,11 +102,9 @@ class StatusKeeper:
                 self._partitions[partition] = status
 
     def partitions(self) -> list[PlannerState]:
-        """What is remembered of each partition."""
         return list(self._partitions.values())
 
     def forget_tasks(self) -> None:
-        """Drop the state of a source's tasks; written when :meth:`save` is called next."""
         self._is_news = self._is_news or bool(self._tasks)
         self._tasks.clear()
 
@@ -123,13 +114,12 @@ class StatusKeeper:
         self.save()
 
     def wait_for(self, waiting: Waiting | None) -> None:
-        """Set the unavailable system that it waits for; None: none. A change is written at once."""
+        """Set the unavailable system, if any; a change is written at once."""
         if waiting != self._status.waiting:
             self._change(waiting=waiting)
             self.save()
 
     def overdue(self) -> str | None:
-        """Why nothing has been planned for longer than it may take; None: it has, or may yet be."""
         return self._status.overdue(self._clock.time())
 
     def miss(self, topics: Iterable[str]) -> None:
@@ -147,19 +137,17 @@ class StatusKeeper:
             self.save()
 
     def current_driver(self) -> str:
-        """The driver that last wrote the status: this one, or another."""
         status = self._status_row.read()
         return status.driver if status else self._status.driver
 
     def save_if_due(self) -> None:
-        """Write a heartbeat, and the remembered state, each if its interval has passed."""
+        """Write a heartbeat and the remembered state, each if its interval has passed."""
         if self._clock.now() - self._written >= _INTERVAL:
             if self._clock.now() >= self._remember_at:
                 self._remember()
             self._beat()
 
     def save(self) -> None:
-        """Write everything now, over another driver's values."""
         self._remember()
         self._beat()
 
@@ -167,7 +155,6 @@ class StatusKeeper:
         self._status = self._status.model_copy(update=changes)
 
     def _remember(self) -> None:
-        """Write the remembered state, if it has changed; the larger it is, the longer the next interval."""
         if not self._is_news:
             return
         sightings = max(_SIGHTINGS // len(self._partitions), 2) if self._partitions else 0
@@ -176,6 +163,7 @@ class StatusKeeper:
         for number in with_trace[_TRACES:]:
             kept[number] = kept[number].model_copy(update={"trace": None})
         tasks = tuple(status for _, status in sorted(self._tasks.items()))
+        # The larger the state, the longer the interval.
         self._remember_at = self._clock.now() + len(kept) * _SIZE / _RATE
         try:
             self._remembered_row.write(Remembered(partitions=tuple(kept), tasks=tasks))
@@ -205,7 +193,7 @@ class StatusKeeper:
 
 
 def fewer_sightings(status: PlannerState, most: int) -> PlannerState:
-    """A status with at most ``most`` sightings: merged ones are due a little earlier, never later."""
+    """Merge sightings to at most ``most``: merged ones are due a little earlier, never later."""
     if len(status.seen) <= most:
         return status
     size = -(-len(status.seen) // most)
