@@ -1,16 +1,4 @@
-"""Stores the commits of whole micro-batches, and which run of a query may write.
-
-A micro-batch takes up to three generations:
-
-1. The tasks run in an open generation. The first task of a query's run claims it, which fences the previous
-   run. Each task takes over its record, stores the tokens it prepares, and commits nothing. 2. The driver
-   claims the next generation, which fences the tasks, and plans it with their results, the query and the
-   number: this compare-and-set commits the micro-batch. If tokens must be published or discarded, a few tasks
-   do that in the driver's process, each for some of the partitions.
-3. Then the driver claims and plans the generation for the tasks of the next micro-batch.
-
-A crash after any step is safe, because each step starts from the store's state.
-"""
+"""Stores the commits of whole micro-batches, and which run of a query may write."""
 
 from __future__ import annotations
 
@@ -52,18 +40,16 @@ log = logging.getLogger(__name__)
 _OPENING: Final = 10.0  # seconds for another task to plan the generation it has claimed
 _POLL: Final = 0.05  # seconds
 
+# Tasks that publish concurrently; they mostly wait for the destination.
 _SETTLING: Final = 8
-"""Number of concurrent tasks that publish; they mostly wait for the destination."""
 
 Seen = dict[tuple[str, str], table.Row[GenerationPlan]]
-"""The newest plan that this process has read, by store and connector."""
 
 Outcomes = Sequence[PartitionOutcome]
 
 Settle = Callable[[TakenOver, int], Outcomes]
-"""Publishes and discards the tokens of the plan's task with this number."""
+# Runs calls, maybe concurrently, and raises an exception once all have returned.
 AtOnce = Callable[[Callable[[int], Outcomes], Sequence[int]], Sequence[Outcomes]]
-"""Calls a function for each number, maybe concurrently; raises an exception after all calls have returned."""
 
 
 def one_by_one(run: Callable[[int], Outcomes], numbers: Sequence[int]) -> Sequence[Outcomes]:
@@ -72,20 +58,15 @@ def one_by_one(run: Callable[[int], Outcomes], numbers: Sequence[int]) -> Sequen
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """The part of a connector's plans that all generations share.
-
-    Args:
-        config: with unresolved references.
-        task_configs: configurations of the connector's tasks; there may be fewer than Spark partitions.
-    """
+    """The part of a connector's plans that all generations share; ``config`` has unresolved references."""
 
     connector: str
     topic: str
     config: Mapping[str, str]
+    # There may be fewer task configurations than Spark partitions.
     task_configs: Sequence[Mapping[str, str]] = ({},)
 
     def tasks(self, count: int, committed: Mapping[TopicPartition, PartitionCommit]) -> tuple[TaskPlan, ...]:
-        """Plan a task for each Spark partition, with the topic partition of the same number."""
         return tuple(
             TaskPlan(
                 ranges=(empty_range(partition, committed.get(partition)),),
@@ -96,7 +77,6 @@ class Terms:
         )
 
     def settling(self, after: Settled) -> tuple[TaskPlan, ...]:
-        """Plan tasks that share the partitions with tokens."""
         ranges = [empty_range(p, after.committed.get(p)) for p in after.unsettled()]
         return tuple(
             TaskPlan(
@@ -121,20 +101,13 @@ class _Newest(NamedTuple):
 
     @property
     def is_unsettled(self) -> bool:
-        """Whether there may be a committed micro-batch that is not published."""
         if self.plan is None or self.frames is None:
             return False
         return not self.frames.is_open or any(entry.publish for entry in self.plan.value.committed)
 
 
+# A micro-batch takes up to three generations; each starts from the store's state (decision 0033).
 class FrameBatches:
-    """The micro-batches of one connector.
-
-    Args:
-        at_once: runs the tasks that publish and discard.
-        seen: cache of plans. A plan has every partition of the DataFrame, and many tasks run in one process.
-    """
-
     def __init__(
         self,
         store: Store,
@@ -147,16 +120,12 @@ class FrameBatches:
         self._terms = terms
         self._clock = clock
         self._at_once = at_once
+        # A plan names every partition of the DataFrame, and many tasks run in one process.
         self._seen: Seen = {} if seen is None else seen
         self._connector = terms.connector
 
     def join(self, writing: Writing, number: int) -> TakenOver | None:
-        """Take over the task of a Spark partition; None: the micro-batch is already committed.
-
-        Raises:
-            FencedException: another run has taken over the connector.
-            CheckpointException: the query's checkpoint was restored.
-        """
+        """Take over the task of a Spark partition; return None if the micro-batch is already committed."""
         seen, since, patience = None, self._clock.now(), _OPENING
         while True:
             newest = self._newest()
@@ -179,14 +148,7 @@ class FrameBatches:
             patience *= 2  # else slow tasks could overtake each other without end
 
     def commit(self, writing: Writing, shares: Sequence[Share], settle: Settle) -> None:
-        """Commit a micro-batch, unless it is committed, and publish it, with the rest of an earlier one.
-
-        Raises:
-            FencedException: another run has taken over the connector. If that was before the commit, no row
-                of the micro-batch becomes visible.
-            CheckpointException: the query's checkpoint was restored.
-            ConnectException: the micro-batch cannot be committed; or it is committed and not published yet.
-        """
+        """Commit a micro-batch and publish it, together with the rest of an earlier one."""
         is_first = True
         while True:
             newest = self._newest()
@@ -235,11 +197,11 @@ class FrameBatches:
                 )
 
     def _read_plan(self, generation: int) -> table.Row[GenerationPlan] | None:
-        """Read a plan, or only its version if this process has it in its cache."""
         mine = (self._store.url, self._connector)
         known = self._seen.get(mine)
         if known is not None and known.value.generation != generation:
             known = None
+        # Reads only the version if the cache has the plan.
         plan = table.read_again(self._store, plan_key(self._connector, generation), GenerationPlan, known)
         if plan is not None and plan is not known:
             self._seen.clear()  # plans may be large
@@ -247,10 +209,10 @@ class FrameBatches:
         return plan
 
     def _try_to_open(self, count: table.Row[TaskCountRecord] | None, writing: Writing, number: int) -> None:
-        """Claim and plan a generation for tasks, unless another task is faster."""
         self._expect_kind()
         generations = Generations(self._store, self._connector)
         try:
+            # 1. The first task's claim fences the previous run. Tasks store tokens and commit nothing.
             claim = generations.claim_from(count)
             self._open(generations, claim, writing, number + 1)
         except (Conflict, FencedException):
@@ -283,10 +245,7 @@ class FrameBatches:
     def _extend(
         self, count: table.Row[TaskCountRecord], plan: table.Row[GenerationPlan], number: int
     ) -> None:
-        """Plan more tasks: the number of a DataFrame's partitions is unknown until its tasks run.
-
-        The task count is stored before the task's own record, because uncounted tasks are not fenced.
-        """
+        # The number of a DataFrame's partitions is unknown until its tasks run.
         enough = 1 << number.bit_length()  # doubled, so that many concurrent tasks rarely do this
         committed = {entry.topic_partition: entry for entry in plan.value.committed}
         generation = plan.value.generation
@@ -295,6 +254,7 @@ class FrameBatches:
                 more = self._terms.tasks(enough, committed)[len(plan.value.tasks) :]
                 longer = plan.value.model_copy(update={"tasks": (*plan.value.tasks, *more)})
                 plan = table.write(self._store, plan_key(self._connector, generation), longer, plan.version)
+            # The task count is stored before the task's own record, because uncounted tasks are not fenced.
             counted = count.value.model_copy(update={"tasks": len(plan.value.tasks)})
             table.write(self._store, task_count_key(self._connector), counted, count.version)
         except Conflict:
@@ -309,15 +269,12 @@ class FrameBatches:
         shares: Sequence[Share] | None,
         settle: Settle,
     ) -> bool:
-        """Fence the tasks, commit their shares if there are any, publish and discard.
-
-        Returns:
-            False: another process was faster, and nothing was committed.
-        """
+        """Fence the tasks, commit their shares, and publish; return False if another process was faster."""
         self._expect_kind()
         generations = Generations(self._store, self._connector)
         try:
             claim = generations.claim_from(count)
+            # 2. The claim fences the tasks; the plan commits their results in one compare-and-set.
             after = Settled(claim.committed, claim.stale)
             frames = taken_over(_frames(claim), writing.run, is_open=True)
             if shares is not None:
@@ -331,6 +288,7 @@ class FrameBatches:
             if not after.unsettled():
                 self._plan(generations, claim, self._terms.tasks(width, after.committed), frames)
                 return True
+            # Few tasks publish and discard, in the driver's process.
             closed = frames.model_copy(update={"is_open": False})
             plan = self._plan(generations, claim, self._terms.settling(after), closed)
         except (Conflict, FencedException):
@@ -348,6 +306,7 @@ class FrameBatches:
             return settle(taken, number)
 
         outcomes = [one for some in self._at_once(settle_one, range(len(plan.tasks))) for one in some]
+        # 3. Then the tasks of the next micro-batch get their generation.
         claim = generations.claim()
         self._open(generations, claim, writing, width)
         if unpublished := sorted(claim.unpublished()):
@@ -376,11 +335,11 @@ class FrameBatches:
         )
 
 
+# The key says whether it is a batch write: Spark repeats micro-batches only.
 _PUBLISH_IT: Final = {
     False: "Start the query again with the same checkpoint; nothing is written twice",
     True: "Do not write it again: the next write to this name publishes it, also that of an empty DataFrame",
 }
-"""What to do, by whether it is a batch write. Spark repeats micro-batches, not batch writes."""
 
 
 def _frames(claim: Claim) -> FrameState | None:

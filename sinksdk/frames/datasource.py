@@ -1,4 +1,4 @@
-"""The PySpark data source, which only writes. Every session that lists data sources imports this module."""
+"""Implements PySpark's data source interface, for writes only."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from pyspark.sql.datasource import (
     WriterCommitMessage,
 )
 
+# Every session that lists data sources imports this module: other imports are in the functions.
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
@@ -29,7 +30,7 @@ _BATCH = "streaming.sql.batchId"
 
 @dataclass
 class Written(WriterCommitMessage):
-    """A task's result; without a share it commits nothing."""
+    """The result of a task. Without a share there is nothing to commit."""
 
     writing: Writing
     share: Share | None
@@ -43,7 +44,7 @@ class SinkDataSource(DataSource):
         return "sinksdk"
 
     def schema(self) -> StructType:
-        """Called for reads, which are not supported. Raises ConfigException."""
+        # Spark calls this method for reads.
         from sinksdk.errors import ConfigException
 
         message = 'format("sinksdk") only writes; connectors read topics with sinksdk.run()'
@@ -112,7 +113,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
             self._frame.commit(writing, _shares(messages))
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
-        # Without a message of a task the next micro-batch discards what was prepared.
+        # If no task has sent a message, the next micro-batch discards the tokens.
         writing = _writing_of(messages)
         if writing is not None:
             self._frame.abort(writing)

@@ -23,19 +23,14 @@ CLASS: Final = "connector.class"
 STORE: Final = "store"
 TOPIC: Final = "topic"
 
+# Spark passes its own options to every data source.
 _OF_SPARK: Final = frozenset({"checkpointlocation", "queryname"})
-"""Spark's own options, which it passes to every data source."""
 _FORMAT: Final = 'df.write.format("sinksdk")'
 
 
 @dataclass(frozen=True, slots=True)
 class FrameOptions:
-    """Options without problems.
-
-    Args:
-        raw: the connector's configuration with unresolved references, its keys as declared.
-        store_url: absolute, with unresolved references.
-    """
+    """Checked options; references in ``raw`` and ``store_url`` are unresolved."""
 
     raw: Mapping[str, str]
     store_url: str
@@ -44,13 +39,13 @@ class FrameOptions:
 
     @property
     def as_bytes(self) -> Mapping[Part, str]:
-        """The parts (key, value) that become bytes, with the reason."""
+        """Return the parts (key, value) that become bytes, with the reason."""
         takes_bytes = _sink(self.raw[CLASS]).task_class.takes_bytes
         return becoming_bytes(self.config, takes_bytes=takes_bytes)
 
 
 def read_options(options: Mapping[str, str]) -> FrameOptions:
-    """Check options, whose keys Spark passes in lower case. Raises ConfigException: lists every problem."""
+    # Spark passes keys in lower case.
     given = {key.lower(): value for key, value in options.items() if key.lower() not in _OF_SPARK}
     own, problems = {key: given.pop(key, "") for key in (CLASS, STORE, TOPIC)}, list[str]()
     problems += [f"option '{key}' is required and not set: {_MISSING[key]}" for key in own if not own[key]]
@@ -106,10 +101,7 @@ def _sink(name: str) -> type[SinkConnector]:
 
 
 def _declared(given: Mapping[str, str], sink: type[SinkConnector]) -> dict[str, str]:
-    """Restore the case of the keys that the connector declares; other keys stay in lower case.
-
-    Of a map's entry only the map's part is restored: the entry's own case is lost.
-    """
+    # Only declared keys regain their case; entries of a map do not.
     model = sink.config_class
     known = {key.lower(): key for key in (*CONNECT_OPTIONS, *model.compatibility, *model.keys())}
     maps = {key.lower(): key for key, kind in model.multi_valued().items() if kind == "map"}

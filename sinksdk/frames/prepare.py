@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
 
 def prepare_writer(options: Mapping[str, str], columns: pa.Schema) -> FrameWriter:
-    """Check all that can be checked before Spark runs, and start the connector. Raises ConnectException."""
     found = read_options(options)
     _check_names(columns.names)
     check_columns(columns, found.as_bytes)
@@ -58,7 +57,6 @@ def _prepare_letters(raw: tuple[tuple[str, str], ...], topic: str) -> None:
 
 
 def _register(store: Store, found: FrameOptions) -> ConnectorRecord:
-    """Create or update the connector's record; refuse the name of a connector of ``sinksdk run``."""
     name = found.config.name
     _, plan = newest_plan(store, name)
     is_driven = plan is not None and plan.frames is None
@@ -102,11 +100,11 @@ def _written_by(config: Mapping[str, str]) -> set[tuple[str, str]]:
     return {(config.get("connector.class", ""), topic.strip()) for topic in topics if topic.strip()}
 
 
+# Cached: a process starts a connector once, not for each micro-batch.
 @functools.lru_cache(maxsize=16)
 def _task_configs(
     identity: ConnectorIdentity, raw: tuple[tuple[str, str], ...]
 ) -> Sequence[Mapping[str, str]]:
-    """Start and stop a connector, once per process; return its task configurations."""
     connector = sink_class(dict(raw)["connector.class"])()
     connector.identity = identity
     config = connector.config_class.parse(dict(raw))

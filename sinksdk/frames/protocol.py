@@ -1,9 +1,4 @@
-"""Decides what a micro-batch commits, and which micro-batches are skipped or refused. No I/O, no Spark.
-
-A commit covers a whole micro-batch. Its tasks prepare tokens and commit nothing; the driver commits the
-tokens of all tasks, with the query's id and the micro-batch's number, in one compare-and-set. Id and number
-identify a micro-batch that Spark runs again, which is skipped.
-"""
+"""Decides what a micro-batch commits, and which micro-batches are skipped or refused. No I/O, no Spark."""
 
 from __future__ import annotations
 
@@ -16,8 +11,8 @@ from sinksdk.errors import ConnectException, FencedException
 from sinksdk.offsets import OffsetAndMetadata, Token, TopicPartition
 from sinksdk.store.records import FrameState, PartitionCommit, WrittenBatch
 
+# Streaming queries whose last micro-batch is stored: those that committed last.
 _QUERIES: Final = 200
-"""Number of streaming queries whose last micro-batch is stored: those that committed last."""
 _RUNS: Final = 200
 
 Tokens = Mapping[TopicPartition, Mapping[str, Token]]
@@ -25,12 +20,9 @@ Tokens = Mapping[TopicPartition, Mapping[str, Token]]
 
 @dataclass(frozen=True, slots=True)
 class Writing:
-    """Identifies a micro-batch.
+    """Identifies a micro-batch by its query, its run (new at each start) and its number.
 
-    Args:
-        query: id of the streaming query, which its checkpoint keeps; or of a batch write.
-        run: id of the query's run, new at each start.
-        batch: number of the micro-batch; None: a batch write.
+    Batch writes have no number.
     """
 
     query: str
@@ -46,14 +38,7 @@ class Writing:
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """The result of a task of a micro-batch.
-
-    Args:
-        generation: the task's generation.
-        start: the partition's committed offset before the micro-batch.
-        commit: the partition's commit with this micro-batch, with the tokens to publish.
-        records: number of records written.
-    """
+    """A task's result: its commit with the tokens to publish, and the offset that was committed before."""
 
     generation: int
     partition: TopicPartition
@@ -63,14 +48,11 @@ class Share:
 
 
 class Standing(Enum):
-    """What a run of a query may do with a micro-batch."""
+    """What a run may do with a micro-batch: take over and write it, write it as the owner, or skip it."""
 
     NEW = auto()
-    """Write it, after it has taken over the connector from the previous run."""
     WRITER = auto()
-    """Write it: the run owns the connector."""
     COMMITTED = auto()
-    """Skip it: the micro-batch is already committed."""
 
 
 class CheckpointException(ConnectException):
@@ -78,16 +60,6 @@ class CheckpointException(ConnectException):
 
 
 def standing(connector: str, frames: FrameState | None, writing: Writing) -> Standing:
-    """Decide what a run may do with a micro-batch.
-
-    Spark repeats at most the last committed micro-batch: it plans a micro-batch only after the checkpoint has
-    the previous one. An older number means that the checkpoint was restored or emptied, and belongs to other
-    rows.
-
-    Raises:
-        FencedException: another run has taken over the connector.
-        CheckpointException: a run starts with an older micro-batch than the query's last committed one.
-    """
     if frames is None:
         return Standing.NEW
     if writing.run in frames.superseded:
@@ -99,7 +71,9 @@ def standing(connector: str, frames: FrameState | None, writing: Writing) -> Sta
     last = next((one for one in frames.written if one.query == writing.query), None)
     if last is None or _follows(writing, last):
         return Standing.WRITER if is_writer else Standing.NEW
-    if last.batch != writing.batch and not is_writer:  # the writer's own tasks may run late attempts
+    # Spark repeats at most the last committed micro-batch, because it plans the next one after the checkpoint
+    # has it. An older number means a restored checkpoint, and other rows.
+    if last.batch != writing.batch and not is_writer:  # the writer's tasks may run late attempts
         raise CheckpointException(
             f"connector {connector}: {writing} would be skipped with all its rows, because the query has "
             f"committed micro-batch {last.batch} already: the checkpoint was restored from an older copy or "
@@ -119,10 +93,7 @@ def taken_over(frames: FrameState | None, run: str, *, is_open: bool) -> FrameSt
 
 
 def with_batch(frames: FrameState, writing: Writing) -> FrameState:
-    """Return the state in which a micro-batch is committed.
-
-    Only the last batch write is kept: Spark does not repeat batch writes.
-    """
+    # Spark does not repeat batch writes, so only the last one is kept.
     kept = [
         one
         for one in frames.written
@@ -139,11 +110,7 @@ def _follows(writing: Writing, last: WrittenBatch) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """Commits of all partitions, and tokens that no commit covers.
-
-    Args:
-        stale: among them tokens of attempts whose result Spark did not use.
-    """
+    """Commits of all partitions, and ``stale`` tokens that no commit covers, also of unused attempts."""
 
     committed: Mapping[TopicPartition, PartitionCommit]
     stale: Tokens
@@ -161,16 +128,7 @@ def with_shares(
     prepared_in: int | None,
     generation: int,
 ) -> Settled:
-    """Add the results of a micro-batch's tasks to the commits.
-
-    Args:
-        before: the state of the fenced tasks' records.
-        prepared_in: the generation whose tasks were fenced.
-        generation: the generation that commits.
-
-    Raises:
-        ConnectException: a task's result does not continue the commits.
-    """
+    """Add the results of tasks that ran in the fenced generation ``prepared_in`` to the commits."""
     committed, stale = dict(before.committed), {p: dict(tokens) for p, tokens in before.stale.items()}
     for share in shares:
         entry, known = committed.get(share.partition), stale.get(share.partition, {})

@@ -14,19 +14,15 @@ from sinksdk.records import HEADERS_TYPE, RECORD_COLUMNS, SinkRecords
 from sinksdk.transforms.parts import Part
 from sinksdk.values.text import is_bytes, is_text, without_json
 
+# Columns of Spark's Kafka source that are ignored: records get new ones here.
 _FROM_KAFKA: Final = frozenset({"topic", "partition", "offset", "timestampType"})
-"""Further columns of Spark's Kafka source, which are ignored: records get new ones here."""
 _OWN: Final = ("key", "value", "headers", "timestamp")
 
 
 def check_columns(schema: pa.Schema, json_of: Mapping[Part, str]) -> None:
-    """Check that a DataFrame with these columns can be written.
+    """Raise ConfigException for columns that cannot be written.
 
-    Args:
-        json_of: the parts (key, value) that become bytes, with the reason; other parts stay typed.
-
-    Raises:
-        ConfigException: lists each column that cannot be written, with its type and what to do.
+    ``json_of`` contains the parts (key, value) that become bytes, with the reason; others stay typed.
     """
     problems = list[str]()
     has_row_values = "value" not in schema.names
@@ -66,11 +62,6 @@ def raise_all(problems: list[str]) -> None:
 def as_records(
     batches: Iterable[pa.RecordBatch], partition: TopicPartition, start: int
 ) -> Iterator[SinkRecords]:
-    """Convert rows to records of a partition, in their order, with offsets from ``start`` on.
-
-    Raises:
-        DataException: a header has no key.
-    """
     row = 0
     for batch in batches:
         if batch.num_rows:
@@ -81,7 +72,7 @@ def as_records(
 
 
 def _expect_header_keys(batch: pa.RecordBatch, partition: TopicPartition, start: int, row: int) -> None:
-    """Refuse headers without keys, which Kafka does not have, whatever ``errors.tolerance`` is."""
+    # Kafka has no headers without keys, so ``errors.tolerance`` does not apply to them.
     if "value" not in batch.schema.names or "headers" not in batch.schema.names:
         return
     headers = batch.column("headers")

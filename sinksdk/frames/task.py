@@ -25,13 +25,7 @@ if TYPE_CHECKING:
 
 
 class HeldCommits(CommitLog):
-    """A task's commit log that keeps commits in memory until the driver commits the whole micro-batch.
-
-    Commits are neither stored nor published here; the driver gets them from :meth:`held_commit`.
-
-    Tokens of another attempt at the same task are not discarded here, because Spark may use that attempt's
-    result: the driver discards them once it knows.
-    """
+    """A commit log that keeps commits in memory until the driver commits the whole micro-batch."""
 
     def __init__(self, taken: TakenOver) -> None:
         self._ledger = taken.ledger
@@ -52,7 +46,7 @@ class HeldCommits(CommitLog):
         return {partition: tokens.values() for partition, tokens in self._held.items()}
 
     def committed(self, partition: TopicPartition) -> OffsetAndMetadata | None:
-        """Return the held commit without its tokens, which must not be published yet; else the stored one."""
+        # Held commits have no tokens here, because these must not be published yet.
         return self._commits.get(partition) or self._ledger.committed(partition)
 
     def visible(self, partition: TopicPartition) -> int | None:
@@ -63,7 +57,7 @@ class HeldCommits(CommitLog):
         return tuple(token for token in self._ledger.prepared(partition) if token.id not in held)
 
     def stale(self, partition: TopicPartition) -> Sequence[Token]:
-        """Return stale tokens of earlier generations, without those of another attempt at this task."""
+        # Spark may use another attempt's result: the driver discards its tokens once it knows.
         planned = self._planned.get(partition, frozenset())
         return tuple(token for token in self._ledger.stale(partition) if token.id in planned)
 
@@ -101,7 +95,6 @@ class HeldCommits(CommitLog):
         discard: Sequence[Token],
         partly_visible_to: int | None = None,  # noqa: ARG002 - always refused
     ) -> None:
-        """Raise ConnectException: a DataFrame's rows cannot be read again."""
         committed = self._ledger.committed(partition)
         # The last micro-batch: no other is committed before the tokens of this one are published.
         written = self._frames.written[-1] if self._frames and self._frames.written else "a micro-batch"
@@ -124,8 +117,6 @@ class HeldCommits(CommitLog):
 
 
 class FrameTask:
-    """Runs a connector's task on an executor or in the driver's process, with a task record taken over."""
-
     def __init__(
         self,
         connector: type[SinkConnector],
@@ -158,16 +149,6 @@ class FrameTask:
         )
 
     def write(self, batches: Iterable[pa.RecordBatch]) -> Share:
-        """Pass all rows of the task's partition to the task, and close it.
-
-        A sink with its own offsets may be ahead of the commit (``context.offset``). Rows that an earlier
-        attempt at this micro-batch has written are skipped. If a write that was never committed has written
-        them, no row is skipped, and offsets continue from the sink's.
-
-        Raises:
-            FencedException: another attempt at the task, or another query, has taken over.
-            ConnectException: the task has failed, or has not committed all rows.
-        """
         partition, start = self.partition, self._start
         plan = RangePlan.open_ended(partition, due=True)
         (outcome,) = self._run([plan], self._numbered(batches))
@@ -183,12 +164,14 @@ class FrameTask:
         return Share(self._plan.generation, partition, start, commit, outcome.records)
 
     def settle(self) -> Sequence[PartitionOutcome]:
-        """Publish committed tokens and discard the others, for all partitions of the task's plan."""
+        """Publish committed tokens and discard the others."""
         return self._run(self._plan.tasks[self._number].ranges, ())
 
     def _numbered(self, batches: Iterable[pa.RecordBatch]) -> Iterator[SinkRecords]:
         if self.partition not in self._worker.assignment():
             return  # opening failed, so the sink's offset is unknown
+        # A sink with its own offsets may be ahead of the commit. Rows written by an earlier attempt are
+        # skipped; after a write that was never committed, offsets continue from the sink's.
         before = self._ledger.begun
         start = before.base if before else self._start
         if start is None:

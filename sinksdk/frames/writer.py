@@ -30,29 +30,18 @@ _SEEN: Final[Seen] = {}
 
 @dataclass(frozen=True, slots=True)
 class FrameWriter:
-    """Writes micro-batches with one connector. Sent to executors, so it has no secrets.
+    """Writes micro-batches with one connector, on executors and in the driver."""
 
-    Args:
-        store_url: with unresolved references.
-        store_id: prevents an executor from writing to another store.
-        python_path: the driver's working directory, which may contain the connector.
-    """
-
+    # References stay unresolved, so that executors receive no secrets.
     store_url: str
+    # Prevents an executor from writing to another store.
     store_id: str
     terms: Terms
+    # The driver's working directory may contain the connector.
     python_path: tuple[str, ...] = field(default=(), repr=False)
 
     def write(self, writing: Writing, number: int, batches: Iterator[pa.RecordBatch]) -> Share | None:
-        """Run the task of a Spark partition, on an executor.
-
-        Returns:
-            The result to commit; None: there are no rows, or the micro-batch is already committed.
-
-        Raises:
-            FencedException: another query has taken over the connector.
-            ConnectException: the task has failed; Spark retries it.
-        """
+        """Run the task of a Spark partition; return None if there is nothing to commit."""
         first = next((batch for batch in batches if batch.num_rows), None)
         if first is None:
             return None
@@ -110,7 +99,7 @@ def prepare_process(python_path: Sequence[str]) -> None:
 
 
 def in_threads(run: Callable[[int], T], numbers: Sequence[int]) -> Sequence[T]:
-    """Call ``run`` for each number in its own thread; raise the first exception after all have returned."""
+    """Call ``run`` for each number in its own thread; raise the first exception once all have returned."""
     with ThreadPoolExecutor(max(1, len(numbers)), "settling") as pool:
         return [one.result() for one in [pool.submit(copy_context().run, run, n) for n in numbers]]
 
