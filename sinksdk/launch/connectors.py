@@ -32,17 +32,11 @@ class Launchers(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class PreparedSink:
-    """A sink whose configuration has no problems.
-
-    Args:
-        dead_letters: client of the dead letters' cluster, or path of their topic directory; None: no dead
-            letters.
-    """
-
     checked: Checked
     connector: SinkConnector
     config: ConnectorConfig
     opened: OpenedSource
+    # A client of the cluster with the dead letters, or the path of their topic directory.
     dead_letters: KafkaClient | str | None = None
 
     def __post_init__(self) -> None:
@@ -89,7 +83,6 @@ PreparedConnector = PreparedSink | PreparedSource
 def prepare_connector(
     topics: Topics, checked: Checked, opened: OpenedSource | None = None
 ) -> PreparedConnector:
-    """Open a connector's source or target, unless a sink's source is already open."""
     connector, config = checked.connector, checked.config
     if isinstance(connector, SourceConnector):
         assert isinstance(config, SourceConnectorConfig)  # noqa: S101 - its config_class says so

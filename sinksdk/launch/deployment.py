@@ -21,15 +21,9 @@ from sinksdk.store import Store
 
 @dataclass(frozen=True, slots=True)
 class Deployment:
-    """Store, topics and Spark that the connectors of a process share.
-
-    Args:
-        store_url: the store's URL for executors: absolute, with unresolved references.
-        providers: providers that configurations may reference.
-    """
-
     topics: Topics
     store: Store
+    # Executors get it: absolute, with unresolved references.
     store_url: str
     spark: SparkSettings
     providers: ConfigProviders = ALL_PROVIDERS
@@ -43,18 +37,13 @@ class Deployment:
         first: PreparedConnector | None = None,
         signal: ClosingSignal | None = None,
     ) -> WorkerConnector:
-        """Create the worker that brings a connector to its target state.
-
-        Args:
-            first: the connector of ``sinksdk run`` with its configuration; None: the store has the
-                configuration, and the worker stays after failures.
-        """
         environment = Environment(self.store, signal=signal or ClosingSignal())
         environment = replace(
             environment,
             waits=Waits(f"connector {name}", environment.clock),
             requests=environment.requests_for(name),
         )
+        # Only ``sinksdk run`` brings a configuration, and ends after failures. Otherwise the store has it.
         raw = first.checked.raw if first is not None else {}
 
         def driver(environment: Environment) -> Driver:

@@ -39,12 +39,11 @@ def source_target(
 def sink_to_alter(
     topics: Topics, raw: Mapping[str, str], providers: ConfigProviders = ALL_PROVIDERS
 ) -> OpenedSink:
-    """Open a sink and its source, to alter offsets. Raises as :func:`opened_sink`."""
     return opened_sink(raw, partial(sink_source, topics), providers)
 
 
 def read_ends(topics: Topics, record: ConnectorRecord, providers: ConfigProviders) -> ReadEnds:
-    """Return a function that reads a connector's end offsets; its first call opens the source. May block."""
+    """Return a function that reads a connector's end offsets; it may block, and first opens the source."""
     opened = cache(partial(_open_ends, topics, record, providers))
 
     def ends() -> Mapping[TopicPartition, int]:
@@ -74,7 +73,6 @@ def connector_to_delete(
 def group_to_delete(
     topics: Topics | None, record: ConnectorRecord, providers: ConfigProviders = ALL_PROVIDERS
 ) -> OffsetGroup | None:
-    """Return the consumer group to which a sink's commits are mirrored, if there is one."""
     config = check_config(record.config, providers).config
     if not isinstance(topics, KafkaTopics) or not isinstance(config, ConnectorConfig):
         return None

@@ -29,12 +29,7 @@ Warn = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class DeploymentOptions:
-    """Unchecked options for topics, store and Spark.
-
-    Args:
-        topics: None if the options for topics are invalid, for the reasons in ``problems``.
-        store: the store's URL.
-    """
+    """Unchecked options. Without ``topics`` their options are invalid, for the reasons in ``problems``."""
 
     topics: Topics | None
     store: str
@@ -50,13 +45,6 @@ class Prepared(NamedTuple):
 def prepare(
     config: Mapping[str, Any] | str | os.PathLike[str], options: DeploymentOptions, warn: Warn
 ) -> Prepared:
-    """Check configuration and options, show warnings, and open the store.
-
-    Raises:
-        ConfigException: lists every problem.
-        RetriableException, StoreUnavailable: there is no problem, but a system is unavailable.
-        ConnectException: the source cannot be read.
-    """
     problems, unavailable = list[str](), list[RetriableException]()
     checked, topics, opened = Checked({}), options.topics, None
     with collecting(problems):
@@ -84,7 +72,7 @@ def prepare(
 
 
 def prepare_server(options: DeploymentOptions, providers: ConfigProviders) -> Callable[[], Deployment]:
-    """Check the options of a server; return a function that opens the store. Raises ConfigException."""
+    """Check the options of a server; return a function that opens the store."""
     topics, problems = options.topics, list(options.problems)
     if topics is not None:
         with collecting(problems):

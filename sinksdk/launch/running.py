@@ -37,18 +37,6 @@ class RunningConnector:
     Created by :func:`sinksdk.start`. As a context manager, it is stopped at the block's end: partial batches
     are flushed and committed. Its methods may be called from any thread; some block, so a coroutine calls
     them with ``asyncio.to_thread``.
-
-    Args:
-        until_caught_up: stop when all records available now are committed.
-        python_path: folders from which executors import the connector, in addition to the installed packages;
-            None: as this process.
-        logs: log settings of the tasks; None: as this process.
-        is_stopping: whether a stop was requested otherwise; then Spark is not started.
-        report: called with a line for the operator.
-        on_jvm_signal: called with signals that Spark's JVM receives; None: they end the JVM.
-
-    Raises:
-        ConfigException: the connector's transform cannot be used on the running Spark.
     """
 
     def __init__(
@@ -178,8 +166,6 @@ class RunningConnector:
 
 
 class _ConnectorThread:
-    """Runs a connector, and closes Spark and the store afterwards."""
-
     def __init__(
         self, prepared: Prepared, spark: SparkOnDemand, commits: CommitCounter, signal: ClosingSignal
     ) -> None:
@@ -231,7 +217,7 @@ class _ConnectorThread:
 
 
 def _import_path() -> tuple[str, ...]:
-    """Return this process's import path, without the installed packages."""
+    # Executors have their own installed packages.
     installed = [sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")]
     own = dict.fromkeys(Path(path).absolute() for path in ("", *sys.path))
     return tuple(str(path) for path in own if path.is_dir() and not any(map(path.is_relative_to, installed)))

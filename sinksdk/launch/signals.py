@@ -16,17 +16,14 @@ _POLL: Final = 0.1  # seconds between checks for a signal
 
 
 class ClosingSignals:
-    """Remembers the first signal; the second one has its usual effect.
-
-    The handler only sets :attr:`received`, which other code polls: it may interrupt the main thread anywhere,
-    even while that holds a lock. Does nothing outside of the main thread, where Python allows no handlers.
-    """
+    """Remembers the first signal; the second one has its usual effect."""
 
     def __init__(self) -> None:
         self.received: signal.Signals | None = None
         self._before: dict[signal.Signals, object] = {}
 
     def __enter__(self) -> Self:
+        # Python allows handlers in the main thread only.
         if threading.current_thread() is threading.main_thread():
             self._before = {number: signal.signal(number, self._handle) for number in _SIGNALS}
         return self
@@ -44,6 +41,7 @@ class ClosingSignals:
             self.received = number
 
     def _handle(self, number: int, _: FrameType | None) -> None:
+        # A handler may interrupt the main thread while that holds a lock: it only sets what others poll.
         if self.received is None:
             self.received = signal.Signals(number)
         self._restore_handlers()
@@ -58,16 +56,9 @@ def close_on_signal(
     signals: ClosingSignals,
     report: Callable[[signal.Signals], None] = lambda _: None,
 ) -> None:
-    """Wait until ``running`` has stopped; close it at the first signal.
-
-    Args:
-        running: runs in another thread, because calls into Spark would delay the response to a signal.
-        report: called with the signal.
-
-    Raises:
-        Exception: the connector's failure.
-    """
+    """Wait until ``running`` has stopped; close it at the first signal."""
     is_closing = False
+    # The connector runs in another thread, because calls into Spark would delay the response to a signal.
     while not running.wait(_POLL):
         if signals.received is not None and not is_closing:
             is_closing = True

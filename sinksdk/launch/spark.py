@@ -30,24 +30,12 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _CHANGING: Final = threading.Lock()
+# Spark as started by sinksdk in this process, with the connectors that use it.
 _STARTED: Final[dict[SparkContext, set[SparkOnDemand]]] = {}
-"""The Spark that sinksdk started in this process, with its users."""
 
 
 class SparkOnDemand:
-    """Launches generations on the user's Spark, or on one that is started for the first generation.
-
-    The connector's ``start`` runs before, so that its errors (no bucket, no access) show within a second. As
-    a context manager, it stops a Spark that it started once no other connector of the process uses it.
-
-    Args:
-        name: name of Spark's application, if it is started.
-        python_path: folders from which executors import the connector, in addition to the installed packages.
-        logs: log settings of the executors.
-        is_stopping: whether a stop was requested; then no generation is launched.
-        report: called with a line for the operator.
-        on_jvm_signal: called with signals that Spark's JVM receives; None: they end the JVM.
-    """
+    """Launches generations on the user's Spark, or on one that is started for the first generation."""
 
     def __init__(
         self,
@@ -88,15 +76,9 @@ class SparkOnDemand:
                     spark.stop()
 
     def check(self, ready: PreparedConnector) -> None:
-        """Check a sink's transform, if Spark is already running; else its first generation checks it.
-
-        The first generation may start much later, if there are no records yet.
-
-        Raises:
-            ConfigException: the transform cannot be used.
-        """
         settings = self._deployment.spark
         spark = settings.session or settings.context or (context.active_spark() if settings.joins else None)
+        # Otherwise the first generation checks it, which may start much later if there are no records yet.
         if isinstance(ready, PreparedSink) and spark is not None:
             takes_bytes = ready.connector.task_class.takes_bytes
             SparkLauncher.check(
@@ -110,8 +92,7 @@ class SparkOnDemand:
 
     def launcher(self, ready: PreparedSink) -> LauncherOnDemand:
         source, client = ready.opened.source, ready.opened.client
-        # Without transforms Spark is started with a smaller JVM; if it is already running, they are only
-        # slower.
+        # A smaller JVM is started if there are no transforms; in a running one they are only slower.
         self._only_schedules = self._only_schedules and not ready.config.is_transformed
         spec = cache(partial(self._spec, ready.config.name, dead_letters=ready.dead_letters, source=client))
 
@@ -137,7 +118,6 @@ class SparkOnDemand:
         return GenerationSpec(url, store_id, connector, 0, self._python_path, self._logs, **more)
 
     def context(self) -> SparkContext | None:
-        """Return Spark, started if necessary; None if a stop was requested. Raises ConnectException."""
         if self._is_stopping():
             return None
         with _CHANGING:  # connectors have their own threads, and share one Spark
@@ -145,6 +125,8 @@ class SparkOnDemand:
                 self._forget_dead(self._spark)
             if self._spark is None:
                 try:
+                    # The connector's ``start`` runs before, so that its errors (no bucket, no access) show
+                    # within a second.
                     self._spark = self._find_or_start()
                 except ConnectException:
                     # A signal to the process group may end a JVM that is starting.
@@ -207,7 +189,6 @@ class LauncherOnDemand:
         self._launch = launch
 
     def launch(self, plan: GenerationPlan) -> RunningTasks[Any]:
-        """Start a job. Raises RetriableException: Spark has died; the next launch restarts it."""
         spark = self._spark.context()
         if spark is None:
             return _NeverStarted()
@@ -221,7 +202,7 @@ class LauncherOnDemand:
 
 
 def columns_read(ready: PreparedSink) -> Collection[str]:
-    """Return the columns to read: all of them if the sink has dead letters or transforms."""
+    # Dead letters and transforms need whole records.
     if ready.config.dead_letter_topic or ready.config.transforms:
         return tuple(RECORD_COLUMNS)
     return ready.connector.columns(ready.config)
@@ -231,8 +212,7 @@ class _NeverStarted:
     """A generation without tasks, because a stop was requested before Spark was started."""
 
     def wait(self, timeout: float) -> bool:
-        # Waits, although nothing is running: otherwise the driver would plan generations in a loop until it
-        # stops.
+        # Otherwise the driver would plan generations in a loop until it stops.
         time.sleep(timeout)
         return True
 

@@ -23,23 +23,10 @@ def retry_until_available(
     *,
     report: Callable[[Waiting | None], None] = lambda _: None,
 ) -> T | None:
-    """Call ``start`` until it raises no transient error.
-
-    Args:
-        start: called in a thread, which is abandoned on a stop request: a client that waits for a broker does
-            not notice the request.
-        who: names the caller in log lines.
-        is_stopping: whether a stop was requested.
-        report: called with the state of the wait, after each failed attempt.
-
-    Returns:
-        The result; None if a stop was requested.
-
-    Raises:
-        Exception: an error of ``start`` that is not transient.
-    """
+    """Call ``start`` until it raises no transient error; return None if a stop was requested."""
     waits = Waits(who, SystemWallClock())
     while not is_stopping():
+        # A stop request abandons the thread: a client that waits for a broker does not notice the request.
         attempt = beside(start, "startup")
         while not attempt.done() and not is_stopping():
             time.sleep(_POLL / 10)

@@ -50,8 +50,6 @@ class Summary:
 
 
 class CommitCounter(Listener):
-    """Counts committed records, and passes all calls on to ``listener``."""
-
     def __init__(self, listener: Listener | None = None) -> None:
         self._listener = listener or Listener()
         self._lock = Lock()
@@ -59,8 +57,8 @@ class CommitCounter(Listener):
         self._counts: dict[TopicPartition, Mapping[str, int]] = {}
         self._written = 0
         self._transactions: int | None = None
+        # Set once the driver reads the operator's requests.
         self.has_started = Event()
-        """Set once the driver reads the operator's requests."""
 
     def summary(self) -> Summary:
         with self._lock:

@@ -73,11 +73,6 @@ Topics = KafkaTopics | TopicDirectory
 
 
 def topics_at(source: Topics | str | os.PathLike[str]) -> Topics:
-    """Parse a URL or path of topics: ``kafka://HOST:PORT``, ``file:///DIR`` or ``DIR``.
-
-    Raises:
-        ConfigException: it is neither.
-    """
     if isinstance(source, KafkaTopics | TopicDirectory):
         return source
     if not isinstance(source, str | os.PathLike):
@@ -95,10 +90,10 @@ def topics_at(source: Topics | str | os.PathLike[str]) -> Topics:
 
 
 def address_problems(servers: str, what: str) -> Iterator[str]:
-    """List malformed addresses of the option ``what``; librdkafka would retry them without limit."""
     addresses = [address.strip() for address in servers.split(",") if address.strip()]
     if not addresses:
         yield f"{what} is empty: give HOST:PORT, several separated by commas"
+    # librdkafka would retry malformed addresses without limit.
     for address in addresses:
         parts = _ADDRESS.fullmatch(address)
         if not parts or int(parts[1]) not in _PORTS:
@@ -113,12 +108,7 @@ class OpenedSource:
 
 
 def open_source(topics: Topics, config: ConnectorConfig | None) -> OpenedSource | None:
-    """Open a sink's source; None for Kafka without a configuration.
-
-    Raises:
-        ConfigException: the source does not exist or refuses this client.
-        RetriableException: the source is unavailable.
-    """
+    """Open a sink's source; None for Kafka without a configuration."""
     if isinstance(topics, KafkaTopics):
         return None if config is None else _open_kafka(topics, config)
     if config is not None and config.offset_source == "group":
@@ -156,16 +146,6 @@ def open_group(topics: KafkaTopics, config: ConnectorConfig) -> OffsetGroup:
 
 
 def find_dead_letters(topics: Topics, config: ConnectorConfig) -> KafkaClient | str | None:
-    """Find or create a connector's dead letter topic, by default where its topics are.
-
-    Returns:
-        The tasks' settings for the cluster, or the path of the topic directory; None if no dead letters are
-        configured.
-
-    Raises:
-        ConfigException: the topic cannot be created, or the directory is not writable.
-        RetriableException: the cluster is unavailable.
-    """
     if not config.dead_letter_topic:
         return None
     if isinstance(topics, TopicDirectory):
