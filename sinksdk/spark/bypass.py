@@ -1,16 +1,7 @@
-"""Columns that a query only passes through bypass Spark, in a file that both Python workers of a task open.
+"""Passes columns that a query does not read around Spark, in a file that both Python workers of a task open.
 
-Why it stays: without it a filter on the offset costs 2.15 (records of 200 B) and 1.41 (1 KB) times what Spark
-and the archiver need separately, with it 1.05 and 0.96: 2.26 and 1.10 CPU seconds per million records of 200
-B, a factor of 2.05 (``python -m benchmarks.transforms``, docs/transforms.md, docs/decisions/0036).
-
-The sinking worker creates the file, without a name, so that it ends with the process in any case. The reading
-worker writes batches into it, and reuses the space of batches that were taken. Spark gets rows of few
-columns, which have the place of their batch instead of their partition number.
-
-Rows of a batch that does not fit have all bypassing columns packed into one column. Neither worker waits for
-the other: Spark passes rows on by the thousand, so with a query that drops most rows they would wait without
-end.
+A filter on the offset takes 1.10 instead of 2.26 CPU seconds per million records of 200 B: 1.05 instead of
+2.15 times what Spark and the archiver need separately (1 KB: 0.96 and 1.41; ``benchmarks.transforms``).
 """
 
 from __future__ import annotations
@@ -34,40 +25,35 @@ from sinksdk.errors import ConnectException
 from sinksdk.records import RECORD_COLUMNS, SinkRecords
 from sinksdk.spark.packed_rows import packed, unpacked
 
+# Bytes in the file: batches that were written and not yet taken.
 _SIZE: Final = 256 * 1024 * 1024
-"""Maximum bytes of the file: batches that were written and not yet taken."""
 _FIRST: Final = 4096  # place of the first batch
 _UNIT: Final = 64  # bytes; places are multiples of it
 _MOST: Final = 255  # batches in the file: one byte counts the batches taken
 _MOST_AT_ONCE: Final = 16 * 1024 * 1024  # bytes of a returned batch, as of Spark's batches
 _OPEN_FILES: Final = Path("/proc/self/fd")
+# Partition number of a copy that only counts for Spark; the receiver drops it.
 _COPY: Final = np.iinfo(np.int32).min
-"""Partition number of a copy that only counts for Spark, and is dropped behind it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """A query's use of the records' columns.
-
-    Args:
-        unread: columns that no expression reads.
-        passed: columns that are returned unchanged.
-        most: maximum packed bytes per row if Spark limits batches by rows; None: Spark limits them by bytes.
-    """
+    """A query's use of columns: no expression reads ``unread``, the result has ``passed`` unchanged."""
 
     unread: frozenset[str] = frozenset()
     passed: frozenset[str] = frozenset()
+    # Packed bytes per row if Spark limits batches by rows; None if it limits them by bytes.
     most: int | None = None
 
     @property
     def bypassing(self) -> tuple[str, ...]:
-        """Columns in the file; none if rows cannot have a place instead of their partition number."""
+        # Rows carry the place of their batch instead of their partition number, which must not be read.
         needed = {"partition", "offset"} <= self.passed and "partition" in self.unread
         return tuple(name for name in RECORD_COLUMNS if name in self.passed & self.unread) if needed else ()
 
     @property
     def carrier(self) -> str | None:
-        """The column that has the bypassing columns packed in it, in rows whose batch is not in the file."""
+        """The column with the bypassing columns packed in it, in rows whose batch is not in the file."""
         return next((name for name in ("value", "key") if name in self.bypassing), None)
 
     @property
@@ -90,11 +76,8 @@ class Columns:
         return packed(pa.RecordBatch.from_arrays(list(columns), names=list(self.packed)))
 
     def counted(self, rows: pa.RecordBatch) -> pa.RecordBatch:
-        """Add copies that carry nothing after each row whose packed bytes exceed :attr:`most`.
-
-        A row's copies stay next to it, because they are equal in all columns that are read. So a batch that
-        Spark limits by its number of rows has at most :attr:`most` bytes per row.
-        """
+        # Empty copies turn Spark's limit of rows into one of bytes. Copies stay next to their row, because
+        # all columns that are read are equal.
         if self.most is None or self.carrier is None:
             return rows
         sizes = np.asarray(pc.fill_null(pc.binary_length(rows.column(self.carrier)), 0))
@@ -114,18 +97,13 @@ class Columns:
 
 
 class Receiver:
-    """The sinking worker's end. If no file can be created, all columns come through Spark.
-
-    Args:
-        link: symbolic link through which the reading worker opens the file.
-    """
-
     def __init__(self, link: Path, columns: Columns) -> None:
         self._columns = columns
         self._place = 0
         self._batch: pa.RecordBatch | None = None
-        self._file = -1
-        """Descriptor of the file; -1 if there is none."""
+        self._file = -1  # there is no file
+        # The file has no name, so that it ends with this process; the reading worker opens it by a link. If
+        # it cannot be created, all columns come through Spark.
         if not _OPEN_FILES.is_dir():
             return
         with suppress(OSError):
@@ -141,11 +119,6 @@ class Receiver:
             self._file = -1
 
     def received(self, rows: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Complete Spark's rows with all their columns.
-
-        Raises:
-            ConnectException: a row's offset is not in its batch.
-        """
         for rows_given in rows:
             batch, partitions = rows_given, rows_given.column("partition")
             if not batch.num_rows:
@@ -214,15 +187,14 @@ class Sender:
         self._file = file
         self._columns = columns
         self._next = 0
+        # Start and end of batches that may not have been taken.
         self._batches: deque[tuple[int, int]] = deque()
-        """Start and end of batches that may not have been taken."""
 
     @classmethod
     def to(cls, link: Path, columns: Columns) -> Self | None:
-        """Open the file; None while it does not exist: the sinking worker creates it when it starts."""
         with suppress(OSError):
             return cls(FileIO(link, "r+"), columns)
-        return None
+        return None  # the sinking worker creates the file when it starts
 
     def close(self) -> None:
         self._file.close()
@@ -260,7 +232,8 @@ class Sender:
                 self._batches.popleft()
         if len(self._batches) >= _MOST:
             return None
-        # The first gap that fits: the file stays small, and its pages are reused.
+        # The first gap that fits, so that pages are reused. Otherwise rows go through Spark: waiting might
+        # never end, because Spark passes rows on by the thousand, and a query may drop most of them.
         place = _FIRST
         for begin, end in sorted(self._batches):
             if place + size <= begin:

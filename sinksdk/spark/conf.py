@@ -1,8 +1,4 @@
-"""Reads Spark's configuration: ``--conf``, spark-submit, spark-defaults.conf and PYSPARK_SUBMIT_ARGS.
-
-Why it is read here: Spark reads it only once its JVM runs, which takes seconds, but the master must be known
-for the checks before.
-"""
+"""Reads Spark's configuration before its JVM runs, which takes seconds: the checks need the master."""
 
 from __future__ import annotations
 
@@ -25,25 +21,20 @@ if TYPE_CHECKING:
     from py4j.java_gateway import JavaGateway
 
 MASTER: Final = "spark.master"
+# Environment variable of Python workers, which import only the libraries of this kind of store.
 STORE_KIND: Final = "SINKSDK_STORE"
-"""Environment variable of Python workers with the store's kind, :data:`S3` or :data:`SQL`."""
 S3: Final = "s3"
 SQL: Final = "sql"
 _NAME: Final = "spark.app.name"
+# spark-submit has the same default, and reports it if no master was set.
 _DEFAULT_MASTER: Final = "local[*]"
-"""sinksdk's and spark-submit's default: spark-submit reports it if no master was set."""
 _UNNAMED: Final = "pyspark-shell"
 
+# sinksdk's own settings of a JVM, which the JVM would report as the user's.
 _PASSED: weakref.WeakKeyDictionary[Any, Mapping[str, str]] = weakref.WeakKeyDictionary()
-"""sinksdk's own settings of a JVM, which the JVM would report as the user's."""
 
 
 def parse_conf(settings: Iterable[str]) -> dict[str, str]:
-    """Parse settings ``KEY=VALUE``; the last one of a repeated key counts.
-
-    Raises:
-        ConfigException: lists every invalid setting.
-    """
     parted = [setting.partition("=") for setting in settings]
     problems = [
         f"the Spark setting {key!r} has no value: write KEY=VALUE" for key, sign, _ in parted if not sign
@@ -59,11 +50,6 @@ def parse_conf(settings: Iterable[str]) -> dict[str, str]:
 
 
 def check_conf(conf: Mapping[str, str]) -> None:
-    """Check settings as far as sinksdk is concerned; Spark checks its own.
-
-    Raises:
-        ConfigException: lists every invalid setting.
-    """
     problems = [
         f"{key!r} is not a Spark setting: Spark's keys begin with 'spark.'"
         for key in conf
@@ -76,7 +62,6 @@ def check_conf(conf: Mapping[str, str]) -> None:
 
 
 def store_conf(store_url: str) -> dict[str, str]:
-    """Settings by which Python workers import only this store's libraries: S3 needs no SQLAlchemy."""
     kind = S3 if resolve_references(store_url).startswith(S3_SCHEME) else SQL
     return {f"spark.executorEnv.{STORE_KIND}": kind}
 
@@ -86,11 +71,6 @@ def is_submitted() -> bool:
 
 
 def configured() -> dict[str, str]:
-    """Return the user's settings, with Spark's precedence.
-
-    Raises:
-        ConfigException: ``spark-defaults.conf`` or ``PYSPARK_SUBMIT_ARGS`` cannot be read.
-    """
     gateway = _gateway()
     if gateway is None:
         found = {**_defaults(), **_submit_arguments()}
@@ -103,7 +83,6 @@ def configured() -> dict[str, str]:
 
 
 def master_to_start(named: str | None) -> str:
-    """Return the master of a Spark to start. Raises ConfigException: spark-submit has another master."""
     theirs = configured().get(MASTER)
     submitted = theirs if is_submitted() else _submit_arguments().get(MASTER)
     if named is not None and submitted not in (None, _DEFAULT_MASTER, named):
@@ -133,7 +112,7 @@ def _gateway() -> JavaGateway | None:
     from pyspark import SparkContext  # noqa: PLC0415 - already loaded, or needed
 
     if is_submitted():
-        SparkContext._ensure_initialized()  # noqa: SLF001 - pyspark has no public way to ask
+        SparkContext._ensure_initialized()  # noqa: SLF001 - no public API
     return SparkContext._gateway  # noqa: SLF001 - the same
 
 

@@ -1,9 +1,6 @@
-"""Confines ``records.sql`` of network clients to the view ``records``.
+"""Confines ``records.sql`` of network clients to the view ``records``, by lists of harmless operators.
 
-Why it is this long: only lists of harmless operators, expressions and functions are safe, because a list of
-forbidden ones would miss what a new Spark version adds. The parsed plan is checked before Spark analyzes it,
-because the analysis opens files, resolves names and evaluates constants; the analyzed plan, because only
-Spark knows what a name refers to.
+A list of forbidden ones would miss what a new version of Spark adds.
 """
 
 from __future__ import annotations
@@ -28,6 +25,7 @@ def _words(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
+# Classes of nodes below Catalyst's package. Leaves among them read only the query itself.
 _OF_BOTH: Final = _words("""
     expressions.PipeOperator plans.logical.Aggregate plans.logical.Distinct plans.logical.Except
     plans.logical.Expand plans.logical.Filter plans.logical.Generate plans.logical.GlobalLimit
@@ -46,42 +44,39 @@ _ANALYZED: Final = _OF_BOTH | _words("""
     analysis.ResolvedInlineTable plans.logical.CTERelationDef plans.logical.CTERelationRef
     plans.logical.ResolvedHint plans.logical.View plans.logical.WithCTE
 """)
-"""Classes of nodes, below Catalyst's package. The leaves among them read only the query itself."""
 
+# Expressions, besides functions, that the parser leaves unresolved.
 _UNRESOLVED: Final = _words("""
     MultiAlias UnresolvedAlias UnresolvedAttribute UnresolvedExtractValue UnresolvedOrdinal UnresolvedRegex
     UnresolvedStar UnresolvedStarExceptOrReplace
 """)
-"""Expressions, besides functions, that Spark has not resolved yet."""
 
+# Expressions of Catalyst that call other code than Spark's, or read the session's state.
 _OF_OTHERS: Final = _words("""
     ApplyFunctionExpression CallMethodViaReflection ExternalUserDefinedFunction
     FunctionTableSubqueryArgumentExpression PrettyPythonUDF PythonUDAF PythonUDF PythonUDTF ScalaUDF
     TransformExpression TranspiledPythonUDF TryReflect UnresolvedPolymorphicPythonUDTF UserDefinedGenerator
     VariableReference
 """)
-"""Expressions of Catalyst that call other code than Spark's, or read the session's state."""
 
+# Groups of functions that use only their arguments.
 _GROUPS: Final = _words("""
     agg_funcs array_funcs bitwise_funcs collection_funcs conditional_funcs conversion_funcs csv_funcs
     date_funcs datetime_funcs generator_funcs hash_funcs json_funcs lambda_funcs map_funcs math_funcs
     predicate_funcs sketch_funcs st_funcs string_funcs struct_funcs url_funcs variant_funcs vector_funcs
     window_funcs
 """)
-"""Groups of Spark's functions that use only their arguments."""
 
+# Allowed functions of other groups. XPath's are missing because their parser loads a DTD from any address,
+# Protobuf's because they read a file or load a class.
 _FUNCTIONS: Final = _words("""
     aes_decrypt aes_encrypt assert_true bitmap_bit_position bitmap_bucket_number bitmap_count current_catalog
     current_database current_path current_schema current_user hll_sketch_estimate hll_union hmac
     input_file_block_length input_file_block_start input_file_name monotonically_increasing_id raise_error
     session_user spark_partition_id try_aes_decrypt typeof user uuid version
 """)
-"""Allowed functions of other groups.
 
-XPath functions are missing because their parser loads a text's DTD from any address, Protobuf functions
-because they read a file or load a class.
-"""
-
+# Functions whose options may name files and addresses, with the number of arguments before these.
 _WITH_OPTIONS: Final[Mapping[str, int]] = {
     "from_avro": 2,
     "from_xml": 2,
@@ -90,8 +85,8 @@ _WITH_OPTIONS: Final[Mapping[str, int]] = {
     "to_avro": 2,
     "to_xml": 1,
 }
-"""Functions whose options may name files and addresses, with the number of arguments before the options."""
 
+# Harmless options of these functions, in lower case because Spark ignores the case.
 _OPTIONS: Final = _words("""
     arrayelementname attributeprefix avroschema columnnameofcorruptrecord dateformat datetimerebasemode
     declaration enablestableidentifiersforuniontype excludeattribute ignorenamespace ignoresurroundingspaces
@@ -99,13 +94,12 @@ _OPTIONS: Final = _words("""
     samplingratio stableidentifierprefixforuniontype timestampformat timestampntzformat timezone validatename
     valuetag wildcardcolname
 """)
-"""Harmless options of these functions, in lower case: Spark ignores the case."""
 
+# Table functions that use only their arguments.
 _TABLES: Final = _words("""
     explode explode_outer inline inline_outer json_tuple posexplode posexplode_outer range stack
     variant_explode variant_explode_outer
 """)
-"""Table functions that use only their arguments."""
 
 _REFLECTION: Final = _words("java_method reflect try_reflect")
 
@@ -122,7 +116,7 @@ _OTHER_NAMES: Final[Mapping[str, str]] = {
 
 
 def confine_parsed(plan: Any, session: SparkSession) -> None:
-    """Raise ConfigException if a parsed query reads other relations or uses unknown functions."""
+    # The parsed plan, because the analysis opens files (text.`/path`) and evaluates constants.
     nodes = list(_every_node(plan, _PARSED))
     known = {VIEW}
     for node in nodes:
@@ -141,7 +135,7 @@ def confine_parsed(plan: Any, session: SparkSession) -> None:
 
 
 def confine_analyzed(plan: Any) -> None:
-    """As :func:`confine_parsed`, for an analyzed query, whose names are resolved."""
+    # Only the analyzed plan tells a CTE from a table of the same name.
     for node in _every_node(plan, _ANALYZED):
         if _is_records(node):
             continue
@@ -154,7 +148,6 @@ def confine_analyzed(plan: Any) -> None:
 
 
 def _every_node(plan: Any, known: Collection[str]) -> Iterator[Any]:
-    """Yield all nodes of a plan but those of the view ``records``. Raises ConfigException: one is unknown."""
     name = _class(plan)
     if name not in known:
         raise _refusal(_last(name), is_leaf=not plan.children().size())
@@ -229,16 +222,16 @@ def _expect_built_in(parts: list[str], known: Collection[str]) -> None:
 
 
 def _group(name: str, session: SparkSession) -> str:
-    jvm: Any = session.sparkContext._jvm  # noqa: SLF001 - pyspark has no access to the registry
+    jvm: Any = session.sparkContext._jvm  # noqa: SLF001 - no public API
     catalyst = jvm.org.apache.spark.sql.catalyst
     found = catalyst.analysis.FunctionRegistry.builtin().lookupFunction(catalyst.FunctionIdentifier(name))
     return str(found.get().getGroup()) if found.isDefined() else ""
 
 
 def _are_harmless(options: Any) -> bool:
-    """Whether the options are a literal ``map('key', 'value', …)`` with harmless keys."""
     if _class(options) != "analysis.UnresolvedFunction":
         return False
+    # Only a literal map('key', 'value', …) can be checked.
     keys = list(each_of(options.arguments()))[::2]
     return [part.lower() for part in each_of(options.nameParts())] == ["map"] and all(
         _class(key) == "expressions.Literal" and str(key.value()).lower() in _OPTIONS for key in keys

@@ -26,15 +26,14 @@ __all__ = ["check_master", "spark_conf", "start_spark"]
 _CONF: Final[Mapping[str, str]] = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
-    # Connectors share the task slots: each has its own scheduling pool (a single connector gets all slots).
+    # Each connector has its own scheduling pool; a single one gets all task slots.
     "spark.scheduler.mode": "FAIR",
     # A speculative copy fences the first attempt: safe, but the work is done twice.
     "spark.speculation": "false",
     "spark.python.worker.reuse": "true",
     # A crashing worker prints its stack.
     "spark.python.worker.faulthandler.enabled": "true",
-    # Workers reuse the memory of batches and parts, whichever thread has freed it. Returning it to the system
-    # each time would cost a fifth of the CPU time.
+    # Workers keep freed memory: returning it to the system each time would cost a fifth of the CPU time.
     "spark.executorEnv.MALLOC_ARENA_MAX": "2",
     "spark.executorEnv.MALLOC_MMAP_THRESHOLD_": "33554432",
     "spark.executorEnv.MALLOC_TRIM_THRESHOLD_": "16777216",
@@ -49,9 +48,8 @@ _WARM_WORKERS: Final[Mapping[str, str]] = {
     "spark.python.daemon.module": "sinksdk.spark.worker_daemon",
 }
 _JVM_OPTIONS: Final = "spark.driver.defaultJavaOptions"
+# Sufficient if the JVM only schedules. The metaspace must hold Spark's classes, or they cause a collection.
 _SMALL_JVM: Final = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Xms48m -Xmn24m -XX:MetaspaceSize=128m"
-"""Options of a JVM that only schedules: one thread for garbage collection, no optimizing compiler and a small
-young generation are sufficient. The metaspace must hold Spark's classes, else they cause a collection."""
 _JVM_ENVIRONMENT: Final = ("JDK_JAVA_OPTIONS", "JAVA_TOOL_OPTIONS", "SPARK_SUBMIT_OPTS")
 _COLLECTOR: Final = re.compile(r"-XX:\+Use\w*GC\b")
 
@@ -61,26 +59,9 @@ def start_spark(
 ) -> SparkContext:
     """Start Spark for connectors; a process has at most one.
 
-    Spark's own configuration (spark-submit, ``spark-defaults.conf``) overrides sinksdk's defaults.
-
-    Executors run this interpreter (``sys.executable``). On masters of other hosts the environment variable
-    ``PYSPARK_PYTHON`` overrides this; sinksdk, the connectors and pyspark must be installed there in the same
-    versions.
-
-    Local masters try tasks four times, as clusters do, and listen on the loopback interface only. Signal
-    handlers of the process stay unchanged. Spark's errors are logged as ``sinksdk.spark.jvm``, with stack
-    traces at level DEBUG.
-
-    Args:
-        app_name: name of the application, unless spark-submit sets it.
-        master: Spark's master URL, for example ``local[*]``, ``local-cluster[2,1,1024]``,
-            ``spark://host:7077``.
-        extra_conf: Spark settings, which override all others.
-        only_schedules: whether no transform runs there, so that a small JVM is sufficient.
-
-    Raises:
-        ConfigException: pyspark or Java is missing, Spark is already running, a setting is invalid, or Spark
-            cannot start with this master and configuration.
+    Executors run this interpreter, or ``PYSPARK_PYTHON`` on masters of other hosts, where sinksdk, the
+    connectors and pyspark must be installed in the same versions. ``extra_conf`` overrides Spark's own
+    configuration, which overrides sinksdk's defaults.
     """
     check_master(master, store_is_local_file=False)
     check_conf(extra_conf or {})
@@ -89,7 +70,7 @@ def start_spark(
     conf = spark_conf(app_name, master, extra_conf or {}, theirs, only_schedules=only_schedules)
     with _environment(_variables(master)), _own_signal_handlers():
         # A process has one JVM, which stays after its SparkContext was stopped.
-        gateway = context_class._gateway  # noqa: SLF001 - pyspark has no public way to ask
+        gateway = context_class._gateway  # noqa: SLF001 - no public API
         if gateway is None:
             gateway = launch(conf)
             remember(gateway, {key: value for key, value in conf.items() if theirs.get(key) != value})
@@ -102,21 +83,16 @@ def is_alive(spark: SparkContext) -> bool:
     """Whether the JVM is alive and the application was not stopped by its cluster."""
     from py4j.protocol import Py4JError  # noqa: PLC0415 - installed with pyspark
 
-    jvm = getattr(spark._gateway, "proc", None)  # noqa: SLF001 - pyspark has no public way to ask
+    jvm = getattr(spark._gateway, "proc", None)  # noqa: SLF001 - no public API
     if jvm is not None and jvm.poll() is not None:
         return False
     try:
-        return not spark._jsc.sc().isStopped()  # noqa: SLF001 - pyspark does not tell that its application ended
+        return not spark._jsc.sc().isStopped()  # noqa: SLF001 - no public API
     except (Py4JError, OSError, AttributeError):
         return False
 
 
 def context_of(session: object) -> SparkContext:
-    """Return the context of a session or context.
-
-    Raises:
-        ConfigException: it is neither, it was stopped, or it is a session of Spark Connect.
-    """
     from pyspark import SparkContext  # noqa: PLC0415 - loaded with the session
     from pyspark.sql import SparkSession  # noqa: PLC0415 - the same
 
@@ -150,25 +126,22 @@ def active_spark() -> SparkContext | None:
         return None
     from pyspark import SparkContext  # noqa: PLC0415 - it is loaded
 
-    active = SparkContext._active_spark_context  # noqa: SLF001 - pyspark has no public way to ask
+    active = SparkContext._active_spark_context  # noqa: SLF001 - no public API
     return active if active is not None and is_alive(active) else None
 
 
 def listen_for_signals(
     spark: SparkContext, on_signal: Callable[[signal.Signals], None]
 ) -> Callable[[], None]:
-    """Catch the first signal that would end Spark's JVM. Return a function that stops this."""
-    return JvmSignals(spark._gateway, on_signal).stop_listening  # noqa: SLF001 - pyspark has no public way to ask
+    """Catch the first signal that would end Spark's JVM; return a function that stops this."""
+    return JvmSignals(spark._gateway, on_signal).stop_listening  # noqa: SLF001 - no public API
 
 
 def forget_dead_spark() -> None:
-    """Make pyspark forget a dead Spark, so that another one can be started.
-
-    pyspark's own ``stop`` would send a request to the dead JVM.
-    """
     from pyspark import SparkContext, sql  # noqa: PLC0415 - already loaded
 
-    gateway = SparkContext._gateway  # noqa: SLF001 - pyspark has no public way
+    # pyspark's own ``stop`` would send a request to the dead JVM.
+    gateway = SparkContext._gateway  # noqa: SLF001 - no public API
     if gateway is not None:
         jvm = getattr(gateway, "proc", None)
         if jvm is not None:
@@ -189,7 +162,6 @@ def spark_conf(
     *,
     only_schedules: bool = True,
 ) -> dict[str, str]:
-    """Combine Spark's settings; ``theirs`` is the user's own configuration."""
     given = {**(theirs or {}), **extra_conf}
     conf = {"spark.app.name": app_name, **_CONF}
     if is_loopback(master):
@@ -206,7 +178,7 @@ def spark_conf(
 
 
 def _small_jvm(master: str, given: Mapping[str, str]) -> str:
-    """Options of a small JVM; none if the user has chosen a collector: a JVM with two does not start."""
+    # A JVM with two collectors does not start.
     options = [given.get(key, "") for key in (_JVM_OPTIONS, "spark.driver.extraJavaOptions")]
     options += [os.environ.get(name, "") for name in _JVM_ENVIRONMENT]
     return _SMALL_JVM if is_local(master) and not _COLLECTOR.search(" ".join(options)) else ""
@@ -217,7 +189,7 @@ def _spark_context_class() -> type[SparkContext]:
         from pyspark import SparkContext  # noqa: PLC0415 - its absence is reported here
     except ImportError as error:
         raise ConfigException(f"cannot import pyspark ({error}): install sinksdk[spark]") from error
-    running = SparkContext._active_spark_context  # noqa: SLF001 - pyspark has no public way to ask
+    running = SparkContext._active_spark_context  # noqa: SLF001 - no public API
     if running is not None:
         raise ConfigException(
             f"a Spark session is already running in this process (application {running.appName!r}, master "
@@ -227,7 +199,7 @@ def _spark_context_class() -> type[SparkContext]:
 
 
 def _start(conf: Mapping[str, str], gateway: JavaGateway) -> SparkContext:
-    from py4j.protocol import Py4JError  # noqa: PLC0415 - the caller has made sure that it is there
+    from py4j.protocol import Py4JError  # noqa: PLC0415 - already loaded
     from pyspark import SparkConf, SparkContext, errors  # noqa: PLC0415 - the same
 
     try:
@@ -261,7 +233,7 @@ def _environment(variables: Mapping[str, str]) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _own_signal_handlers() -> Iterator[None]:
-    """Undo pyspark's SIGINT handler, which cancels all jobs instead of closing tasks gracefully."""
+    # pyspark's SIGINT handler cancels all jobs instead of closing tasks gracefully.
     before = signal.getsignal(signal.SIGINT)
     try:
         yield

@@ -1,8 +1,6 @@
 """Starts Spark's JVM, and reads its signals, log and errors.
 
-Why so much of it is sinksdk's own: pyspark's JVM ends on the SIGTERM of the process group, before tasks have
-flushed, prints its log to the terminal, and reports errors as Java stack traces, in which the reason (a
-missing module, a store that is unavailable) is one of many lines.
+pyspark's JVM ends on a SIGTERM before tasks have flushed, and hides causes in Java stack traces.
 """
 
 from __future__ import annotations
@@ -26,8 +24,8 @@ from sinksdk.store import StoreUnavailable
 if TYPE_CHECKING:
     from py4j.java_gateway import JavaGateway
 
+# Makes the JVM write each error as one line, which this module logs as ``sinksdk.spark.jvm``.
 LOG_CONFIGURATION: Final = Path(__file__).with_name("log4j2.properties")
-"""Makes the JVM write each error as one line, which this module logs as ``sinksdk.spark.jvm``."""
 
 _FIELD, _LINE = "\x1f", "\x1e"
 _STARTED = "\x1d\n"
@@ -41,8 +39,8 @@ _UNAVAILABLE: Final = f"{StoreUnavailable.__module__}.{StoreUnavailable.__qualna
 _MISSING: Final = re.compile(r"ModuleNotFoundError: No module named '([^']+)'")
 _CONDITION: Final = re.compile(r"\[[A-Z][A-Z0-9_.]+\]")
 _SQLSTATE: Final = re.compile(r"SQLSTATE: (\w{5})")
+# A harmless race in Spark: a message arrives after its receiver has stopped with the application.
 _GONE: Final = re.compile(r"Could not find (AppClient|CoarseGrainedScheduler)\b")
-"""A harmless race in Spark: a message arrives after its receiver has stopped with the application."""
 _DEAD: Final = re.compile(r"Python worker exited unexpectedly(?: \(\w+\))?")
 _KILLED_BY: Final = (
     "its process was killed, for example by the kernel for lack of memory, by a segmentation fault in a "
@@ -54,14 +52,6 @@ _log = logging.getLogger(__name__)
 
 
 def launch(conf: Mapping[str, str]) -> JavaGateway:
-    """Start the JVM.
-
-    The JVM ignores SIGINT, SIGTERM and SIGHUP of the process group (Ctrl-C, ``timeout``, a closed terminal),
-    so that tasks can flush. It ends with this process in any case.
-
-    Raises:
-        ConfigException: Java is missing, or Spark does not support its version.
-    """
     from pyspark import SparkConf, errors, java_gateway  # noqa: PLC0415 - its absence is reported by the caller
 
     _check_java()
@@ -89,26 +79,21 @@ def _check_java() -> None:
 
 
 def _ignore_signals(gateway: JavaGateway) -> None:
+    # Ctrl-C or a closed terminal must not end the JVM before tasks have flushed; it ends with this process.
     signals = gateway.jvm.sun.misc
     for name in ("TERM", "HUP"):
         signals.Signal.handle(signals.Signal(name), signals.SignalHandler.SIG_IGN)
 
 
 class JvmSignals:
-    """Catches the first signal that would end a JVM.
-
-    Under spark-submit a ``kill``, the end of a container and Ctrl-C reach the JVM, with which all executors
-    would end before tasks have flushed.
-
-    Args:
-        on_signal: called with the signal, in its own thread.
-    """
+    """Catches the first signal that would end a JVM, and calls ``on_signal`` in a thread of its own."""
 
     def __init__(self, gateway: JavaGateway, on_signal: Callable[[signal.Signals], None]) -> None:
         self._gateway = gateway
         self._before: dict[str, Any] = {}
         self._queue: Any = None
         try:
+            # Signals reach the JVM under spark-submit, and all executors would end with it.
             self._queue = gateway.jvm.java.util.concurrent.LinkedBlockingQueue()
             self._take_over()
         except Exception as error:  # noqa: BLE001 - Java without java.beans, or with -Xrs
@@ -131,8 +116,7 @@ class JvmSignals:
     def _take_over(self) -> None:
         jvm = self._gateway.jvm
         signals = jvm.sun.misc
-        # Java cannot call Python without a callback server: this handler calls the queue's "add" with the
-        # signal's "name".
+        # Java cannot call Python: its handler calls the queue's "add" with the signal's "name".
         kind = jvm.java.lang.Class.forName("sun.misc.SignalHandler")
         handler = jvm.java.beans.EventHandler.create(kind, self._queue, "add", "name")
         for name in _SIGNALS:
@@ -151,13 +135,10 @@ class JvmSignals:
 
 
 class _ErrorStream:
-    """The JVM's stderr: logs Spark's log lines, and passes output of Python workers to this process's stderr.
-
-    As a context manager it returns the descriptor to start the JVM with. Output before the JVM has started is
-    kept, and only shown if the start fails.
-    """
+    """The JVM's stderr: logs Spark's log lines, and passes on the output of Python workers."""
 
     def __init__(self) -> None:
+        # Shown only if the start fails.
         self._before: list[str] = []
         source, self._sink = os.pipe()
         self._source = os.fdopen(source, encoding="utf-8", errors="replace")
@@ -183,8 +164,7 @@ class _ErrorStream:
                     break
                 self._before.append(line)
             for line in self._source:
-                # At the interpreter's end logging or stderr may be closed; the JVM must not block on a full
-                # pipe.
+                # Logging may be closed at the interpreter's end; the JVM must not block on a full pipe.
                 with contextlib.suppress(ValueError, OSError):
                     log_line(line)
 
@@ -198,7 +178,7 @@ def log_line(line: str) -> None:
     number = logging.CRITICAL if level == "FATAL" else logging.getLevelName(level)
     if _GONE.search(f"{message} {lines[0]}"):
         number = logging.DEBUG
-    # For the error of a Python worker, Python's message instead of Spark's.
+    # Python's message says more than Spark's about the error of a Python worker.
     cause = raised("\n".join(lines)) or lines[0]
     _log.log(number, "%s: %s", source, f"{message} ({cause})" if cause else message)
     if len(lines) > 1:
@@ -206,28 +186,23 @@ def log_line(line: str) -> None:
 
 
 def raised(text: str) -> str | None:
-    """Return the first line of the exception of a Python worker; None without a Python stack trace.
-
-    Messages may have several lines; SQLAlchemy's end with a link to its manual.
-    """
+    """Return the first line of the exception of a Python worker; None without a Python stack trace."""
     _, begun, rest = text.rpartition(_TRACE)
     for line in rest.splitlines() if begun else ():
         if line.startswith(_JAVA_FRAME):
             break
+        # SQLAlchemy's messages end with a link to its manual.
         if line and not line[0].isspace():
             return line
     return None
 
 
 def data_error(text: str) -> str | None:
-    """Return the first line of Spark's error about a value (ANSI casts, divisions by zero), if it is one.
-
-    Such an error occurs again for the same value. SQLSTATE class 22 is "data exception", P0001 is raised by
-    the query.
-    """
+    """Return the first line of Spark's error about a value, which occurs again for the same value."""
     found = _CONDITION.search(text)
     if raised(text) is not None or found is None:
         return None
+    # Class 22 is "data exception" (ANSI casts, divisions by zero); the query raises P0001.
     if (state := _SQLSTATE.search(text)) is None or not state[1].startswith(("22", "P0001")):
         return None
     return text[found.start() :].splitlines()[0]
@@ -243,10 +218,7 @@ def failed_task(error: BaseException | None) -> int | None:
 
 
 def dead_worker(error: BaseException) -> str | None:
-    """Return Spark's message about a Python worker that died, with its task; None: no worker died.
-
-    The innermost cause is not helpful: an EOFException of the socket to the worker.
-    """
+    # The innermost cause is only an EOFException of the socket to the worker.
     if (found := _in_causes(error, _DEAD)) is None:
         return None
     task = failed_task(error)
@@ -276,16 +248,14 @@ def missing_module(text: str) -> str | None:
 
 
 def unusable_program(error: BaseException) -> tuple[str, str] | None:
-    """Return the program that executors cannot start, and the reason, if that failed the job permanently.
-
-    The innermost cause is an IOException with the error's number and without the program.
-    """
+    # The innermost cause is an IOException without the program.
     found = _in_causes(error, _PROGRAM)
     why = _UNUSABLE.get(int(found[2])) if found else None
     return (found[1], why) if found and why else None
 
 
 _PROGRAM: Final = re.compile(r'Cannot run program "([^"]+)".*error=(\d+)')
+# Permanent errors; others mean a lack of processes, files or memory.
 _UNUSABLE: Final = {
     errno.ENOENT: "the file or its interpreter does not exist on their hosts",
     errno.EACCES: "it is not executable on their hosts (Permission denied): "
@@ -295,7 +265,6 @@ _UNUSABLE: Final = {
     errno.ENOEXEC: "it is built for another system",
     errno.ELOOP: "its path has too many symbolic links on their hosts",
 }
-"""Permanent errors; others mean a lack of processes, files or memory."""
 
 
 def each_of(items: Any) -> Iterator[Any]:

@@ -10,8 +10,8 @@ from typing import Final
 from sinksdk.errors import ConfigException
 from sinksdk.settings.addresses import is_loopback_host
 
+# Spark's default on clusters; local masters try a task once.
 ATTEMPTS: Final = 4
-"""Attempts of a task: Spark's default on clusters. Local masters try once by default."""
 
 _SLOTS_PER_CORE: Final = 4
 
@@ -23,8 +23,7 @@ _KNOWN = (
 )
 
 
-def check_master(master: str, store_is_local_file: bool) -> None:  # noqa: FBT001 - reads as a sentence where it is called by name
-    """Raise ConfigException if the master is unknown, or its hosts cannot reach the store's file."""
+def check_master(master: str, store_is_local_file: bool) -> None:  # noqa: FBT001 - called by name
     if (
         not is_local(master)
         and not _STANDALONE.fullmatch(master)
@@ -39,21 +38,16 @@ def check_master(master: str, store_is_local_file: bool) -> None:  # noqa: FBT00
 
 
 def is_local(master: str) -> bool:
-    """Whether Spark starts driver and executors on this host."""
     return bool(_LOCAL.fullmatch(master) or _LOCAL_CLUSTER.fullmatch(master))
 
 
 def task_slots_of(master: str, now: int) -> int:
-    """Number of task slots: ``now``, as Spark reports it, but of a local cluster that of all its executors.
-
-    Spark reports too few while a local cluster's executors start one after the other.
-    """
+    # Spark reports too few while a local cluster's executors start one after the other.
     match = _LOCAL_CLUSTER.fullmatch(master)
     return int(match["workers"]) * int(match["cores"]) if match else now
 
 
 def task_slots_named(master: str) -> int | None:
-    """Number of task slots that the master's name states, if any."""
     if (match := _LOCAL_CLUSTER.fullmatch(master)) is not None:
         return int(match["workers"]) * int(match["cores"])
     if (match := _LOCAL.fullmatch(master)) is None or match["threads"] == "*":
@@ -62,16 +56,6 @@ def task_slots_named(master: str) -> int | None:
 
 
 def with_task_slots(master: str, task_slots: int | None = None) -> str:
-    """The same master; a local one gets more task slots than cores.
-
-    A task mostly waits for its destination and the store, so that more tasks than cores can share the cores.
-
-    Args:
-        task_slots: number of task slots; None: four per core.
-
-    Raises:
-        ConfigException: ``task_slots`` is given, and the master is not a local one.
-    """
     match = _LOCAL.fullmatch(master)
     if match is None:
         if task_slots is None:
@@ -81,6 +65,7 @@ def with_task_slots(master: str, task_slots: int | None = None) -> str:
             f"the executors and their cores instead (--conf spark.executor.cores=N)"
         )
     threads = match["threads"] or "1"
+    # A task mostly waits for its destination and the store, so several can share a core.
     cores = len(os.sched_getaffinity(0)) if threads == "*" else int(threads)
     attempts = f",{match['attempts']}" if match["attempts"] else ""
     return f"local[{cores * _SLOTS_PER_CORE if task_slots is None else task_slots}{attempts}]"
@@ -91,7 +76,6 @@ def is_loopback(master: str) -> bool:
 
 
 def with_attempts(master: str) -> str:
-    """The same master; a local one tries tasks as often as a cluster."""
     match = _LOCAL.fullmatch(master)
     if match is None or match["attempts"]:
         return master
@@ -111,7 +95,6 @@ def _is_this_host(master: str) -> bool:
 
 
 def _hosts(master: str) -> list[str]:
-    """Hosts of a standalone master; several if it is highly available."""
     match = _STANDALONE.fullmatch(master)
     if match is None:
         return []

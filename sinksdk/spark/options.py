@@ -20,18 +20,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class SparkSettings:
-    """Checked options.
-
-    Args:
-        conf: Spark settings for a Spark that is started; they override all others.
-        context: the user's context, which is neither changed nor stopped.
-        session: the user's session, whose functions, views and settings transforms use.
-        joins: whether to use an active Spark of this process, without stopping it.
-    """
+    """Checked options. A given context or session is neither changed nor stopped."""
 
     master: str
     conf: Mapping[str, str] = field(default_factory=dict)
     context: SparkContext | None = None
+    # Whether an active Spark of this process is used, and not stopped.
     joins: bool = False
     session: SparkSession | None = None
 
@@ -42,31 +36,16 @@ class SparkSettings:
 
 @dataclass(frozen=True, slots=True)
 class SparkOptions:
-    """Unchecked options.
-
-    Args:
-        master: Spark's master URL; None: that of Spark's own configuration, else ``local[*]``.
-        conf: Spark settings by key, or as ``KEY=VALUE``.
-        session: the user's ``SparkSession`` or ``SparkContext``.
-        joins: whether to use an active Spark of this process.
-        is_shared: whether many connectors share Spark. Then a local master has more task slots than cores,
-            unless Spark's own configuration names the master.
-        task_slots: number of task slots of a local master; None: four per core if it is shared.
-    """
-
     master: str | None = None
     conf: Mapping[str, Any] | Sequence[str] = ()
     session: object | None = None
     joins: bool = False
+    # Many connectors share Spark: a local master gets more task slots than cores, unless Spark's own
+    # configuration names the master.
     is_shared: bool = False
     task_slots: int | None = None
 
     def settings(self, *, store_is_local_file: bool) -> SparkSettings:
-        """Check the options.
-
-        Raises:
-            ConfigException: lists every problem, also differences from a running session.
-        """
         problems, conf, master = list[str](), dict[str, str](), ""
         if importlib.util.find_spec("pyspark") is None:
             problems.append("Spark is not installed: pip install 'sinksdk[spark]'")

@@ -1,8 +1,4 @@
-"""Packs rows of several columns into one column of bytes, for :mod:`~sinksdk.spark.bypass`, and unpacks them.
-
-A row is stored as the number of its fields, their lengths, and their bytes: the columns in their order, then
-key and value of each header. Null has length -1; a row with null headers has a negative number of fields.
-"""
+"""Packs rows of several columns into one column of bytes, for :mod:`~sinksdk.spark.bypass`."""
 
 from __future__ import annotations
 
@@ -23,7 +19,8 @@ Ints = npt.NDArray[np.int64]
 
 
 def packed(batch: pa.RecordBatch) -> pa.BinaryArray:
-    """Pack the rows of a batch; its columns are of :data:`RECORD_COLUMNS`, or texts."""
+    # A row has the number of its fields (negative if its headers are null), their lengths (-1 for null) and
+    # their bytes: columns in their order, then key and value of each header.
     rows = batch.num_rows
     columns = [_as_bytes(batch.column(name)) for name in batch.schema.names if name != _HEADERS]
     counts, is_null = np.full(rows, len(columns)), np.zeros(rows, bool)
@@ -58,7 +55,7 @@ def packed(batch: pa.RecordBatch) -> pa.BinaryArray:
 
 
 def unpacked(rows: pa.BinaryArray, names: Sequence[str]) -> dict[str, pa.Array]:
-    """Unpack columns by name; rows may have been dropped or repeated since they were packed."""
+    # Rows may have been dropped or repeated since they were packed.
     begins = np.frombuffer(rows.buffers()[1], np.int32)[rows.offset :][: len(rows)].astype(np.int64)
     data = np.frombuffer(rows.buffers()[2], np.uint8)
     signed_counts = _ints(data, begins)
@@ -66,7 +63,7 @@ def unpacked(rows: pa.BinaryArray, names: Sequence[str]) -> dict[str, pa.Array]:
     firsts = np.cumsum(counts) - counts
     nth = np.arange(counts.sum()) - np.repeat(firsts, counts)
     lengths = _ints(data, np.repeat(begins, counts) + 4 + 4 * nth)
-    # Count and lengths are treated as a first field of each row, so that fields are contiguous.
+    # Count and lengths count as a first field of each row, so that fields are contiguous.
     sizes = np.insert(np.maximum(lengths, 0), firsts, 4 + 4 * counts)
     ends = begins[:1].sum() + np.append(0, np.cumsum(sizes))
     fields = _bytes(ends, rows.buffers()[2])

@@ -16,20 +16,15 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+# Spark's thread-local property for the scheduling pool of a job.
 POOL = "spark.scheduler.pool"
-"""Spark's thread-local property for the scheduling pool of a job; each connector's pool has its name."""
 
 
 @dataclass(frozen=True, slots=True)
 class ConnectorSlots:
-    """Numbers of one connector's running tasks and of its tasks that wait for a task slot.
-
-    Args:
-        longest: seconds since the start of the first task in the stages that run.
-    """
-
     running: int = 0
     waiting: int = 0
+    # Seconds since the start of the first task in the running stages.
     longest: float = 0.0
 
 
@@ -45,7 +40,7 @@ ReadTaskSlots = Callable[[], TaskSlots | None]
 def read_task_slots(spark: SparkContext) -> TaskSlots:
     found = dict[str, ConnectorSlots]()
     # pyspark's own status tracker reports neither pools nor times.
-    stages = spark._jsc.sc().statusStore().activeStages()  # noqa: SLF001 - the classic API has no public way
+    stages = spark._jsc.sc().statusStore().activeStages()  # noqa: SLF001 - no public API
     for stage in (stages.apply(at) for at in range(stages.size())):
         pool, running = stage.schedulingPool(), stage.numActiveTasks()
         waiting = stage.numTasks() - running - stage.numCompleteTasks() - stage.numFailedTasks()
@@ -61,9 +56,9 @@ def read_task_slots(spark: SparkContext) -> TaskSlots:
 
 
 def check_task_slots(context: SparkContext, tasks: int) -> None:
-    """Raise ConfigException if a local Spark has too few task slots: a source's tasks never free theirs."""
     master = context.master or ""
     slots = task_slots_of(master, context.defaultParallelism)
+    # A source's tasks never free their task slots.
     if tasks <= slots:
         return
     if is_local(master):

@@ -1,11 +1,6 @@
-"""Transforms: a user's SQL or function between the records and the task, in one Spark stage.
+"""Runs a user's SQL or function between the records and the task, in one Spark stage.
 
-::
-
-    spark.range(tasks) → mapInArrow(read) → the user's operators → mapInArrow(sink)
-
-Each Spark partition is one task. So the user's operators must keep rows in their partition and in their
-order, which is checked on the plan before anything is read.
+Each Spark partition is one task. So the plan is checked for operators that move or reorder rows.
 """
 
 from __future__ import annotations
@@ -64,21 +59,21 @@ _SETTINGS: Final = {
     # ${env:…} and ${system:…} in a query would read the driver's environment, bypassing config providers.
     "spark.sql.variable.substitute": "false",
 }
-"""Settings of the session for transforms, which is a copy of the user's."""
 
 _ROWS: Final = 10_000
+# Only used if rows have a fixed size, except for the carrier, whose bytes sinksdk limits.
 _COUNTED: Final = {
-    # Computing a batch's size at each row costs more than passing a row of a few numbers on.
+    # Computing a batch's size at each row costs more than passing on a small row.
     "spark.sql.execution.arrow.maxBytesPerBatch": str(2**31 - 1),
     "spark.sql.execution.arrow.maxRecordsPerBatch": str(_ROWS),
 }
-"""Settings if rows have a fixed size, except for the carrier, whose bytes sinksdk limits."""
 _MOST_PACKED: Final = 32 * 1024 * 1024 // _ROWS
 _OF_ONE_SIZE: Final = (
     *("boolean", "tinyint", "smallint", "int", "bigint", "float", "double", "date"),
     *("timestamp", "timestamp_ntz", "decimal"),
 )
 
+# Operators that keep rows in their partition and order; in joins, on the side that is not broadcast.
 _KEEPS_ROWS: Final = frozenset(
     {
         *("Project", "Filter", "Generate", "Expand", "Sample", "ColumnarToRow", "InputAdapter"),
@@ -87,7 +82,6 @@ _KEEPS_ROWS: Final = frozenset(
         *("BroadcastHashJoin", "BroadcastNestedLoopJoin", "CollectMetrics"),
     }
 )
-"""Operators that keep rows in their partition and order; for joins only on the side that is not broadcast."""
 
 _WITHOUT_EXPRESSIONS: Final = ("WholeStageCodegen", "InputAdapter")
 
@@ -114,27 +108,12 @@ _ADVICE: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Transform:
-    """A configured transform.
-
-    Args:
-        key: its configuration key, for messages.
-        apply: transforms the DataFrame ``records``.
-    """
-
     key: str
     apply: Callable[[DataFrame], DataFrame]
 
     @classmethod
     def of(cls, config: ConnectorConfig, *, is_confined: bool = False) -> Transform | None:
-        """Return the configured transform; None if the configuration has none.
-
-        Args:
-            is_confined: whether ``records.sql`` may read the view ``records`` only: clients over the network
-                must not read the driver's files, tables and environment.
-
-        Raises:
-            ConfigException: the function cannot be imported.
-        """
+        # Clients over the network must not read the driver's files, tables and environment.
         if config.records_sql is not None:
             return cls("records.sql", _Query(config.records_sql, is_confined=is_confined))
         if config.records_transform is not None:
@@ -154,7 +133,6 @@ class _Query:
         # Parsed alone, so that positions in error messages are the user's.
         parsed = session._jsparkSession.sessionState().sqlParser().parsePlan(self._text)  # noqa: SLF001 - as above
         if self._is_confined:
-            # Before Spark resolves names: analyzing text.`/path` opens the file.
             confine_parsed(parsed, session)
         records.createOrReplaceTempView(VIEW)
         try:  # in brackets, because Spark would execute a statement at once
@@ -163,7 +141,6 @@ class _Query:
             message = "the query is a statement: give one SELECT over the view 'records'"
             raise ConfigException(message) from error
         if self._is_confined:
-            # Only the analyzed plan tells a CTE from a table of the same name.
             confine_analyzed(frame._jdf.queryExecution().analyzed())  # noqa: SLF001 - as above
         return frame
 
@@ -189,14 +166,6 @@ def _function(path: str) -> Callable[[DataFrame], DataFrame]:
 
 
 class TransformedRecords:
-    """Builds the DataFrames of a connector's generations.
-
-    Args:
-        columns: the columns that the connector reads.
-        python_path: folders from which executors cannot import; their modules are sent by value.
-        as_bytes: the parts (key, value) that become bytes, with the reason.
-    """
-
     def __init__(
         self,
         spark: SparkContext | SparkSession,
@@ -208,6 +177,7 @@ class TransformedRecords:
         self._session = _copied_session(spark)
         self._transform = transform
         self._columns = columns
+        # Executors cannot import from these folders: their modules are sent by value.
         self._python_path = python_path
         self._as_bytes = as_bytes or {}
         self._has_warned = False
@@ -224,15 +194,6 @@ class TransformedRecords:
         takes_bytes: bool,
         is_confined: bool = False,
     ) -> TransformedRecords | None:
-        """Create and check a connector's transform; None if it has none.
-
-        Args:
-            takes_bytes: whether the sink's task takes bytes.
-            is_confined: as for :meth:`Transform.of`.
-
-        Raises:
-            ConfigException: the transform cannot be used.
-        """
         transform = Transform.of(config, is_confined=is_confined) if config is not None else None
         if transform is None or config is None:
             return None
@@ -246,18 +207,12 @@ class TransformedRecords:
         return self._transform.key
 
     def failure(self, text: str, error: BaseException) -> TransformFailure | None:
-        """Return the failure of a job that failed for a record's values; None if it failed otherwise."""
         cause = data_error(text)
         return None if cause is None else TransformFailure(self.key, cause, failed_task(error))
 
     def job(self, spec: GenerationSpec, tasks: int) -> Callable[[], list[str]]:
-        """Return a function that runs a generation's job, and returns the tasks' reports.
-
-        Raises:
-            ConfigException: the transform does not keep rows in place, or returns other columns.
-        """
         frame = self._planned_frame(spec, tasks)
-        if not self._has_warned and not frame._jdf.queryExecution().analyzed().deterministic():  # noqa: SLF001 - no other way
+        if not self._has_warned and not frame._jdf.queryExecution().analyzed().deterministic():  # noqa: SLF001 - no public API
             self._has_warned = True
             log.warning(
                 "'%s' is not deterministic (rand, uuid, a nondeterministic UDF): records that are read again "
@@ -324,7 +279,7 @@ class TransformedRecords:
         except (PySparkException, ConfigException) as error:
             raise ConfigException(f"'{key}': {_first_line(error)}") from error
         except Exception as error:
-            # After a successful check, a system that the function uses may be unavailable.
+            # The check was successful before: a system that the function uses may be unavailable.
             kind = ConnectException if self._is_checked else ConfigException
             raise kind(f"'{key}' raised {type(error).__name__}: {error}") from error
         if not isinstance(frame, DataFrame):
@@ -400,9 +355,9 @@ def _arrow_type(kind: DataType) -> pa.DataType | None:
 def _copied_session(
     spark: SparkContext | SparkSession, settings: Mapping[str, str] = _SETTINGS
 ) -> SparkSession:
-    """Copy the user's session with functions, views and settings, so that changes do not affect it."""
     from pyspark.sql import SparkSession  # noqa: PLC0415 - loaded with Spark
 
+    # The clone has the user's functions, views and settings; changes do not affect theirs.
     theirs = spark if isinstance(spark, SparkSession) else SparkSession(spark)
     session = SparkSession(theirs.sparkContext, theirs._jsparkSession.cloneSession())  # noqa: SLF001 - pyspark has no copy
     for key, value in settings.items():
@@ -412,12 +367,11 @@ def _copied_session(
 
 @contextmanager
 def _sent_by_value(folders: Collection[str]) -> Iterator[None]:
-    """Send UDFs of modules in these folders to executors by value, because these cannot import them."""
     from pyspark import cloudpickle  # noqa: PLC0415 - loaded with Spark
 
     with _SHIPPING:
         before = cloudpickle.list_registry_pickle_by_value()  # type: ignore[no-untyped-call] # pyspark's
-        # By identity: multiprocessing gives __main__ a second name.
+        # The identity counts: multiprocessing gives __main__ a second name.
         found = {id(module): module for module in list(sys.modules.values()) if _is_in(module, folders)}
         mine = [module for module in found.values() if module.__name__ not in before]
         for module in mine:
@@ -444,16 +398,16 @@ def _list(names: Collection[str]) -> str:
 
 
 def _first_line(error: BaseException) -> str:
-    # Without Spark's position, which counts the line that sinksdk adds.
+    # Spark's position is wrong, because it counts the line that sinksdk adds.
     line = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
     return re.sub(r"; line \d+ pos \d+;?$", "", line)
 
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Keep pyspark from printing this thread's errors as JSON, because sinksdk raises them."""
     from pyspark.logger import PySparkLogger  # noqa: PLC0415 - loaded with Spark
 
+    # pyspark would print errors as JSON that sinksdk raises anyway.
     for name in _CONTEXT_LOGGERS:  # created by pyspark, whose loggers take further arguments
         PySparkLogger.getLogger(name).addFilter(_is_from_others)
     _THREAD.logs_itself = True
@@ -472,7 +426,7 @@ def _is_from_others(_: logging.LogRecord) -> bool:
 
 def _row_order_problem(frame: DataFrame) -> str | None:
     """Describe the first operator that moves rows; None: rows stay in their partition and order."""
-    plan = frame._jdf.queryExecution().executedPlan()  # noqa: SLF001 - pyspark has no other access to a plan
+    plan = frame._jdf.queryExecution().executedPlan()  # noqa: SLF001 - no public API
     if not (path := _path(plan)):
         return (
             f"does not read the view '{VIEW}', or reads a cache, an RDD or a collected copy of it, which "
@@ -502,7 +456,7 @@ def _reads_twice(join: Any) -> bool:
 
 
 def _changed(plan: Any, path: list[Any]) -> list[str]:
-    """Coordinates that the query computes; unknown after functions of batches."""
+    # Unknown after functions of batches.
     if any(node.nodeName() in _BATCHES for node in path[:-1]):
         return []
     read, returned = (_attributes(node) for node in (path[-1], plan))
@@ -510,7 +464,6 @@ def _changed(plan: Any, path: list[Any]) -> list[str]:
 
 
 def _column_use(frame: DataFrame) -> Columns:
-    """Analyze a plan's use of the records' columns; operators that are unknown here read all columns."""
     plan = frame._jdf.queryExecution().executedPlan()  # noqa: SLF001 - as above
     path = _path(plan)
     source, returned = _attributes(path[-1]), _attributes(plan)
@@ -520,6 +473,7 @@ def _column_use(frame: DataFrame) -> Columns:
             continue
         expressions = _expressions(node)
         if expressions is None:
+            # Operators that are unknown here may read all columns.
             return Columns()
         for expression in expressions:
             read |= {column.exprId().id() for column in each_of(expression.references().toSeq())}
@@ -537,11 +491,7 @@ def _counts(frame: DataFrame, columns: Columns) -> bool:
 
 
 def _with_fewer_columns(frame: DataFrame, records: DataFrame, columns: Columns) -> DataFrame:
-    """Replace the records in a plan by records without the bypassing columns, which are null instead.
-
-    A plan's result does not depend on columns that it does not read. The user's function is not called again,
-    because it might return another plan.
-    """
+    """Replace the bypassing columns of a plan by nulls: its result does not depend on them."""
     from pyspark.sql import DataFrame  # noqa: PLC0415 - loaded with the session
 
     there = set(columns.in_rows)
@@ -554,7 +504,8 @@ def _with_fewer_columns(frame: DataFrame, records: DataFrame, columns: Columns) 
     session = frame.sparkSession
     if columns.most is not None:
         session = _copied_session(session, _COUNTED)
-    jvm: Any = session.sparkContext._jvm  # noqa: SLF001 - pyspark cannot put another plan together
+    jvm: Any = session.sparkContext._jvm  # noqa: SLF001 - no public API
+    # The user's function is not called again, because it might return another plan.
     plan, put_in = (each._jdf.queryExecution().analyzed() for each in (frame, every))  # noqa: SLF001 - as above
 
     def sequence(items: list[Any]) -> Any:
@@ -592,12 +543,11 @@ def _expressions(node: Any) -> list[Any] | None:
 
 
 def _attributes(node: Any) -> dict[str, int]:
-    """Ids of a plan's columns by name; a column that is only passed through keeps its id."""
+    # A column that is only passed through keeps its id.
     return {column.name(): column.exprId().id() for column in each_of(node.output())}
 
 
 def _path(node: Any) -> list[Any]:
-    """Return the operators from a plan's root to the records; empty if it does not read them."""
     if _is_records(node):
         return [node]
     for child in _children(node):
@@ -607,7 +557,7 @@ def _path(node: Any) -> list[Any]:
 
 
 def _mentions(plan: Any) -> int:
-    """Count the reads of the records, including subqueries and broadcasts."""
+    # The text also has subqueries and broadcasts.
     text: str = plan.toString()
     return text.count(f"{READ}(")
 

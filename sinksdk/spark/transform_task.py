@@ -1,9 +1,4 @@
-"""A sink's task with a transform: one Python worker reads, Spark's operators follow, another worker sinks.
-
-Both workers belong to the same attempt of the same Spark task. They exchange messages through files in
-Spark's folder: ranges that could not be read to their end, and the request to stop reading. Columns that the
-query only passes through go through a file, too (:mod:`~sinksdk.spark.bypass`).
-"""
+"""Runs a task with a transform: one Python worker reads, Spark's operators follow, another worker sinks."""
 
 from __future__ import annotations
 
@@ -47,16 +42,13 @@ TYPES: Final[Mapping[str, str]] = {
     "value": "binary",
     "headers": "array<struct<key:string,value:binary>>",
 }
-"""Columns of the view ``records``, and their types in Spark."""
 REPORT: Final = "report string"
-READ: Final = "sinksdk_records"
-"""Name of the reading operator in Spark's plans."""
+READ: Final = "sinksdk_records"  # names in Spark's plans
 SINK: Final = "sinksdk_sink"
-"""Name of the sinking operator."""
 
 _MICROSECONDS: Final = pa.timestamp("us", tz="UTC")
+# pyspark's ``SpecialLengths.END_OF_STREAM``, at the end of a worker's input.
 _CLEAN_END: Final = b"\xff\xff\xff\xfc"
-"""The end marker of a worker's input: pyspark's ``SpecialLengths.END_OF_STREAM``."""
 
 Ranges = Mapping[TopicPartition, OffsetRange]
 Rows = Iterator[pa.RecordBatch]
@@ -67,17 +59,15 @@ class _ReadFailure(ConnectException):
 
 
 class _TaskChannel:
-    """Messages between the two workers of a task."""
+    """Messages between the two workers of a task, as files in Spark's folder, which Spark removes."""
 
     def __init__(self, folder: Path, attempt: str) -> None:
         self._messages = folder / f"sinksdk-{attempt}-messages"
         self._stop = folder / f"sinksdk-{attempt}-stop"
         self.columns = folder / f"sinksdk-{attempt}-columns"
-        """Path of the file for columns that bypass Spark."""
 
     @classmethod
     def of_this_task(cls, spec: GenerationSpec) -> _TaskChannel:
-        """Create the channel of the current Spark task, in Spark's folder, which Spark removes."""
         from pyspark import SparkFiles  # noqa: PLC0415 - loaded by the worker
 
         folder = SparkFiles.getRootDirectory()
@@ -86,13 +76,13 @@ class _TaskChannel:
         return cls(Path(folder), f"{spec.store_id}-{spec.generation}-{_spark_task().taskAttemptId()}")
 
     def send(self, news: Unread | ConnectException) -> None:
-        """Send a message, before any later row is passed to Spark."""
+        # Sent before any later row is passed to Spark.
         with self._messages.open("ab") as file:
             pickle.dump(news, file)
 
     def received(self) -> list[Unread | ConnectException]:
-        """Return all complete messages; one that is being written concerns later rows."""
         news = []
+        # A message that is being written concerns later rows.
         whole = suppress(EOFError, pickle.UnpicklingError)
         with suppress(FileNotFoundError), self._messages.open("rb") as file, whole:
             while True:
@@ -100,14 +90,12 @@ class _TaskChannel:
         return news
 
     def stop(self) -> None:
-        """Request that reading stops."""
         self._stop.touch()
 
     def is_stopped(self) -> bool:
         return self._stop.exists()
 
     def remove(self) -> None:
-        """Remove the files, once the reading worker has stopped."""
         self._messages.unlink(missing_ok=True)
         self._stop.unlink(missing_ok=True)
         self.columns.unlink(missing_ok=True)
@@ -123,8 +111,6 @@ def _spark_task() -> Any:
 
 
 def reads(spec: GenerationSpec, columns: Columns) -> Callable[[Rows], Rows]:
-    """Return the ``mapInArrow`` function that yields the rows of its task's records."""
-
     def sinksdk_records(control: Rows) -> Rows:
         deque(control, maxlen=0)
         return _read(spec, columns, _spark_task().partitionId(), _TaskChannel.of_this_task(spec))
@@ -147,7 +133,7 @@ def _read(spec: GenerationSpec, columns: Columns, task: int, channel: _TaskChann
                     yield sent(item, columns, sender)
     except GeneratorExit:
         raise
-    except Exception as error:  # noqa: BLE001 - raised by the sinking worker: here Spark would report it as its own
+    except Exception as error:  # noqa: BLE001 - raised by the sinking worker
         channel.send(_ReadFailure(f"cannot read the task's input: {type(error).__name__}: {error}"))
     finally:
         if sender is not None:
@@ -207,8 +193,6 @@ def _as_sparks(records: SinkRecords, timestamps: pa.Array) -> pa.Array:
 
 
 def sinks(spec: GenerationSpec, columns: Columns) -> Callable[[Rows], Rows]:
-    """Return the ``mapInArrow`` function that runs a task on the transformed rows, and yields its report."""
-
     def sinksdk_sink(given: Rows) -> Rows:
         channel, has_ended = _TaskChannel.of_this_task(spec), _end_of(_input_of_worker())
         receiver: Receiver | None = None
@@ -247,16 +231,7 @@ def arranged(
     received: Callable[[], Iterable[Unread | ConnectException]],
     has_ended: Callable[[], bool],
 ) -> Generator[SinkRecords | Unread]:
-    """Convert transformed rows to batches of one partition, with all records of an offset in one batch.
-
-    Args:
-        rows: in the order of the input; offsets may be missing or repeated.
-        received: returns the reading worker's messages so far.
-        has_ended: whether Spark has sent all rows, once ``rows`` ends: it also ends when an operator fails.
-
-    Raises:
-        ConnectException: a row has no coordinates; the transform or the reading failed.
-    """
+    """Convert transformed rows to batches of one partition, with all records of an offset in one batch."""
     reported: set[TopicPartition] = set()
 
     def left(partitions: Collection[TopicPartition] | None = None) -> Iterator[Unread]:
@@ -269,6 +244,7 @@ def arranged(
     def check_end() -> None:
         if failure := next((item for item in received() if isinstance(item, ConnectException)), None):
             raise failure
+        # ``rows`` also ends when an operator fails.
         if not has_ended():
             message = "the transform failed or was cancelled: rows that may be incomplete are not committed"
             raise ConnectException(message)
@@ -283,11 +259,6 @@ def arranged(
 
 
 def _whole_offsets(rows: Iterable[pa.RecordBatch], check_end: Callable[[], None]) -> Generator[SinkRecords]:
-    """Yield batches of one partition each that do not end within an offset.
-
-    Args:
-        check_end: called before the last batch, which may be incomplete.
-    """
     held: SinkRecords | None = None
     for batch in rows:
         for records in _by_partition(batch):
@@ -299,11 +270,11 @@ def _whole_offsets(rows: Iterable[pa.RecordBatch], check_end: Callable[[], None]
 
 
 def _split(held: SinkRecords | None, records: SinkRecords) -> list[SinkRecords]:
-    """Divide both batches between offsets; the last piece may continue in the next batch."""
     if held is None:
         return [records]
     if held.partition != records.partition or held.next_offset - 1 != records.first_offset:
         return [held, records]
+    # The last piece may continue in the next batch.
     shared, begin = records.whole_offsets(1), int(np.searchsorted(held.offsets, records.first_offset))
     both = pa.concat_batches([held.arrow[begin:], records.arrow[:shared]])
     pieces = [held[:begin], SinkRecords(held.partition, both), records[shared:]]
@@ -311,7 +282,6 @@ def _split(held: SinkRecords | None, records: SinkRecords) -> list[SinkRecords]:
 
 
 def _by_partition(batch: pa.RecordBatch) -> Iterator[SinkRecords]:
-    """Split a batch where the partition changes."""
     for name in {"topic", "partition", "offset"} & set(batch.schema.names):
         if batch.column(name).null_count:
             raise ConnectException(
@@ -364,13 +334,8 @@ def _as_read(name: str, column: pa.Array) -> pa.Array:
 
 
 def _end_of(stream: BinaryIO) -> Callable[[], bool]:
-    """Whether Spark has sent the end of a worker's input, once all its batches were read.
-
-    Where an operator before it fails, Spark closes the connection, and an Arrow stream that is cut between
-    two batches looks like one that has ended. pyspark notices when the function has returned: too late for a
-    commit to the range's end.
-    """
-
+    # If an operator fails, Spark closes the connection. An Arrow stream that is cut between two batches looks
+    # complete (3,304 records were once skipped), and pyspark notices only after the commit.
     def has_ended() -> bool:
         found: bytes = stream.peek(len(_CLEAN_END))[: len(_CLEAN_END)]  # type: ignore[attr-defined] # a BufferedReader
         return bool(found) and _CLEAN_END.startswith(found)
@@ -379,8 +344,8 @@ def _end_of(stream: BinaryIO) -> Callable[[], bool]:
 
 
 def _input_of_worker() -> BinaryIO:
-    """Return the stream of this worker's input, which pyspark does not expose."""
-    frame: FrameType | None = sys._getframe()  # noqa: SLF001 - pyspark has no other way to ask
+    # pyspark does not expose the stream of its worker's input.
+    frame: FrameType | None = sys._getframe()  # noqa: SLF001 - no public API
     while frame is not None:
         if frame.f_code.co_name == "main" and "infile" in frame.f_locals:
             stream: BinaryIO = frame.f_locals["infile"]

@@ -1,8 +1,6 @@
 """The process from which Spark forks its Python workers, with the imports of all tasks.
 
-Why it exists: Spark starts workers whenever more tasks run concurrently, and ends those that are idle for a
-minute. A worker that imports everything itself takes more than a second of CPU time, during which its task
-waits; up to ten seconds if another connector's backlog keeps the cores busy.
+Otherwise each new worker imports for a second of CPU time, or ten if a backlog keeps the cores busy.
 """
 
 from __future__ import annotations
@@ -31,14 +29,13 @@ _SQL: Final = ("sinksdk.store.sql", "sqlalchemy.dialects.sqlite")
 
 
 def main() -> None:
-    """Import modules, then run pyspark's own daemon."""
     store = _S3 if os.environ.get(STORE_KIND) == S3 else _SQL
     with _stdout_to_stderr():
         for module in (*_MODULES, *store):
             with contextlib.suppress(ImportError):  # an extra is missing: a task that needs it reports that
                 importlib.import_module(module)
         preload()
-    # Without the freeze, pyspark's garbage collection after each task takes 0.1 s for the imported modules.
+    # Otherwise pyspark's garbage collection after each task takes 0.1 s for the imported modules.
     gc.collect()
     gc.freeze()
     daemon.manager()
