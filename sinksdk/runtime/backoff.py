@@ -18,17 +18,12 @@ from sinksdk.support.confidential import SECRETS
 from sinksdk.support.delays import DISCARD, RESTART, SYSTEM, Delays, jitter
 from sinksdk.support.logs import Outage
 
+# Seconds between attempts at an operation that costs nothing while it waits.
 LONGEST: Final = RESTART.cap
-"""Seconds between two attempts at an operation that costs nothing while it waits."""
 
 
 class Backoff:
-    """Back-off of one connector's partitions, in seconds.
-
-    Args:
-        backoff: before the first retry; doubles with each.
-        jitter: factor of each delay.
-    """
+    """Back-off of one connector's partitions; times are in seconds, ``jitter`` is a factor of each delay."""
 
     def __init__(
         self,
@@ -46,49 +41,40 @@ class Backoff:
 
     @classmethod
     def of_restarts(cls, config: PaceSettings, clock: Clock, jitter: Callable[[], float]) -> Backoff:
-        """As ``restart.backoff.ms`` and ``restart.backoff.max.ms`` say."""
         first, longest = config.restart_backoff_ms / 1000, config.restart_backoff_max_ms / 1000
         return cls(first, clock, longest=longest, jitter=jitter)
 
     def reset(self, partition: TopicPartition) -> None:
-        """It made progress: it may be opened at any time."""
         self._open_at.pop(partition, None)
 
     def reset_all(self) -> None:
-        """Everything may be opened, and discarded, at any time."""
         self._open_at.clear()
         self._discards.clear()
 
     def waits(self, partition: TopicPartition, seconds: float) -> None:
-        """It is retried after this number of seconds."""
         self._open_at[partition] = self._clock.now() + seconds
 
     def failed(self, partition: TopicPartition, failures: int) -> float:
-        """It failed for the ``failures``-th time; seconds until it is retried."""
         delay = self.delay(failures)
         self.waits(partition, delay)
         return delay
 
     def delay(self, failures: int) -> float:
-        """Seconds until the next attempt after this number of failures."""
         return self._delays.after(failures) * self._jitter()
 
     def waiting(self, partition: TopicPartition) -> float:
-        """Seconds until it may be opened."""
         return max(self._open_at.get(partition, 0.0) - self._clock.now(), 0.0)
 
     def is_waiting(self, partition: TopicPartition) -> bool:
-        """Whether it must not be opened yet."""
         return self.waiting(partition) > 0
 
     def delays(self) -> list[float]:
-        """Seconds until each partition that waits may be opened."""
         return [left for partition in self._open_at if (left := self.waiting(partition)) > 0]
 
     def tried_to_discard(
         self, partitions: Iterable[TopicPartition], stale: Collection[TopicPartition]
     ) -> None:
-        """A generation had these partitions; those in ``stale`` still have tokens, and wait ever longer."""
+        # Partitions that still have tokens wait ever longer.
         for partition in set(partitions):
             if partition not in stale:
                 self._discards.pop(partition, None)
@@ -98,32 +84,25 @@ class Backoff:
             self._discards[partition] = (tries, self._clock.now() + delays.after(tries))
 
     def discards(self, partition: TopicPartition) -> int:
-        """How often in a row not everything could be discarded."""
+        """Return how often in a row not everything could be discarded."""
         return self._discards.get(partition, (0, 0.0))[0]
 
     def discard_now(self) -> None:
-        """Discarding may be retried at once; after another failure the next wait is still longer."""
+        # The tries stay: after another failure the next wait is still longer.
         self._discards = {partition: (tries, 0.0) for partition, (tries, _) in self._discards.items()}
 
     def may_discard(self, partition: TopicPartition) -> bool:
-        """Whether discarding may be tried again."""
         return self._clock.now() >= self._discards.get(partition, (0, 0.0))[1]
 
 
 log = logging.getLogger(__name__)
 
+# Transient errors, which need no operator: no response, or one that asks for a delay.
 PASSING: Final = (RetriableException, StoreUnavailable)
-"""Passing errors: no response, or a response that asks for a delay. They need no operator."""
 
 
 class Waits:
-    """Delays while required systems are unavailable. Times are in seconds.
-
-    Args:
-        who: waits, for log lines.
-        backoff: delay after each attempt.
-        after: of unavailability until the wait is shown: until then every delay is the first.
-    """
+    """Delays while required systems are unavailable, which are shown after ``after`` seconds."""
 
     def __init__(
         self, who: str, clock: WallClock, backoff: Backoff | None = None, *, after: float = 0.0
@@ -135,23 +114,17 @@ class Waits:
         self._outage = Outage(log, f"{who}: what it waited for", after=after, clock=clock.now)
         self._failures = 0
         self._since = 0.0
+        # Whether the wait has ended, or there was none, since this was last set to False.
         self.has_ended = False
-        """Whether the wait has ended, or there was none, since this was last set to False."""
 
     def failed(self, error: Exception, *, since: float | None = None) -> tuple[float, Waiting | None]:
-        """One more attempt has failed.
-
-        Args:
-            since: start of the first attempt, on the clock; by default now.
-
-        Returns:
-            Seconds until the next one; and the wait to show, if any.
-        """
+        """Return the seconds until the next attempt, and the wait to show, if any."""
         self.has_ended = False
         now = self._clock.now()
         if self._outage.since is None:
             self._failures = 0
             self._since = self._clock.time() - (now - since if since is not None else 0.0)
+        # Delays do not grow until the wait is shown.
         is_shown = self._clock.time() - self._since >= self._after
         self._failures += is_shown
         delay = self._backoff.delay(max(self._failures, 1))
@@ -172,13 +145,11 @@ class Waits:
         )
 
     def over(self) -> None:
-        """The system is available again."""
         self.has_ended = True
         self._outage.worked()
 
 
 def in_words(waiting: Waiting) -> str:
-    """Start, number of attempts, next attempt and error of a wait, in one line."""
     tries = "once" if waiting.attempts == 1 else f"{waiting.attempts} times"
     since, then = _hour(waiting.since), _hour(waiting.next_attempt)
     return f"since {since}, tried {tries}, next at {then}: {waiting.reason}"

@@ -1,8 +1,4 @@
-"""All connectors of one store in one process, as Kafka Connect's worker runs them.
-
-Each connector has its own thread, so that one that hangs in its author's code does not block others. A
-connector with a driver in another process is taken over only once that driver's heartbeats stop.
-"""
+"""Runs all connectors of one store in one process, as Kafka Connect's worker does."""
 
 from __future__ import annotations
 
@@ -25,60 +21,42 @@ from sinksdk.support.threads import beside, has_ended
 
 log = logging.getLogger(__name__)
 
-_LOOK = 1.0  # seconds between two checks for new connectors
-_ENDS = 0.1  # seconds between two checks whether all have ended
-_AGAIN = 10.0  # seconds until a connector that has ended here is started again
+_LOOK = 1.0  # seconds between checks for new connectors
+_ENDS = 0.1  # seconds between checks whether all have stopped
+_AGAIN = 10.0  # seconds until a connector that has stopped here is started again
 _PATIENCE = 60.0  # seconds for closing, if the connector's configuration cannot be read
-_GRACE = 10.0  # seconds beyond the connectors' own time-outs that the ending process waits for them
+_GRACE = 10.0  # seconds beyond the connectors' timeouts until the process ends
 
 Workers = Callable[[str], WorkerConnector]
-"""Creates a connector's driver, by its name."""
 
 
 class ConnectorRunner:
-    """Runs one connector's driver in the background. A runner starts once."""
-
     def __init__(self, driver: Driver, *, until_caught_up: bool = False) -> None:
         self._driver = driver
         self._until_caught_up = until_caught_up
         self._ended: Future[object] | None = None
 
     def start(self) -> None:
-        """Start running. Raises RuntimeError when it was started before."""
         if self._ended is not None:
             message = "a runner starts once"
             raise RuntimeError(message)
+        # A thread per connector: one that hangs in its author's code does not block others.
         self._ended = beside(partial(self._driver.run, until_caught_up=self._until_caught_up), "driver")
 
     def await_termination(self, timeout: float | None = None) -> bool:
-        """Wait for the end, at most ``timeout`` seconds.
-
-        Returns:
-            Whether it has ended, without an exception.
-
-        Raises:
-            MissingSourceTopicException: a subscribed topic is not there, or no longer: ``topics`` names it.
-            FencedException: a newer driver has taken over.
-            Exception: any other error that ended it; at each call.
-        """
         return self._ended is not None and has_ended(self._ended, timeout)
 
     def close(self) -> None:
-        """Request the end: the running generation flushes, commits and closes first. Does not wait for it."""
         self._driver.close()
 
 
 @dataclass(slots=True)
 class _Life:
-    """A connector in this process, and the time on the clock at which its end was noticed."""
-
     runner: ConnectorRunner
     ended_at: float | None = None
 
 
 class ConnectWorker:
-    """Runs all connectors of the store, including new ones, until it is closed."""
-
     def __init__(self, store: Store, workers: Workers, *, clock: WallClock | None = None) -> None:
         self._store = store
         self._workers = workers
@@ -90,20 +68,13 @@ class ConnectWorker:
 
     @property
     def running(self) -> list[str]:
-        """Running connectors of this process, sorted."""
         return sorted(name for name, life in list(self._lives.items()) if life.ended_at is None)
 
     def close(self) -> None:
-        """End; all running generations flush, commit and close first. From any thread or signal handler."""
         self._closed.set()
 
     def run(self) -> list[str]:
-        """Start all connectors, including new ones, until :meth:`close`; then wait for their ends.
-
-        Returns:
-            Connectors that did not end in time: they hang in their author's code, in an abandoned thread. The
-            next driver reads their uncommitted records again.
-        """
+        """Run all connectors until :meth:`close`; return those that hang in their abandoned threads."""
         while not self._closed.wait(_LOOK):
             try:
                 self._start_free_connectors()
@@ -140,6 +111,7 @@ class ConnectWorker:
         if life is not None and (life.ended_at is None or self._clock.now() < life.ended_at + _AGAIN):
             return False
         try:
+            # A driver in another process is replaced once its heartbeats stop.
             return not connector_info(self._store, name, self._clock.time()).driver
         except ConnectorNotFoundException:
             return False  # deleted meanwhile
@@ -156,12 +128,12 @@ class ConnectWorker:
         while self.running and self._clock.now() < give_up:
             self._clock.sleep(_ENDS)
             self._note_ends()
+        # The next driver reads their uncommitted records again.
         for name in self.running:
             log.error("connector %s has not ended for %g s and is left behind in its thread", name, patience)
         return self.running
 
     def _graceful_of(self, name: str) -> float:
-        """Seconds that a connector's tasks have for closing, by its stored configuration."""
         try:
             return registry.graceful_timeout(registry.find(self._store, name))
         except ConnectException:
@@ -169,7 +141,6 @@ class ConnectWorker:
 
 
 def _has_ended(name: str, runner: ConnectorRunner) -> bool:
-    """Whether it has ended here; the reason is logged."""
     try:
         return runner.await_termination(timeout=0)
     except (FencedException, ConnectorNotFoundException) as error:

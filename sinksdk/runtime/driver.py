@@ -40,13 +40,6 @@ log = logging.getLogger(__name__)
 
 @dataclass(slots=True, eq=False, repr=False)
 class ConnectorDriver:
-    """Runs one connector from its start to its end.
-
-    Args:
-        raw: its configuration as it was written.
-        group: consumer group to begin from, and for the copy of the commits.
-    """
-
     environment: Environment
     _: KW_ONLY
     source: Source
@@ -55,29 +48,17 @@ class ConnectorDriver:
     raw: Mapping[str, Any]
     launcher: Launcher
     listener: Listener = field(default_factory=Listener)
+    # The group to start from, which also gets a copy of the commits.
     group: OffsetGroup | None = None
 
     def close(self) -> None:
-        """End; the running generation flushes, commits and closes first. From any thread or handler."""
         self.environment.signal.ask(ClosingReason.SHUTDOWN)
 
     def rebalance(self) -> None:
-        """End the running generation early; the next one follows with another assignment."""
         self.environment.signal.ask(ClosingReason.REBALANCE, final=False)
 
     def run(self, *, until_caught_up: bool = False) -> ClosingReason | None:
-        """Run until :meth:`close`, or until all records available now are committed, tails included.
-
-        Returns:
-            Why the operator stops the connector; None if he does not.
-
-        Raises:
-            ConfigException: the connector refuses to start, or its first offsets cannot be determined.
-            MissingSourceTopicException: a subscribed topic is not there, or no longer; what was read of
-                the others was committed first.
-            FencedException: a newer driver has taken over.
-            ConnectException: a partition failed too often in a row; the others were committed first.
-        """
+        """Run until stopped or caught up; return the operator's reason to stop, if any."""
         # The author's code may raise: it is called before anything is registered.
         planner = Planner(
             self.connector.batch_policy(self.config),
@@ -96,12 +77,6 @@ class ConnectorDriver:
 
 
 class SinkSession:
-    """Runs a sink's generations between the driver's claim and the connector's end.
-
-    Args:
-        is_fixed: whether only the records available at the start are read.
-    """
-
     def __init__(
         self,
         session: DriverSession,
@@ -146,7 +121,6 @@ class SinkSession:
         )
 
     def drive(self, claim: Claim, record: ConnectorRecord) -> ClosingReason | None:
-        """See :data:`~sinksdk.runtime.session.Drive`."""
         session = self._session
         self._reporter.catch_up()
         while (
@@ -166,11 +140,10 @@ class SinkSession:
         return session.requests.closing()
 
     def _is_needed(self, claim: Claim, record: ConnectorRecord) -> bool:
-        """Whether there is to be another generation: one that is deleted only overtakes what is visible."""
+        # A deleted connector runs only until no record is visible above a commit (decision 0040).
         return not record.deleted or bool(claim.partly_visible())
 
     def meanwhile(self) -> None:
-        """Keep the view of the source up to date; never blocks."""
         self._monitor.refresh_in_background()
         self._reporter.source_ends(self._monitor.ends, self._monitor.unseen_for)
 
@@ -219,7 +192,6 @@ class SinkSession:
         session.wait(self._failures.away(ended.away))
 
     def _reason_to_close(self, rows: Rows, topics: set[str]) -> ClosingReason | None:
-        """The reason to close the running generation, if any."""
         self._report_progress(rows)
         reason = self._must_close(topics)
         if reason is None and (
@@ -236,11 +208,10 @@ class SinkSession:
         self._reporter.progress(progress)
 
     def _must_close(self, topics: set[str]) -> ClosingReason | None:
-        """The reason to close the running generation, other than failures of its own tasks."""
         session = self._session
         self.meanwhile()
         session.status.leave_out(self._monitor.snapshot.unavailable)
-        if not self._monitor.is_fixed:  # otherwise it reads only up to the ends at its start
+        if not self._monitor.is_fixed:  # otherwise it reads up to the end offsets at its start
             self._reporter.tracker.ends(self._monitor.ends)
         session.requests.refresh()
         reason = session.requests.closing() or session.carry_out_orders(

@@ -19,13 +19,7 @@ from sinksdk.support.threads import Background, in_a_thread
 
 @dataclass(frozen=True, slots=True)
 class Threads:
-    """A driver's executors for calls that may block.
-
-    Args:
-        calls: of the connector's own code.
-        background: of queries of the source while a generation runs.
-        syncs: of the copy of offsets to a consumer group.
-    """
+    """Executors for the connector's code, queries of the source, and copies of offsets: they may block."""
 
     calls: Callable[[], ThreadExecutor] = ThreadExecutor
     background: Background = in_a_thread
@@ -34,29 +28,18 @@ class Threads:
 
 @dataclass(frozen=True, slots=True)
 class Environment:
-    """A driver's environment.
-
-    Args:
-        jitter: factor of each back-off.
-        signal: close requests to the driver.
-        waits: the process's wait for unavailable systems. A driver ends the wait once the connector has
-            started; without it the process does not wait.
-        record: the connector's configuration, if it comes from the store; None: the driver has it, and stores
-            it once it has claimed a generation.
-        requests: of the operator; by default read from the store.
-        tenure: what this process has claimed of the connector, in earlier sessions too.
-    """
-
     store: Store
     clock: WallClock = field(default_factory=SystemWallClock)
     threads: Threads = Threads()
     jitter: Callable[[], float] = delays.jitter
     signal: ClosingSignal = field(default_factory=ClosingSignal)
+    # The process's wait for unavailable systems, which ends once the connector has started. None: no wait.
     waits: Waits | None = None
+    # None: the driver has the configuration, and stores it once it has claimed a generation.
     record: ConnectorRecord | None = None
     requests: PendingRequests | None = None
+    # The process's claims of the connector, in earlier sessions too.
     tenure: Tenure = field(default_factory=Tenure)
 
     def requests_for(self, connector: str) -> PendingRequests:
-        """The operator's requests for a connector."""
         return self.requests or PendingRequests(self.store, connector, self.clock)

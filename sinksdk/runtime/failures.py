@@ -23,20 +23,12 @@ from sinksdk.support.logs import Outage
 
 log = logging.getLogger(__name__)
 
-_MOST_MOVES: Final = 5  # how often a task may move a partition back before that counts as a loop
+_MOST_MOVES: Final = 5  # a task may rewind a partition this often before that counts as a loop
 _MOVES_COUNT_FOR: Final = 600.0  # seconds, where restart.window.ms is 0
 _LONGEST_WAIT: Final = 3600.0  # seconds, where errors.retry.timeout is -1
 
 
 class Failures:
-    """What failures of partitions and of tasks have in common. Starts without failures.
-
-    Args:
-        config: ``restart.max.attempts`` is the number of failures after which the connector has failed.
-        status: remembers failures until the next start of the driver.
-        backoff: delay after each failure.
-    """
-
     def __init__(
         self,
         config: ConnectorConfig | SourceConnectorConfig,
@@ -48,6 +40,7 @@ class Failures:
         self._status = status
         self._clock = clock
         self._name = config.name
+        # More failures make the connector fail.
         self._most = config.restart_max_attempts
         self._window = config.restart_window_ms / 1000
         self._waits = Waits(f"connector {config.name}", clock, backoff)
@@ -55,7 +48,7 @@ class Failures:
         self._forget()
 
     def away(self, error: RetriableException | None) -> float:
-        """A required system is unavailable, or (None) available; seconds until the next attempt."""
+        """Record that a required system is unavailable (None: available); return the seconds to wait."""
         if error is None:
             self._waits.over()
             self._status.wait_for(None)
@@ -65,23 +58,19 @@ class Failures:
         return delay
 
     def given_up(self) -> ConnectException | None:
-        """The error for what failed too often."""
         return self._fatal
 
     def _forget(self) -> None:
-        """Reset all attempts."""
         forgotten: dict[str, Any] = {"failures": 0, "failed_at": (), "moved_at": (), "retry": None}
         self._status.update(known.model_copy(update=forgotten) for known in self._status.partitions())
         self._status.forget_tasks()
 
     def _lately(self, failed_at: Iterable[float], *, fails: bool = False) -> tuple[float, ...]:
-        """Times of failures within the window, and of the one now."""
         now = self._clock.time()
         lately = [at for at in failed_at if now - self._window < at <= now] + [now] * fails
         return tuple(lately[-self._most - 1 :])  # one more than the limit is enough to count
 
     def _give_up(self, what: str, failure: Failure) -> None:
-        """The connector fails, with its first fatal failure."""
         if failure.is_final:
             often = "which no restart would heal"
         elif not self._most:
@@ -93,6 +82,7 @@ class Failures:
             )
         error = ConnectException(f"connector {self._name} has FAILED: {what} {often}: {failure.message}")
         error.add_note(failure.trace)
+        # The first fatal failure counts.
         self._fatal = self._fatal or error
 
     def _log_restart(self, what: str, seconds: float, failures: int, failure: Failure) -> None:
@@ -108,11 +98,6 @@ class Failures:
 
 
 class PartitionFailures(Failures):
-    """One sink's partitions that failed, or did not commit everything.
-
-    Its ``backoff`` knows when partitions may be opened, and discarding retried.
-    """
-
     def __init__(
         self, config: ConnectorConfig, status: StatusKeeper, backoff: Backoff, clock: WallClock
     ) -> None:
@@ -127,15 +112,14 @@ class PartitionFailures(Failures):
         )
 
     def reset(self) -> bool:
-        """At the operator's request: open failed partitions again, at once and with all attempts."""
         self._forget()
         self.backoff.reset_all()
         return True
 
     def may_discard_before_the_end(self) -> bool:
-        """Once before a run ends: the next one may be months away, and stale data takes up storage."""
         if self._has_discarded_at_last:
             return False
+        # Once before a run ends: the next one may be months away, and stale data takes up storage.
         self._has_discarded_at_last = True
         self.backoff.discard_now()
         return True
@@ -146,13 +130,6 @@ class PartitionFailures(Failures):
         outcomes: Sequence[PartitionOutcome],
         overtaken: Collection[TopicPartition] = (),
     ) -> None:
-        """Record the tails and failures of an ended generation; failed partitions wait.
-
-        Args:
-            overtaken: partitions of which retention has removed records before they were read. They are
-                opened again where their log begins by then. That is no failure, but each time in a row they
-                wait longer, so that the others are read meanwhile.
-        """
         planned = {p.topic_partition: p for task in plan.tasks for p in task.ranges}
         for outcome in outcomes:
             self._record(planned[outcome.partition], outcome)
@@ -160,6 +137,8 @@ class PartitionFailures(Failures):
             self._outage.worked()
         self._status.save()
         for outcome in outcomes:
+            # Records that retention has removed are no failure. But the partition waits longer each time in a
+            # row, so that the others are read meanwhile.
             self._note_overtaken(outcome.partition, is_overtaken=outcome.partition in overtaken)
 
     def _record(self, planned: RangePlan, outcome: PartitionOutcome) -> None:
@@ -176,7 +155,7 @@ class PartitionFailures(Failures):
             if outcome.moved_to is not None:
                 self._moved(planned, outcome, status)
             elif planned.due and outcome.tail > 0 and outcome.read_to >= planned.end:
-                # Its task did not commit everything at a closing end, though all was delivered.
+                # The task did not commit everything in its closing commit, though all was delivered.
                 self._refused[partition] = outcome
                 self.backoff.waits(partition, LONGEST)
             return
@@ -193,14 +172,11 @@ class PartitionFailures(Failures):
                 self._log_restart(f"{partition} is opened", seconds, failures, failure)
 
     def _await_retry(self, partition: TopicPartition, failure: Failure) -> None:
-        """A retriable failure: retry at the time that its task reported. It uses up no attempt.
-
-        That time is of the executor's clock, which may be wrong by hours.
-        """
         retry = failure.retry
         assert retry is not None  # noqa: S101 - else it is no wait
         timeout = self._config.errors_retry_timeout
         longest = timeout / 1000 if timeout >= 0 else _LONGEST_WAIT
+        # The task's timestamp is of the executor's clock, which may be wrong by hours.
         seconds = min(max(retry.next_attempt - self._clock.time(), 0.0), longest)
         self.backoff.waits(partition, seconds)
         self._outage.failed(
@@ -216,16 +192,16 @@ class PartitionFailures(Failures):
         )
 
     def _moved(self, planned: RangePlan, outcome: PartitionOutcome, status: PlannerState) -> None:
-        """A task moved its partition back. That is no failure, but must not become an endless loop."""
         now, window = self._clock.time(), self._window or _MOVES_COUNT_FOR
         back_from = self._moved_from.get(outcome.partition)
         self._moved_from[outcome.partition] = planned.start
         assert outcome.moved_to is not None  # noqa: S101 - the caller's condition
-        # The destination has got beyond the commit that was moved back then.
+        # The destination is ahead of the commit that was rewound last.
         got_further = back_from is not None and outcome.moved_to >= back_from
         earlier = () if got_further else status.moved_at
         moved = [*(at for at in earlier if now - window < at <= now), now]
         self._status.update([status.model_copy(update={"moved_at": tuple(moved[-_MOST_MOVES - 1 :])})])
+        # A rewind is no failure, but must not become an endless loop.
         if len(moved) > _MOST_MOVES:
             error = ConnectException(
                 f"its task asked {len(moved)} times within {window:g} s to go back, the last time to offset "
@@ -263,7 +239,6 @@ class PartitionFailures(Failures):
         )
 
     def would_give_up(self, outcome: PartitionOutcome) -> bool:
-        """Whether a partition of the running generation has failed once too often, or for good."""
         failure, status = outcome.failure, self._status.of(outcome.partition)
         if failure is None or failure.retry is not None:
             return False
@@ -271,7 +246,6 @@ class PartitionFailures(Failures):
         return failure.is_final or failures >= self._most
 
     def left_over(self) -> ConnectException | None:
-        """The error for a task that did not commit everything at a closing end."""
         if not self._refused:
             return None
         parts = ", ".join(
@@ -289,7 +263,6 @@ class PartitionFailures(Failures):
 def count_failures(
     status: PlannerState | None, planned: RangePlan, outcome: PartitionOutcome
 ) -> PlannerState:
-    """How often in a row a partition has failed, without any progress in between, and why."""
     status = status or PlannerState(topic=planned.topic, partition=planned.partition)
     failure, failures = outcome.failure, 0
     if failure:  # a wait is no failure, and no success either
@@ -306,12 +279,6 @@ def count_failures(
 
 
 class TaskFailures(Failures):
-    """One source's failed tasks.
-
-    A task is not restarted alone: all tasks of the next generation start together, after the back-off of
-    every failed task, so that one that always fails does not restart the others too often.
-    """
-
     def __init__(
         self, config: SourceConnectorConfig, status: StatusKeeper, backoff: Backoff, clock: WallClock
     ) -> None:
@@ -321,7 +288,6 @@ class TaskFailures(Failures):
         self._due_at = 0.0
 
     def report(self, rows: Mapping[int, SourceProgress]) -> None:
-        """Take the reports of the running generation's tasks, by number."""
         for task, row in rows.items():
             if row.failure is not None:
                 failure = Failure(ConnectException.__name__, row.failure, row.trace or "")
@@ -330,7 +296,6 @@ class TaskFailures(Failures):
             self.away(None)
 
     def record(self, outcomes: Sequence[SourceTaskOutcome]) -> None:
-        """Record the outcomes of a generation's tasks, by number."""
         for task, outcome in enumerate(outcomes):
             if outcome.end in (End.FAILED, End.FENCED) and outcome.failure is not None:
                 self._failed_with(task, outcome.failure, made_progress=outcome.records > 0)
@@ -344,16 +309,11 @@ class TaskFailures(Failures):
                 )
 
     def generation_begins(self) -> None:
-        """All tasks start (again)."""
         self._failed.clear()
         self._due_at = 0.0
 
     def _failed_with(self, task: int, failure: Failure, *, made_progress: bool) -> None:
-        """A task of the running generation has failed. Idempotent.
-
-        Args:
-            made_progress: whether it had committed before: then it is its first failure in a row.
-        """
+        # Each progress report repeats the failure.
         if task in self._failed:
             return
         self._failed.add(task)
@@ -375,19 +335,18 @@ class TaskFailures(Failures):
             self._give_up(f"task {task} failed", failure)
             return
         delay = self.backoff.delay(failures)
+        # All tasks start together after the longest back-off, so that one that always fails does not restart
+        # the others too often.
         self._due_at = max(self._due_at, self._clock.now() + delay)
         self._log_restart(f"task {task} is started", delay, failures, failure)
 
     def reset(self) -> bool:
-        """Start failed tasks again at once, with all attempts; whether there are any."""
         self._forget()
         self._due_at = 0.0
         return bool(self._failed)
 
     def is_due(self) -> bool:
-        """Whether the next generation is due, or the connector has failed."""
         return bool(self._failed) and (self._fatal is not None or not self.waiting())
 
     def waiting(self) -> float:
-        """Seconds until the next generation may begin."""
         return max(self._due_at - self._clock.now(), 0.0) if self._failed else 0.0

@@ -1,10 +1,6 @@
-"""Handover between drivers: a new driver first requests a close, so that no progress is lost.
+"""A new driver requests that the running one closes, so that a rolling deployment loses no progress.
 
-Fencing lets the newest driver win in any case. But a generation that is fenced while it runs loses its
-uncommitted work, and a rolling deploy would do that each time. So the new driver writes a close request, with
-itself as successor, into the running generation's plan. The tasks see it and flush; the older driver answers
-when they have ended, and ends itself. A dead or frozen driver does not answer; the new one notices that its
-heartbeats stop.
+Fencing lets the newest driver win in any case (docs/decisions/0012).
 """
 
 from __future__ import annotations
@@ -23,20 +19,11 @@ from sinksdk.store.records import Closing, GenerationPlan, TaskCountRecord
 
 log = logging.getLogger(__name__)
 
-_HANDOVER = 30.0  # seconds until a driver that asked to take over must have done so
+_HANDOVER = 30.0  # seconds until a driver that requested a close must have claimed
 _HANDOVER_POLL = 0.25  # seconds
 
 
 class Handover:
-    """Requests that the running driver close, and waits for it; later yields to the next driver.
-
-    Args:
-        driver: this driver's name.
-        signal: close requests to this driver, heard while it waits for its turn.
-        graceful: seconds the running tasks have for closing.
-        expect_not_replaced: raises FencedException if a driver that has replaced this process has claimed.
-    """
-
     def __init__(
         self,
         store: Store,
@@ -62,18 +49,12 @@ class Handover:
         self._plan: table.Row[GenerationPlan] | None = None  # as it was read last
 
     def await_turn(self) -> bool:
-        """Wait until the running generation has closed, or its driver is dead.
-
-        Returns:
-            False if this driver must end before its turn.
-
-        Raises:
-            FencedException: the running driver has replaced this process, whose store was unavailable.
-        """
+        """Wait until the running generation has closed or its driver is dead; False: this driver must end."""
         give_up = self._clock.now() + self._graceful + MARGIN
         while (running := self._running()) is not None and self._clock.now() < give_up:
             if running.closing is not None and running.closing.answered:
                 return True
+            # A dead or frozen driver does not respond.
             if self._heartbeats.are_silent():
                 break
             self._log_waiting(running)
@@ -85,11 +66,7 @@ class Handover:
         return True
 
     def yield_to(self, successor: str, is_newest: Callable[[], bool], on_wait: Callable[[], None]) -> None:
-        """Let the requesting driver take over. If it does not, it has died.
-
-        Raises:
-            FencedException: it has taken over.
-        """
+        """Let the requesting driver take over; resume if it has died."""
         give_up = self._clock.now() + _HANDOVER
         while self._clock.now() < give_up and not self._is_gone(successor):
             if not is_newest():
@@ -106,24 +83,24 @@ class Handover:
         )
 
     def _must_end(self, timeout: float) -> bool:
-        """Wait; whether the driver must end meanwhile. There is nothing to rebalance yet."""
         if self._signal.wait(timeout):
+            # There is nothing to rebalance yet.
             self._signal.answered()
         return self._signal.is_final
 
     def _withdraw(self) -> None:
-        """Withdraw the request: a driver that has not answered yet continues."""
         while (running := self._running()) is not None and running.closing is not None:
             if running.closing.successor != self._driver or running.closing.answered:
                 return
+            # The running driver has not responded yet, and continues.
             closing = running.closing.model_copy(update={"successor": None})
             if self._replace(running.model_copy(update={"closing": closing})):
                 return
 
     def _running(self) -> GenerationPlan | None:
-        """The plan of the generation that runs, if one may be running."""
         count = table.read(self._store, task_count_key(self._connector), TaskCountRecord)
         if count is not None:
+            # The running driver may have replaced this process while the store was unavailable.
             self._expect_not_replaced(count.value)
         if count is None or not count.value.planned or count.value.claimed != count.value.planned:
             return None
@@ -132,7 +109,6 @@ class Handover:
         return self._plan.value if self._plan else None
 
     def _replace(self, changed: GenerationPlan) -> bool:
-        """Replace the plan that was read last; False if it was written meanwhile."""
         assert self._plan is not None, "no plan was read"  # noqa: S101 - a caller's mistake
         key = plan_key(self._connector, changed.generation)
         try:
@@ -142,7 +118,7 @@ class Handover:
         return True
 
     def _ask(self, running: GenerationPlan) -> None:
-        """Write a close request for this driver into the plan. An existing reason stays."""
+        # An existing reason stays.
         closing = running.closing or Closing(
             reason=ClosingReason.REBALANCE, timeout=self._graceful, asked=self._clock.time()
         )

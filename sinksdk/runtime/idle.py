@@ -1,4 +1,4 @@
-"""A connector without a running generation: it waits for its operator, or is deleted (KIP-883)."""
+"""A connector without a running generation waits for its operator, or is deleted (KIP-883)."""
 
 from __future__ import annotations
 
@@ -25,36 +25,21 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Openers:
-    """Open a connector that has no driver.
-
-    Args:
-        connectors: create the deleted connector.
-        groups: find the consumer group with the copy of its commits.
-        ends: create the query of its source's end offsets, which may block, and raise ConnectException. None:
-            no query.
-    """
-
     connectors: Connectors
     groups: Groups = lambda _: None
+    # The query of end offsets may block.
     ends: Callable[[ConnectorRecord], Callable[[], Ends]] | None = None
 
 
 class Idle:
-    """Waits for a connector's operator, and deletes it, in each of its incarnations.
-
-    Args:
-        environment: with the same ``requests`` as the connector's driver.
-        patience: seconds for which a deletion is retried; then its error is raised.
-    """
-
     def __init__(
         self, environment: Environment, connector: str, openers: Openers, *, patience: float
     ) -> None:
         self._environment = environment
         self._requests = environment.requests_for(connector)
         self._connector = connector
+        # The name of this process in the store, while it runs.
         self.driver = ""
-        """This process's name in the store, while it runs."""
         self._ends = openers.ends
         self._clean_up = CleanUp(
             environment.store,
@@ -65,10 +50,10 @@ class Idle:
             clock=environment.clock,
             is_unwanted=lambda: environment.signal.is_final,
         )
+        # The last deletion has found records visible above a commit.
         self.has_to_run = False
-        """Whether the last attempt at a deletion has found records visible above a commit."""
+        # The incarnation that has had its ``stop(True)``.
         self.cleaned_up = ""
-        """The incarnation that has had its ``stop(True)``."""
         backoff = Backoff(1.0, environment.clock, jitter=environment.jitter)
         self._deletion_waits = Waits(f"the deletion of connector {connector}", environment.clock, backoff)
         self._give_up_at = environment.clock.now() + patience
@@ -82,10 +67,7 @@ class Idle:
         *,
         at_most: float = math.inf,
     ) -> None:
-        """Show a state until the operator requests another one, the process ends, or time is up.
-
-        After ``at_most`` seconds. Raises FencedException if another process has taken the connector over.
-        """
+        """Show a state until the operator requests another one, the process ends, or time is up."""
         store, clock, signal = self._environment.store, self._environment.clock, self._environment.signal
         go_on_at = clock.now() + at_most
         status = StatusKeeper(store, self._connector, self.driver, clock)
@@ -114,19 +96,16 @@ class Idle:
         return EndsWatch(self._ends(record), keeper, self._environment.clock)
 
     def _expect_ours(self, status: StatusKeeper) -> None:
-        """Raise FencedException if another live driver wrote the status: it does so right after its claim."""
         try:
             driver = status.current_driver()
         except (StoreUnavailable, StoreRefused):
             return  # no generation runs that could do harm meanwhile
+        # A driver writes the status right after its claim.
         if driver != self.driver and not is_gone(driver):
             raise FencedException(f"connector {self._connector}: driver {driver} has taken over")
 
     def delete(self, record: ConnectorRecord) -> bool:
-        """Delete it, also after a crash in the middle of that; whether it is done.
-
-        If it fails, the error is shown, and the next attempt follows after a growing delay.
-        """
+        """Delete the connector, also after a crash in between; return whether that is done."""
         self.has_to_run = False
         try:
             deletion = Deletion(self._environment.store, self._connector, record)
@@ -144,7 +123,6 @@ class Idle:
         return True
 
     def _await_next_deletion(self, record: ConnectorRecord, error: ConnectException) -> bool:
-        """Wait before the next attempt; whether another process has deleted it meanwhile."""
         delay, waiting = self._deletion_waits.failed(error)
         if self._environment.clock.now() + delay > self._give_up_at:
             raise error

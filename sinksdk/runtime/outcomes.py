@@ -19,47 +19,35 @@ _LEAST = 0.05  # seconds; shorter phases are not logged
 
 
 class SinkReport(TaskReport, Protocol):
-    """The report of one sink task."""
-
     @property
-    def outcomes(self) -> Sequence[PartitionOutcome]:
-        """The outcomes of its partitions."""
+    def outcomes(self) -> Sequence[PartitionOutcome]: ...
 
 
 class SourceReport(TaskReport, Protocol):
-    """The report of one source task."""
-
     @property
-    def outcome(self) -> SourceTaskOutcome:
-        """How it ended."""
+    def outcome(self) -> SourceTaskOutcome: ...
 
 
 RunningGeneration = RunningTasks[SinkReport]
-"""The job of a sink's generation."""
 
 Launcher = Launches[SinkReport]
 SourceLauncher = Launches[SourceReport]
 
 
 def outcomes_so_far(rows: Rows) -> list[PartitionOutcome]:
-    """The outcomes so far of the partitions of a sink's running tasks."""
     return [partition for row in rows.values() for partition in row.partitions]
 
 
 def source_progress(rows: Rows) -> Mapping[int, SourceProgress]:
-    """Progress of a source's tasks, by number; without those that have not begun."""
     return {task: row.source for task, row in rows.items() if row.source is not None}
 
 
 def partition_outcomes(ended: Ended[SinkReport], plan: GenerationPlan) -> list[PartitionOutcome]:
-    """The outcome of every planned partition.
-
-    Partitions of a task without a report, because the job failed, have failed with that cause; if the job was
-    cancelled, or a required system is unavailable, they have no failure.
-    """
     known = {outcome.partition: outcome for outcome in outcomes_so_far(ended.rows)}
     outcomes = [outcome for report in ended.reports for outcome in report.outcomes]
     reported = {outcome.partition for outcome in outcomes}
+    # Partitions without a report have failed with the job, unless it was cancelled or a required system is
+    # unavailable.
     return outcomes + [
         _unreported(
             planned,
@@ -75,7 +63,7 @@ def partition_outcomes(ended: Ended[SinkReport], plan: GenerationPlan) -> list[P
 def _unreported(
     planned: RangePlan, known: PartitionOutcome | None, failure: Failure | None
 ) -> PartitionOutcome:
-    """For a task without a report: commits, their records and counters are those of its last progress."""
+    # Commits and counters are those of the last progress report.
     outcome = PartitionOutcome.unread(planned.topic_partition, planned.start, failure)
     if known is None:
         return outcome
@@ -91,10 +79,6 @@ def _unreported(
 
 
 def source_outcomes(ended: Ended[SourceReport], plan: GenerationPlan) -> list[SourceTaskOutcome]:
-    """How each task ended, by number.
-
-    One that reported nothing was cancelled, failed with the job, or never began.
-    """
     reported = {report.task: report.outcome for report in ended.reports}
     return [
         reported.get(task) or _unreported_task(ended, ended.rows.get(task)) for task in range(len(plan.tasks))
@@ -102,7 +86,6 @@ def source_outcomes(ended: Ended[SourceReport], plan: GenerationPlan) -> list[So
 
 
 def _unreported_task(ended: Ended[SourceReport], row: TaskProgress | None) -> SourceTaskOutcome:
-    """For a task without a report: from its last progress and the end of the job."""
     known = row.source if row is not None and row.source is not None else SourceProgress(state="")
     failure = ended.failure
     if known.failure is not None:
@@ -118,7 +101,6 @@ def _unreported_task(ended: Ended[SourceReport], row: TaskProgress | None) -> So
 
 
 def next_offsets(plan: GenerationPlan, outcomes: Iterable[PartitionOutcome]) -> dict[TopicPartition, int]:
-    """Next offsets to read of failed partitions."""
     committed = {outcome.partition: outcome.committed for outcome in outcomes if outcome.failure}
     return {
         planned.topic_partition: max(planned.start, committed[planned.topic_partition] or 0)
@@ -133,12 +115,8 @@ def without_vanished_failures(
     gone: Container[str],
     overtaken: Container[TopicPartition] = (),
 ) -> list[PartitionOutcome]:
-    """The outcomes of a generation during which records vanished, without the resulting failures.
-
-    A topic that vanishes while it is read, or records that retention removes before they are read, fail
-    their task, and the whole job with it. That is no failure of their partitions, and none of the others':
-    no attempts are spent, and the others are read again at once.
-    """
+    """Clear failures caused by deleted topics or retention, so that they use up no restart attempt."""
+    # One such failure fails the whole job.
     return [
         replace(outcome, failure=None)
         if outcome.failure
@@ -149,12 +127,6 @@ def without_vanished_failures(
 
 
 def closing_durations(seconds: float, tasks: Mapping[int, TaskMeasures]) -> str:
-    """The duration of a generation's closing, by the phases of its slowest task.
-
-    Args:
-        seconds: from the request to close until the job had ended.
-        tasks: what each task has measured; those that had ended before have no closing.
-    """
     spent = {
         task: sum(measures.closing_seconds.values()) for task, measures in tasks.items() if measures.closings
     }

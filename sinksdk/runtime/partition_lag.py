@@ -30,12 +30,6 @@ _SHOWN = 3  # tokens named in a status
 
 @dataclass(slots=True, eq=False, repr=False)
 class PartitionLag:
-    """The planner's view of a connector's partitions.
-
-    Args:
-        is_fixed: whether only records available at the start are read.
-    """
-
     config: ConnectorConfig
     _: KW_ONLY
     status: StatusKeeper
@@ -54,11 +48,6 @@ class PartitionLag:
         available: dict[TopicPartition, OffsetRange],
         lost: Mapping[TopicPartition, LostTail] | None = None,
     ) -> list[Backlog]:
-        """The backlog of each readable partition.
-
-        Args:
-            lost: partitions whose log has lost records below the commit.
-        """
         self._tails = {**_ending_before(claim, available), **(lost or {})}
         if self.is_fixed or self._tails:
             available = {
@@ -88,14 +77,13 @@ class PartitionLag:
         return replace(backlog, state=state)
 
     def _is_unsettled(self, partition: TopicPartition, claim: Claim) -> bool:
-        """Whether a partition is opened without new records: to publish, or to discard."""
         entry = claim.committed.get(partition)
         if entry and entry.publish:
             return True
+        # Partitions are opened without new records, to publish or to discard.
         return bool(claim.stale.get(partition)) and self.backoff.may_discard(partition)
 
     def _undiscarded(self, partition: TopicPartition, claim: Claim) -> str | None:
-        """Message for the operator about tokens that tasks could not discard."""
         tokens, tries = list(claim.stale.get(partition, {})), self.backoff.discards(partition)
         if not tokens or not tries:
             return None
@@ -106,16 +94,16 @@ class PartitionLag:
         )
 
     def _log_lost_tail(self, backlog: Backlog) -> None:
-        """Log, once for each commit, that records with offsets of lost ones are skipped."""
         lost, committed = backlog.lost_tail, backlog.committed
         if lost is None or committed is None or self.config.on_data_loss != "skip":
             return
+        # Logged once for each commit.
         if (backlog.partition, committed) in self._passed_over:
             return
         self._passed_over.add((backlog.partition, committed))
-        # Where the first lost offset is unknown, the last one is lost all the same, and is counted.
+        # If the first lost offset is unknown, at least the last one is lost and counted.
         since = committed - 1 if lost.since is None else lost.since
-        # Skipped for good once a commit is above this one.
+        # Skipped for good by a commit above this one.
         self._lost[backlog.partition] = OffsetRange(since + 1, committed + 1)
         self.tracker.note(backlog.partition, LOST, self._counted[backlog.partition] + committed - since)
         log.error(
@@ -148,7 +136,7 @@ class PartitionLag:
             )
 
     def lost_before(self, committed: Mapping[TopicPartition, int | None]) -> dict[TopicPartition, int]:
-        """Count offsets that were skipped for good: a commit is behind them now. Each is returned once."""
+        """Count offsets that a commit has skipped for good; each is returned once."""
         found = {}
         for partition, offset in committed.items():
             lost = self._lost.get(partition)
@@ -162,7 +150,7 @@ class PartitionLag:
 def _ending_before(
     claim: Claim, available: Mapping[TopicPartition, OffsetRange]
 ) -> dict[TopicPartition, LostTail]:
-    """Partitions that end before their commits: topics that are certainly the same (:class:`TopicWatch`)."""
+    """Find partitions that end before their commits; :class:`TopicWatch` says their topics are the same."""
     return {
         p: LostTail(offsets.end)
         for p, offsets in available.items()
@@ -171,21 +159,15 @@ def _ending_before(
 
 
 def _at_least(limit: OffsetRange, entry: PartitionCommit | None) -> OffsetRange:
-    """The range available at the start; another driver may have committed beyond it meanwhile."""
+    # Another driver may have committed beyond the range available at the start.
     return OffsetRange(limit.start, max(limit.end, entry.offset if entry else 0))
 
 
 Answers = Mapping[TopicPartition, tuple[OffsetRange, int]]
-"""The range that was asked about, and the offset of its first record or its end."""
 
 
 class TrailingGaps:
-    """Finds partitions whose unread offsets hold no record. Never blocks: it queries in the background.
-
-    Args:
-        source: queried only about partitions whose end has not moved since the last check, since growing ones
-            will be read anyway; and not again while a found record is unread.
-    """
+    """Finds partitions whose unread offsets contain no record, by queries in the background."""
 
     def __init__(self, source: Source, background: Background = in_a_thread) -> None:
         self._source = source
@@ -196,13 +178,14 @@ class TrailingGaps:
         self._asked: Future[Answers] | None = None
 
     def among(self, backlogs: Iterable[Backlog]) -> list[RangePlan]:
-        """Ranges known to hold no record, which can be committed without being read."""
+        # Growing partitions are read anyway.
         behind = {
             b.partition: OffsetRange(b.start, b.available.end)
             for b in backlogs
             if self._is_steady(b.partition, b.available.end) and b.start < b.available.end and not b.counted
         }
         self._take()
+        # Partitions in which a record was found are not queried again until it is read.
         unknown = {
             partition: unread
             for partition, unread in behind.items()
@@ -222,7 +205,6 @@ class TrailingGaps:
         return before == end
 
     def _take(self) -> None:
-        """Take the query's result, if there is one."""
         if self._asked is None or not self._asked.done():
             return
         answers, self._asked = self._asked.result(), None

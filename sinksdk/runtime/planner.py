@@ -1,24 +1,4 @@
-"""Decides which offset ranges the next generation reads. Pure, without I/O.
-
-Records wait in the source, not in memory. A partition is read once it has a whole batch, once its
-oldest unread record has waited long enough, on an explicit flush, or if tokens must be published or
-discarded.
-
-Offsets have gaps: transaction markers and compacted records. The number of records in unread offsets is known
-once they were read, and estimated before. Too high an estimate is expensive: everything since the commit is
-read again. So
-
-- a batch is read when the estimate, a little lowered, says that it is there. Where there are no gaps the
-  estimate is exact, and nothing is lowered;
-- a range is planned a little longer than the estimate, and ends after so many whole batches: what
-  follows them is not read;
-- records that were read in vain are remembered until the batches read since outweigh them. Until then as
-  many more batches are waited for at a time, so that over time at most half as many records are read in vain
-  as are committed, whatever the gaps do;
-- a transform may make several records of one offset. Then more of them are expected than offsets are there;
-- an estimate that was too low costs only time. Nothing is waited for beyond 16 times the offsets looked at
-  without a look in between, and a partition that has come to rest is counted.
-"""
+"""Decides which offset ranges the next generation reads. Pure, without I/O."""
 
 from __future__ import annotations
 
@@ -35,48 +15,42 @@ from sinksdk.offsets import OffsetRange, TopicPartition
 from sinksdk.store.records import TaskPlan
 
 _MOST_SIGHTINGS = 64
-_CAUTION = 0.15  # of the share of gaps, or of what is above one record: by so much an estimate is lowered
-_GENEROUS = 17 / 16  # times as many offsets are planned as the estimate takes: it may be a little too high
-_REPAID = 0.4  # records that may be read in vain for each that is committed
+# An estimate is lowered by this share of the gaps, or of what exceeds one record per offset.
+_CAUTION = 0.15
+# More offsets are planned, because an estimate may be a little too high.
+_GENEROUS = 17 / 16
+# Records that may be read without result for each that is committed.
+_REPAID = 0.4
 _MOST_OWED = 16  # batches waited for at a time
-_STRIDE = 16  # times as many offsets as were looked at: the longest wait without a look
-_CHEAP = 0.25  # of a batch: a look that is expected to find no more than that costs little
+# A partition is read once its unread offsets are this multiple of the counted ones.
+_STRIDE = 16
+# A read that is expected to find less than this share of a batch costs little.
+_CHEAP = 0.25
 _AT_REST, _LONG_AT_REST = 10.0, 60.0  # seconds until a resting partition is read: likely, possibly a batch
-_NOTICEABLE = 0.1  # of what was read: newer records say more of those to come
-_SAME = 1 / 32  # densities that differ by less
+# Newer offsets alone determine the density if they are at least this share.
+_NOTICEABLE = 0.1
+_SAME = 1 / 32  # densities that differ by less are equal
 
 
 class LostTail(NamedTuple):
-    """A log that has lost records below the commit.
-
-    Args:
-        since: the offset from which on it has other records; None: unknown.
-    """
+    """A log has lost records below the commit, from offset ``since`` on (None: unknown), and has others."""
 
     since: int | None
 
 
 @dataclass(frozen=True, slots=True)
 class Backlog:
-    """The planner's view of one partition.
-
-    Args:
-        available: range that the source holds.
-        committed: next offset to read, None when nothing was ever committed.
-        unsettled: has tokens to publish or discard.
-        lost_tail: the source has lost records below the commit, and has others instead.
-    """
-
     partition: TopicPartition
     available: OffsetRange
+    # None: nothing was ever committed.
     committed: int | None
+    # The partition has tokens to publish or discard.
     unsettled: bool = False
     state: PlannerState | None = None
     lost_tail: LostTail | None = None
 
     @property
     def start(self) -> int:
-        """The next offset to read."""
         if self.committed is None:
             return self.available.start
         return max(self.committed, self.available.start)
@@ -94,66 +68,48 @@ class Backlog:
 
     @property
     def counted_to(self) -> int:
-        """The offset up to which unread records are counted."""
         return tail.end if (tail := self._tail) else self.start
 
     @property
     def uncounted(self) -> int:
-        """Offsets never read."""
         return self.available.end - self.counted_to
 
     @property
     def density(self) -> float:
-        """Records per offset, as read lately: 1 before the first read, more if a transform makes several."""
+        """Records per offset, as read lately: 1 before the first read."""
+        # Offsets have gaps (transaction markers, compacted records), and transforms make several records of
+        # one. Too high an estimate is expensive: all since the commit is read again. Too low costs only time.
         return (self.state.density if self.state else None) or 1.0
 
     @property
     def likely_density(self) -> float:
-        """The same, a little lowered where not each offset has one record."""
+        # Not lowered if each offset has one record: then the estimate is exact.
         return self.density * (1 - _CAUTION * min(abs(1 - self.density), 1.0))
 
     @property
     def possible(self) -> int:
-        """The maximum number of unread records, if no more are made of each than lately."""
+        """The maximum number of unread records, if a transform makes no more of each than lately."""
         return self.counted + math.ceil(self.uncounted * max(self.density, 1.0))
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """The planner's decision.
-
-    Args:
-        ranges: due now; none: wait.
-        due_at: when the first of the others will be due, in seconds since the epoch.
-        backlogs: of the ranges' partitions.
-    """
-
     ranges: tuple[RangePlan, ...]
+    # When the first of the other partitions is due, in seconds since the epoch.
     due_at: float
     backlogs: Mapping[TopicPartition, Backlog]
 
 
 @dataclass(frozen=True, slots=True)
 class Planner:
-    """Decides by a connector's batch policy.
-
-    Args:
-        max_records: maximum number of records that one task reads in one generation, or one batch of each
-        partition, if that is more.
-        skip_lost: skip to the source's first record if it no longer has the records after the commit, and
-            records that it has instead of lost ones below the commit.
-    """
+    """Decides by a connector's batch policy: records wait in the source until a batch is whole or due."""
 
     policy: BatchPolicy = field(default_factory=BatchPolicy)
+    # The maximum of one task in one generation, or one batch of each partition if that is more.
     max_records: int = 50_000_000
     skip_lost: bool = False
 
     def decide(self, backlogs: Iterable[Backlog], now: float, *, flush: bool = False) -> Decision:
-        """Choose ranges of partitions that may be opened now; with ``flush`` all available records are due.
-
-        Raises:
-            OffsetOutOfRangeException: a commit is outside what the source holds.
-        """
         ranges, chosen, due_at = [], {}, math.inf
         for backlog in backlogs:
             self._check(backlog)
@@ -198,7 +154,6 @@ class Planner:
             )
 
     def _due_at(self, backlog: Backlog) -> float:
-        """Time at which unread records are due; infinity if there are none."""
         if backlog.available.end <= backlog.start:
             return math.inf
         sightings = backlog.state.seen if backlog.state else ()
@@ -208,13 +163,8 @@ class Planner:
     def share(
         self, ranges: Sequence[RangePlan], decision: Decision, most: float = math.inf
     ) -> tuple[RangePlan, ...]:
-        """One task's ranges, each cut to its part of what a task may read in one generation.
-
-        Long ranges get the share that short ones leave. Each gets at least one batch beyond its earlier
-        count: a shorter range would always be read in vain. A cut end is due only if the policy does not
-        bound batches.
-        """
         left, parts = int(min(self.max_records, most)), dict[TopicPartition, int]()
+        # Long ranges get the share that short ones leave.
         for others, planned in enumerate(sorted(ranges, key=_length)):
             part = left // (len(ranges) - others)
             parts[planned.topic_partition] = part
@@ -231,14 +181,15 @@ class Planner:
             return planned if limit >= planned.end else planned.model_copy(update={"end": limit})
         if planned.start == planned.end:
             return planned
+        # A range without a batch beyond the earlier count would always be read without result.
         batches = max(most // size, backlog.counted // size + 1)
         possible = backlog.possible
         if min(possible, planned.records or possible) <= batches * size:
             return planned
-        # Where records were read in vain, as long as what was waited for: one batch alone may be wide of the
-        # estimate. What follows a task's share is not delivered.
+        # One batch alone may miss the estimate after reads without result. Records beyond a task's share are
+        # not delivered.
         cut = self._batches(backlog, max(batches, self._owed(backlog, size)))
-        # Up to its end, if it holds fewer records than that: then this is closing as before.
+        # A range with fewer records is read to its end, which is closing as before.
         is_due = planned.due and cut.end == planned.end
         return cut.model_copy(update={"records": batches * size, "due": is_due, "retry": planned.retry})
 
@@ -253,10 +204,7 @@ class Planner:
         return None
 
     def _batches(self, backlog: Backlog, batches: int) -> RangePlan:
-        """As many offsets as these batches take by the estimate, and a little more.
-
-        Where the estimate was wrong before, at least twice as many as were read then.
-        """
+        # A wrong estimate at least doubles the number of offsets.
         counted_to, records = backlog.counted_to, batches * (self.policy.max_records or 1)
         offsets = math.ceil((records - backlog.counted) / backlog.likely_density * _GENEROUS)
         seen = counted_to - backlog.start
@@ -264,7 +212,6 @@ class Planner:
         return RangePlan.of(backlog.partition, backlog.start, end, records=records)
 
     def _batches_there(self, backlog: Backlog, now: float) -> int:
-        """How many whole batches to read now; none: wait."""
         size, counted = self.policy.max_records, backlog.counted
         possible = backlog.possible
         if size is None or backlog.uncounted <= 0 or possible < size:
@@ -277,20 +224,17 @@ class Planner:
         return 0
 
     def _owed(self, backlog: Backlog, size: int) -> int:
-        """Batches to wait for, so that they outweigh what was read in vain."""
+        # The wait is so long that at most half as many records are read without result as are committed.
         in_vain = backlog.state.in_vain if backlog.state else 0
         return min(max(math.ceil(2 * in_vain / size), 1), _MOST_OWED)
 
     def _wanted(self, backlog: Backlog, size: int) -> int:
-        """Records that are worth reading: a sink that has kept back a whole batch gets twice as many."""
+        # A sink that has kept back a whole batch gets twice as many records.
         counted = backlog.counted
         return max(self._owed(backlog, size) * size, 2 * counted if counted >= size else 0)
 
     def _is_worth_a_look(self, backlog: Backlog, size: int) -> bool:
-        """Whether to find out how many records there are, though few are expected.
-
-        Where gaps were wide and are no more, waiting for the estimate would take very long.
-        """
+        # Waiting for the estimate would take very long if wide gaps have ended: a read counts the records.
         counted_to, span = backlog.counted_to, backlog.available.end - backlog.start
         looked_at = max(counted_to - backlog.start, size)
         expected = backlog.counted + backlog.uncounted * backlog.density
@@ -301,29 +245,24 @@ class Planner:
         return needed > _STRIDE * looked_at and span >= math.sqrt(needed * looked_at)
 
     def _rested_at(self, backlog: Backlog) -> float:
-        """When a partition that does not grow is read if there may be a batch; never if there cannot.
-
-        Later where records were read in vain: each such look may do so again.
-        """
         size, counted = self.policy.max_records, backlog.counted
         sightings = backlog.state.seen if backlog.state else ()
         if size is None or not sightings or not backlog.uncounted or backlog.possible < size:
             return math.inf
+        # Reads without result delay the next one, because it may be another.
         is_likely = counted + backlog.uncounted * backlog.density >= size
         patience = _AT_REST if is_likely else _LONG_AT_REST
         return sightings[-1].at + patience * 2.0 ** min(self._owed(backlog, size) - 1, 6)
 
 
 def _length(planned: RangePlan) -> int:
-    """In offsets: at most so many records are read."""
     return planned.end - planned.start
 
 
 def observe(backlog: Backlog, now: float) -> PlannerState:
-    """Record first-seen times: a new end is a sighting; committed sightings are removed."""
     topic, partition = backlog.partition
     status = backlog.state or PlannerState(topic=topic, partition=partition)
-    # A sighting in the future was made by a clock that has been set back since.
+    # A timestamp in the future is of a clock that was set back since.
     seen = [Seen(end=s.end, at=min(s.at, now)) for s in status.seen if s.end > backlog.start]
     end = backlog.available.end
     if end > backlog.start and (not seen or end > seen[-1].end):
@@ -332,12 +271,11 @@ def observe(backlog: Backlog, now: float) -> PlannerState:
             seen = [Seen(end=older[-1].end, at=older[0].at), *seen[_MOST_SIGHTINGS // 2 :]]
         seen.append(Seen(end=end, at=now))
     if end == status.end and tuple(seen) == status.seen:
-        return status  # nothing has come: what most looks find costs no copy
+        return status  # no copy for most polls
     return status.model_copy(update={"seen": tuple(seen), "end": end})
 
 
 def remember(status: PlannerState | None, planned: RangePlan, outcome: PartitionOutcome) -> PlannerState:
-    """The planner's state after a generation: the tail, and the density."""
     status = status or PlannerState(topic=planned.topic, partition=planned.partition)
     if outcome.failure:
         return status.model_copy(update={"tail": None})
@@ -351,11 +289,8 @@ def remember(status: PlannerState | None, planned: RangePlan, outcome: Partition
 
 
 def _learned(status: PlannerState, planned: RangePlan, outcome: PartitionOutcome) -> float | None:
-    """Records per offset, as this generation found them.
-
-    Lower at once, since too high an estimate costs records, and higher by half the way. Where no record was
-    found nothing is learned: it cost none either, and what follows may be different.
-    """
+    # Lower at once, because too high an estimate costs records; higher by half the way. A read without
+    # records teaches nothing, because later offsets may differ.
     start = planned.start if outcome.read_from is None else outcome.read_from
     records, offsets = outcome.records, outcome.read_to - start
     before, tail = status.density, status.tail
@@ -376,11 +311,8 @@ def assign(
     max_tasks: int,
     previous: Mapping[TopicPartition, int] | None = None,
 ) -> list[tuple[RangePlan, ...]]:
-    """Divide ranges among at most ``max_tasks`` tasks, none of them empty.
-
-    The largest range goes to the least loaded task first. Among equally loaded tasks it stays with
-    the one that had it before (``previous``), so that a task's caches stay useful; balance takes precedence.
-    """
+    # The largest range goes to the least loaded task; among equal ones to its previous task, so that caches
+    # stay useful.
     ordered = sorted(ranges, key=lambda planned: (planned.start - planned.end, planned.topic_partition))
     tasks: list[list[RangePlan]] = [[] for _ in range(min(max_tasks, len(ordered)))]
     loads = [(0, 0)] * len(tasks)  # offsets, then ranges: those without records count too
@@ -394,11 +326,11 @@ def assign(
     return [tuple(sorted(shares, key=lambda planned: planned.topic_partition)) for shares in tasks if shares]
 
 
+# Records that a task may read in any case, so that a generation's fixed costs (Spark's queue, opening and
+# committing a sink) never outweigh them.
 LEAST: Final = 200_000
-"""Records that a task may read in any turn, so that what each generation costs anew (Spark's queue, a sink's
-opening and committing) never weighs more than the records."""
 
-_GROWTH: Final = 8  # times as many at most in the next turn: the first seconds of a job say little
+_GROWTH: Final = 8  # times as many at most in the next turn: a job's first seconds say little
 
 
 class Turns:
@@ -407,10 +339,9 @@ class Turns:
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
         self.most = float(LEAST) if seconds else math.inf
-        """Maximum number of records of each task in the next generation."""
 
     def record(self, seconds: float, *, is_cut: bool) -> None:
-        """A generation has ended. If it left no records to the next one, its duration is no measure."""
+        # The duration of a generation that left no records to the next one is no measure.
         if not self._seconds or (seconds <= self._seconds and not is_cut):
             return
         factor = min(self._seconds / max(seconds, 0.001), _GROWTH)
@@ -418,8 +349,6 @@ class Turns:
 
 
 class GenerationPlanner:
-    """Plans a sink's next generation and its tasks; ``seconds`` as of :class:`Turns`."""
-
     def __init__(self, planner: Planner, seconds: float) -> None:
         self._planner = planner
         self._turns = Turns(seconds)
@@ -427,11 +356,9 @@ class GenerationPlanner:
         self._is_cut = False
 
     def flush(self) -> None:
-        """Make all records available now due, until they are read."""
         self._is_flushing = True
 
     def decide(self, backlogs: Iterable[Backlog], now: float, *, flush: bool) -> Decision:
-        """As :meth:`Planner.decide`."""
         decision = self._planner.decide(backlogs, now, flush=flush or self._is_flushing)
         if not decision.ranges:
             self._is_flushing = False
@@ -443,7 +370,6 @@ class GenerationPlanner:
         configs: Sequence[Mapping[str, str]],
         previous: Mapping[TopicPartition, int],
     ) -> list[TaskPlan]:
-        """The tasks of a generation; ``configs`` are each one's entries that differ from the connector's."""
         shares = assign(decision.ranges, len(configs), previous)
         tasks = [
             TaskPlan(ranges=self._planner.share(share, decision, self._turns.most), config=dict(own))
@@ -455,5 +381,4 @@ class GenerationPlanner:
         return tasks
 
     def ended(self, seconds: float) -> None:
-        """Record the duration of an ended generation."""
         self._turns.record(seconds, is_cut=self._is_cut)

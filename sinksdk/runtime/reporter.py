@@ -1,4 +1,4 @@
-"""Reports a running connector's progress: to its listener, the store and a consumer group."""
+"""Reports a connector's progress to its listener, the store and a consumer group, for information only."""
 
 from __future__ import annotations
 
@@ -20,8 +20,6 @@ Offsets = Mapping[TopicPartition, int]
 
 
 class Reporter:
-    """Reports a connector's generations. Informational: losing it loses no record."""
-
     def __init__(self, session: DriverSession, listener: Listener) -> None:
         self._listener = listener
         self._status = session.status
@@ -29,27 +27,18 @@ class Reporter:
         self._totals = TotalsKeeper(session.store, session.name)
 
     def catch_up(self) -> None:
-        """Load the state of earlier drivers. Only after a claim has fenced them."""
+        # Only after a claim has fenced earlier drivers.
         self._totals.catch_up()
 
     def planned(self, plan: GenerationPlan) -> None:
-        """A generation begins."""
         self._listener.planned(plan)
         self._history.generation_begins()
 
     def closing(self, generation: int, reason: ClosingReason) -> None:
-        """A running generation was asked to close."""
         self._listener.closing(generation, reason)
 
 
 class SinkReporter(Reporter):
-    """Reports one sink's progress.
-
-    Args:
-        sync: copies published offsets to a consumer group.
-        opens_in: seconds until a partition may be opened again.
-    """
-
     def __init__(
         self,
         session: DriverSession,
@@ -59,23 +48,20 @@ class SinkReporter(Reporter):
     ) -> None:
         super().__init__(session, listener)
         self.tracker = ProgressTracker(opens_in)
-        """The view of each partition."""
         self._ends = EndsKeeper(session.store, session.name, session.clock)
         self._sync = sync
 
     def catch_up(self) -> None:
-        """As of any connector; and its source's ends."""
         super().catch_up()
         self._ends.catch_up()
 
     def claimed(self, committed: Offsets, visible: Offsets) -> None:
-        """Report the commits at the start of the next generation, and their published offsets."""
         self.tracker.committed(committed)
         self._ends.committed(committed)
         self._sync.follow(visible)
 
+    # ``unseen_for`` is in seconds; 0: the end offsets are known.
     def source_ends(self, ends: Ends, unseen_for: float) -> None:
-        """Report the source's end offsets, and for how many seconds they have been unknown; 0: known."""
         if unseen_for:
             self._ends.missed(unseen_for)
         else:
@@ -83,17 +69,14 @@ class SinkReporter(Reporter):
         self._ends.save_if_due()
 
     def idle(self) -> None:
-        """Report that no generation is due."""
         self._status.save_if_due()
         self._listener.progress(self.tracker.progress())
 
     def planned(self, plan: GenerationPlan) -> None:
-        """A generation begins."""
         super().planned(plan)
         self.tracker.generation_begins()
 
     def progress(self, outcomes: Sequence[PartitionOutcome]) -> None:
-        """Report the outcomes so far of a running generation's partitions."""
         views = self.tracker.progress(outcomes)
         self._history.progress({o.partition: Amounts.of(o) for o in outcomes})
         self._status.save_if_due()
@@ -109,19 +92,12 @@ class SinkReporter(Reporter):
         lost: Mapping[TopicPartition, int],
         existing: Collection[TopicPartition] | None,
     ) -> None:
-        """Add up an ended generation.
-
-        Args:
-            lost: offsets that its commits have skipped for good.
-            existing: the source's partitions; None while they are unknown.
-        """
         counts = {o.partition: dict(o.counts) for o in outcomes}
         for partition, offsets in lost.items():
             counts[partition][LOST] = offsets
         self._totals.add(generation, measures, counts, existing)
 
     def ended(self, generation: int, outcomes: Sequence[PartitionOutcome]) -> None:
-        """Report the outcomes of a generation's partitions."""
         self._ends.committed({outcome.partition: outcome.committed for outcome in outcomes})
         self._ends.save()
         views = self.tracker.ended(outcomes)
@@ -134,10 +110,7 @@ class SinkReporter(Reporter):
 
 
 class SourceReporter(Reporter):
-    """Reports one source's progress."""
-
     def progress(self, rows: Mapping[int, SourceProgress]) -> None:
-        """What the running generation's tasks report, by number."""
         self._status.save_if_due()
         self._history.progress({task: Amounts.of_task(row) for task, row in rows.items()})
         self._listener.tasks(dict(sorted(rows.items())))
@@ -145,7 +118,6 @@ class SourceReporter(Reporter):
     def measured(
         self, generation: int, measures: Mapping[int, TaskMeasures], outcomes: Sequence[SourceTaskOutcome]
     ) -> None:
-        """What an ended generation comes to."""
         self._totals.add(generation, measures, {})
         self._history.ended(
             {task: Amounts.of_task(outcome) for task, outcome in enumerate(outcomes)},
@@ -153,7 +125,6 @@ class SourceReporter(Reporter):
         )
 
     def ended(self, generation: int, outcomes: Sequence[SourceTaskOutcome]) -> None:
-        """How a generation's tasks have ended, by number."""
         self._listener.tasks_ended(
             generation, {task: _ended(outcome) for task, outcome in enumerate(outcomes)}
         )

@@ -31,46 +31,34 @@ from sinksdk.store.reports import PLAN_TIMEOUT
 log = logging.getLogger(__name__)
 
 _SILENCE = 5.0  # seconds after which an unreadable source is shown as unavailable
-# Seconds between two attempts at an unavailable source. Short: an attempt at Kafka lasts 10 s itself, and a
-# connector has a minute to catch up once its broker responds again.
+# Seconds between attempts at an unavailable source: one at Kafka lasts 10 s itself, and a connector has a
+# minute to catch up once its broker responds again.
 _LONGEST = 5.0
-_HEARD = 0.5  # seconds between two checks whether the result is still needed
+_HEARD = 0.5  # seconds between checks whether the result is still needed
 
 T = TypeVar("T")
 
+# Runs generations, of which the first is claimed, and returns why the operator stops the connector.
 Drive = Callable[[Claim, ConnectorRecord], ClosingReason | None]
-"""Runs generations with the configuration in the record; the first one is claimed already.
-
-Returns why the operator stops the connector; None if he does not."""
 
 
 Settings = ConnectorConfig | SourceConnectorConfig
-"""Of a sink or a source."""
 
 
 class DriverSession:
-    """One driver's session with one connector, sink or source, from its start to its stop.
+    """One driver's session with a connector; the constructor registers the connector in the store."""
 
-    The constructor registers the connector in the store, if it is new, and reads its status. ``raw`` is the
-    configuration as it was written.
-
-    Raises:
-        WrongKindException: the name is that of another kind of connector, or of DataFrames.
-    """
-
-    # More than ten attributes: everything that both kinds of drivers share is here.
+    # More than ten attributes: both kinds of drivers share them.
     def __init__(
         self, environment: Environment, connector: Connector, config: Settings, raw: Mapping[str, Any]
     ) -> None:
         self.name = config.name
+        # Durations are in seconds.
         self.graceful = config.graceful_timeout_ms / 1000
-        """Seconds that tasks have for closing."""
         self.poll_interval = config.poll_interval_ms / 1000
-        """Seconds between two checks for new records."""
         self.environment = environment
         self.store, self.clock, self.signal = environment.store, environment.clock, environment.signal
         self.requests = environment.requests_for(config.name)
-        """The operator's requests."""
         self._connector = connector
         self._config = config
         self._raw = raw
@@ -92,7 +80,6 @@ class DriverSession:
         self._driver = liveness.register()
         environment.tenure.drivers.add(self._driver)
         self.generations = Generations(self.store, config.name, self._driver, environment.tenure)
-        """Claims and plans the connector's generations."""
         try:
             timeout = config.errors_retry_timeout
             self.status = StatusKeeper(
@@ -116,19 +103,10 @@ class DriverSession:
         )
 
     def run(self, drive: Drive, meanwhile: Callable[[], None] = lambda: None) -> ClosingReason | None:
-        """Start the connector, drive it once it is this driver's turn, and stop it. Once.
+        """Start the connector, drive it once it is this driver's turn, and stop it.
 
-        ``meanwhile`` is called repeatedly while the session waits; it must not block.
-
-        Returns:
-            What ``drive`` returns; None also if it never was this driver's turn. STOP instead of DELETE: it
-            cannot be deleted yet, and was only stopped. REBALANCE: a new connector has its name and must be
-            started.
-
-        Raises:
-            FencedException: a newer driver has taken over.
-            Exception: what ``start`` or ``drive`` raised, or the connector through its context; the status
-                says FAILED.
+        Returns STOP instead of DELETE if the connector cannot be deleted yet, REBALANCE if a new connector
+        has its name and must be started. ``meanwhile`` must not block.
         """
         self._meanwhile = meanwhile
         if self.environment.record is not None:
@@ -141,7 +119,7 @@ class DriverSession:
                 if reason is None:
                     self.connector_requests.expect_no_error()
                 if reason is ClosingReason.DELETE:
-                    # Not UNASSIGNED: this process goes on and deletes it, and nobody else is to take over.
+                    # Not UNASSIGNED: this process deletes it, and no other is to take over.
                     if self._has_unpublished():
                         reason = ClosingReason.STOP  # deleting a stopped connector publishes first
                 else:
@@ -163,7 +141,6 @@ class DriverSession:
         return reason
 
     def _has_unpublished(self) -> bool:
-        """Whether a commit is unpublished, or records above it are visible, after all tasks have ended."""
         claim = self.generations.claim()
         left = sorted(map(str, claim.unpublished().keys() | claim.partly_visible().keys()))
         if left:
@@ -176,12 +153,7 @@ class DriverSession:
         return bool(left)
 
     def call(self, what: str, function: Callable[..., T], *arguments: object) -> T:
-        """Call the connector's own code, which may hang, and handle the operator's requests meanwhile.
-
-        Raises:
-            HangingException: it did not return in time.
-            Exception: what it raises.
-        """
+        """Call the connector's own code, which may hang, and handle the operator's requests meanwhile."""
         return self._calls.call(
             what,
             partial(function, *arguments),
@@ -191,16 +163,10 @@ class DriverSession:
         )
 
     def task_configs(self) -> list[dict[str, str]]:
-        """The connector's ``task_configs``: entries that differ from its own.
-
-        Raises:
-            ConnectException: more than ``tasks.max``, none for a sink, or something else.
-        """
         self.connector_requests.answered()
         return self.call("task_configs", task_configs_of, self._connector, self.name, self._config.tasks_max)
 
     def subscribe(self, topics: set[str]) -> None:
-        """Call a sink's ``subscribed`` with all its topics, if there are new ones."""
         connector = self._connector
         assert isinstance(connector, SinkConnector)  # noqa: S101 - a source reads no topics
         if topics - self._subscribed:
@@ -208,7 +174,6 @@ class DriverSession:
             self._subscribed |= topics
 
     def is_ended(self) -> bool:
-        """Whether the process must end, the operator stops the connector, or it has raised an error."""
         self.requests.refresh()
         return (
             self.signal.is_final or self.requests.closing() is not None or self.connector_requests.has_failed
@@ -217,13 +182,7 @@ class DriverSession:
     def carry_out_orders(
         self, restart_failed: Callable[[], bool], flush: Callable[[], None] = lambda: None
     ) -> ClosingReason | None:
-        """Carry out requests to restart, rebalance or flush; why the running generation must close for them.
-
-        Or for the connector's own requests.
-
-        Args:
-            restart_failed: returns whether a restart is of use.
-        """
+        """Apply requests to restart, rebalance or flush; return why the running generation must close."""
         restarts = self.requests.consume("restart_failed") and restart_failed()
         rebalances = self.requests.consume("rebalance")
         flushes = self.requests.consume("flush")
@@ -236,12 +195,11 @@ class DriverSession:
         return ClosingReason.DUE if flushes else None
 
     def is_unwanted(self) -> bool:
-        """As :meth:`is_ended`, and writes heartbeats: for long waits."""
         self._stay_alive()
         return self.is_ended()
 
     def patiently(self, ask: Callable[[], T]) -> T | None:
-        """Query the source, repeatedly while it raises RetriableException. None: asked to close."""
+        """Query the source until it is available; None: a close was requested."""
         begun = self.clock.now()
         while True:
             try:
@@ -260,29 +218,26 @@ class DriverSession:
                 return answer
 
     def launch_failed(self, error: ConnectException) -> None:
-        """A planned generation could not be launched. That is shown, and the poll interval waited for."""
         _, waiting = self._launch_waits.failed(error)
         self._is_launch_away = True
         self._wait_for(waiting)
         self.signal.wait(self.poll_interval)
 
     def launched(self) -> None:
-        """A generation was launched."""
         if self._is_launch_away:
             self._is_launch_away = False
             self._launch_waits.over()
             self.status.wait_for(None)
 
     def _wait_for(self, waiting: Waiting | None) -> None:
-        """Show a wait, and log once that it lasts for longer than ``errors.retry.timeout``."""
         self.status.wait_for(waiting)
+        # Logged once for each wait longer than ``errors.retry.timeout``.
         overdue = self.status.overdue()
         if overdue is not None and waiting is not None and self._overdue_since != waiting.since:
             self._overdue_since = waiting.since
             log.error("connector %s: %s", self.name, overdue)
 
     def wait(self, delay: float) -> bool:
-        """Wait, with heartbeats; False if an end or a rebalance was requested."""
         give_up = self.clock.now() + delay
         while (left := give_up - self.clock.now()) > 0:
             if self.is_unwanted() or self.signal.wait(min(left, _HEARD)):
@@ -290,31 +245,28 @@ class DriverSession:
         return True
 
     def expect_newest(self, *, is_recent_enough: bool = False) -> None:
-        """Raise FencedException if a newer driver has claimed a generation."""
         if not self.generations.is_newest(is_recent_enough=is_recent_enough):
             raise FencedException(f"connector {self._config.name}: a newer driver has taken over")
 
     def yield_to_successor(self) -> None:
-        """After a generation: let a requesting driver take over. Raises FencedException once it has."""
         successor = self.generations.yield_to_successor()
         if successor is not None:
             self._handover.yield_to(successor, self.generations.is_newest, self._stay_alive)
 
     def _stay_alive(self) -> None:
-        """Write a heartbeat when due; until it has claimed, another driver may be running."""
+        # Another driver may be running before the claim.
         if self.generations.has_claimed:
             self.status.save_if_due()
         self._meanwhile()
 
     def _take_turn(self, drive: Drive) -> ClosingReason | None:
-        """Claim the first generation, store this process's configuration, and run."""
         claim = self.generations.claim()
         if claim.before is not None and claim.before.frames is not None:
             raise wrong_kind(self.store, self.name, "dataframe", self._kind)
         if self.environment.waits is not None:
             self.environment.waits.over()
         if self.environment.record is not None:
-            # Changes since the start: above all a deletion that was finished before our claim.
+            # Changes since the start, above all a deletion before our claim.
             self.requests.refresh(now=True)
             if (reason := self.requests.closing()) is not None:
                 return reason

@@ -26,8 +26,6 @@ Reset = Literal["earliest", "latest", "none"]
 
 @dataclass(slots=True, eq=False, repr=False)
 class SinkPlanning:
-    """Plans a sink's generations, and waits until there is something to plan."""
-
     session: DriverSession
     config: ConnectorConfig
     monitor: SourceMonitor
@@ -40,12 +38,6 @@ class SinkPlanning:
     group: OffsetGroup | None
 
     def next_plan(self, claim: Claim, record: ConnectorRecord) -> GenerationPlan | None:
-        """Wait until a generation is due, and write its plan; None if nothing is left to do.
-
-        Raises:
-            ConfigException: the first offsets cannot be determined.
-            MissingSourceTopicException: a topic is certainly missing.
-        """
         session = self.session
         claim = self._begin(claim, record)
         offsets = {partition: entry.offset for partition, entry in claim.committed.items()}
@@ -59,17 +51,16 @@ class SinkPlanning:
             self._with_logs(self.planner.tasks(decision, session.task_configs(), claim.previous)),
             record.version,
             record.config,
-            # Those of commits too: they may be older than the remembering of ids.
+            # Topics of commits too: these may be older than the storing of ids.
             topic_ids=self._ids(topics_read(decision.ranges) | {p.topic for p in claim.committed}),
             is_read=self.monitor.topics.is_read,
         )
-        # From here on it matters whether a topic is still the one that was planned.
+        # Later queries must find the same topics that were planned.
         self.monitor.compare_with(Read(offsets, plan.topic_ids))
         return plan
 
     def _with_logs(self, tasks: Sequence[TaskPlan]) -> list[TaskPlan]:
-        """The tasks with what the source holds now, which may be more than what is planned of it."""
-        # The epochs that commits were compared with: the log may have lost its tail since.
+        # The epochs of the comparison with commits: the log may have lost its tail since.
         held, epochs = self.monitor.snapshot.partitions, self.monitor.refreshed.epochs
         return [
             task.model_copy(
@@ -89,13 +80,8 @@ class SinkPlanning:
         ]
 
     def _begin(self, claim: Claim, record: ConnectorRecord) -> Claim:
-        """Decide and commit the start of undecided partitions, unless it is their first record.
-
-        These are all partitions at a connector's first start, and those whose commits an operator has
-        removed.
-        """
         undecided, reset = claim.undecided, self.config.auto_offset_reset
-        # After a reset the group does not count: it holds the copy of this connector's commits.
+        # A reset ignores the group, which contains the copy of this connector's commits.
         group = undecided is not None and undecided.first and self.config.offset_source == "group"
         if undecided is None or (reset == "earliest" and not group):
             return claim
@@ -115,19 +101,18 @@ class SinkPlanning:
         )
 
     def _first_read(self) -> dict[TopicPartition, OffsetRange] | None:
-        """The ranges before the first read, once no topic is in doubt. None: the driver must end."""
+        """Return the ranges available before the first read, once no topic is in doubt."""
         while not self.session.is_ended():
             available = self._read_source()
             if self.monitor.is_known and not self.monitor.snapshot.unavailable:
                 return available
             self._wait(self.session.clock.time(), math.inf)
-            self.session.signal.answered()  # nothing runs: there is nothing to rebalance
+            self.session.signal.answered()
         return None
 
     def _offsets_of_group(
         self, partitions: Collection[TopicPartition]
     ) -> Mapping[TopicPartition, int] | None:
-        """First offsets; None: the driver must end."""
         group = self.group
         if group is None:
             return {}
@@ -135,22 +120,21 @@ class SinkPlanning:
             offsets = self.session.patiently(lambda: final_offsets(group, partitions))
             if offsets is not None:
                 return offsets
-            self.session.signal.answered()  # nothing runs: there is nothing to rebalance
+            self.session.signal.answered()
         return None
 
     def _await_work(self, claim: Claim) -> Decision | None:
-        """Wait until a generation is due; None if nothing is left to do."""
         session, clock = self.session, self.session.clock
         while True:
             if session.signal.reason is not None:
                 session.signal.answered()  # nothing runs: there is nothing to rebalance
             if session.is_ended():
                 return None
-            # For a rebalance nothing is to do: the next generation is assigned anew in any case.
+            # A rebalance needs nothing: the next generation is assigned again in any case.
             session.carry_out_orders(self.failures.reset, self.planner.flush)
             available = self._read_source()
             if session.signal.reason is not None:
-                continue  # that may have ended the look: nothing is known then of what is there
+                continue  # it may have interrupted the query
             session.subscribe({partition.topic for partition in available})
             lost = session.patiently(lambda: self.monitor.lost_tails(claim.committed))
             if lost is None:
@@ -166,7 +150,7 @@ class SinkPlanning:
             if self.monitor.is_fixed and is_known and len(ready) == len(backlogs):
                 if any(claim.stale.values()) and self.failures.may_discard_before_the_end():
                     continue
-                session.expect_newest()  # offsets altered since are not caught up with
+                session.expect_newest()  # the operator may have altered offsets
                 return None
             if gaps := self.gaps.among(ready):
                 return Decision(tuple(gaps), math.inf, {b.partition: b for b in ready})
@@ -174,7 +158,6 @@ class SinkPlanning:
             self._wait(now, decision.due_at)
 
     def _read_source(self) -> dict[TopicPartition, OffsetRange]:
-        """The readable ranges; nothing while a topic is in doubt, or if the driver must end meanwhile."""
         available = self.session.patiently(lambda: self.monitor.refresh(self._report_ends))
         if available is None:
             return {}
@@ -188,7 +171,6 @@ class SinkPlanning:
         self.reporter.source_ends(self.monitor.ends, self.monitor.unseen_for)
 
     def _wait(self, now: float, due_at: float) -> None:
-        """Wait until the next query of the source is due, or the operator requests something."""
         session = self.session
         recheck = self.monitor.topics.recheck_at - session.clock.now()
         delays = self.failures.backoff.delays()
@@ -206,17 +188,15 @@ class SinkPlanning:
         session.expect_newest(is_recent_enough=True)
 
     def _ids(self, topics: set[str]) -> dict[str, str]:
-        """Ids of topics as of the last query."""
         return {topic: known for topic, known in self.monitor.snapshot.ids.items() if topic in topics}
 
 
 def topics_read(ranges: Iterable[RangePlan]) -> set[str]:
-    """Topics with ranges that are not empty; empty ranges only publish or discard earlier tokens."""
+    """Return the topics with records to read; empty ranges only publish or discard earlier tokens."""
     return {planned.topic for planned in ranges if planned.end > planned.start}
 
 
 def final_offsets(group: OffsetGroup, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
-    """A group's commits of these partitions. Raises ConfigException if a consumer can still commit to it."""
     offsets = group.offsets(partitions)
     if group.is_in_use(offsets):
         raise ConfigException(
@@ -231,16 +211,7 @@ def first_positions(
     reset: Reset,
     group: Mapping[TopicPartition, int] | None = None,
 ) -> dict[TopicPartition, int]:
-    """Offsets to begin at; a partition that is not named begins at its first record.
-
-    Args:
-        available: what the source holds of partitions without a commit.
-        reset: ``auto.offset.reset``, for partitions without an offset in ``group``.
-
-    Raises:
-        ConfigException: a group's offset is beyond what the source holds, or ``reset`` is
-            ``none`` and a partition has no offset.
-    """
+    """Return the start offsets; a partition without one starts at its first record."""
     positions = {p: offset for p, offset in (group or {}).items() if p in available}
     for partition, offset in positions.items():
         end = available[partition].end

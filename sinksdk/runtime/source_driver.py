@@ -1,7 +1,4 @@
-"""The driver of one source: runs its generations until it is stopped.
-
-Before a generation's tasks start, KIP-618's round of fencing: earlier tasks can write nothing more.
-"""
+"""The driver of one source: runs its generations until it is stopped."""
 
 from __future__ import annotations
 
@@ -33,13 +30,6 @@ log = logging.getLogger(__name__)
 
 @dataclass(slots=True, eq=False, repr=False)
 class SourceDriver:
-    """Runs one source connector from its start to its end.
-
-    Args:
-        raw: its configuration as it was written.
-        target: of its records and offsets.
-    """
-
     environment: Environment
     _: KW_ONLY
     connector: SourceConnector
@@ -50,26 +40,12 @@ class SourceDriver:
     listener: Listener = field(default_factory=Listener)
 
     def close(self) -> None:
-        """End; the running generation commits and stops first. From any thread or signal handler."""
         self.environment.signal.ask(ClosingReason.SHUTDOWN)
 
     def rebalance(self) -> None:
-        """End the running generation early; the next one follows with new configurations of its tasks."""
         self.environment.signal.ask(ClosingReason.REBALANCE, final=False)
 
     def run(self, *, until_caught_up: bool = False) -> ClosingReason | None:
-        """Run until :meth:`close`.
-
-        Returns:
-            Why the operator stops the connector; None if he does not.
-
-        Raises:
-            ConfigException: the connector refuses to start; or ``until_caught_up`` is set: a source has no
-                end.
-            FencedException: a newer driver has taken over.
-            ConnectException: a task failed too often; the others have committed first. Or earlier tasks could
-                not be fenced.
-        """
         if until_caught_up:
             raise ConfigException(
                 f"connector {self.config.name} is a source, and there may always be more to poll: run it "
@@ -80,8 +56,6 @@ class SourceDriver:
 
 
 class SourceSession:
-    """Runs a source's generations between the driver's claim and the connector's end."""
-
     def __init__(self, session: DriverSession, driver: SourceDriver) -> None:
         config = driver.config
         self._session = session
@@ -93,7 +67,6 @@ class SourceSession:
         self._reporter = SourceReporter(session, driver.listener)
 
     def drive(self, claim: Claim, record: ConnectorRecord) -> ClosingReason | None:
-        """See :data:`~sinksdk.runtime.session.Drive`."""
         session = self._session
         self._reporter.catch_up()
         while True:
@@ -117,7 +90,7 @@ class SourceSession:
             claim = session.generations.claim()
 
     def _fence(self, claim: Claim, record: ConnectorRecord, configs: Sequence[Mapping[str, str]]) -> bool:
-        """Fence earlier tasks; until that is done nothing is planned. False: the driver must end."""
+        """Fence earlier tasks (KIP-618), so that they write nothing more; False: the driver must end."""
         round_ = fencing_round(
             is_pending=_is_pending(claim, record, configs),
             recorded=claim.transactional_tasks,
@@ -142,7 +115,6 @@ class SourceSession:
         return not self._session.is_unwanted()
 
     def _try_to_fence(self, tasks: range) -> ConnectException | None:
-        """The error; None also if the driver must end meanwhile."""
         for task in tasks:
             self._session.expect_newest()  # the tasks of a newer driver have the same transactional ids
             if self._session.is_unwanted():
@@ -183,7 +155,6 @@ class SourceSession:
         self._wait_for(self._failures.away(ended.away))
 
     def _reason_to_close(self, rows: Rows) -> ClosingReason | None:
-        """The reason to close the running generation, if any."""
         progress = source_progress(rows)
         self._failures.report(progress)
         self._reporter.progress(progress)
@@ -194,11 +165,10 @@ class SourceSession:
         return reason
 
     def _carry_out_orders(self) -> ClosingReason | None:
-        # With a flush, a transaction that waits for its interval is committed.
+        # A flush commits a transaction that waits for its interval.
         return self._session.carry_out_orders(restart_failed=self._failures.reset)
 
     def _wait(self, left: Callable[[], float]) -> bool:
-        """Wait as long as seconds are left; False if the driver must end meanwhile."""
         session = self._session
         while not session.is_unwanted():
             self._carry_out_orders()  # all tasks start next in any case
@@ -215,10 +185,7 @@ class SourceSession:
 
 
 def _is_pending(claim: Claim, record: ConnectorRecord, configs: Sequence[Mapping[str, str]]) -> bool:
-    """Whether tasks are about to start that differ from those of the last record.
-
-    Unchanged tasks fence their own predecessors.
-    """
+    # Unchanged tasks fence their own predecessors.
     before = claim.before
     if before is None or claim.transactional_tasks != len(before.tasks):
         return True

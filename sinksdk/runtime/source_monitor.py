@@ -1,12 +1,4 @@
-"""A driver's view of its source: topics, partitions and end offsets, and missing topics (KIP-662).
-
-A topic is missing if it is not in the source, or if another one has its name: a topic that was deleted and
-created again begins at offset 0, and the records after the commit are different ones. One query does not
-prove it, since right after a topic's creation a broker may respond with outdated metadata: every query must
-miss the topic until the grace time is over.
-
-A regular expression may match nothing yet. Of the topics it matches, those that were read must stay.
-"""
+"""A driver's view of its source: topics, partitions and end offsets, and missing topics (KIP-662)."""
 
 from __future__ import annotations
 
@@ -37,26 +29,14 @@ _TICK: Final = 1.0  # seconds
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """The store's commits, read before a query of the source began.
-
-    Args:
-        committed: next offset to read of each partition.
-        ids: id of each topic that was read.
-    """
+    """The store's commits and topic ids, read before a query of the source began."""
 
     committed: Mapping[TopicPartition, int] = field(default_factory=dict)
     ids: Mapping[str, str] = field(default_factory=dict)
 
 
 class TopicWatch:
-    """Topics that are missing as of the last query, and those that certainly are. Pure, without I/O.
-
-    Args:
-        grace: seconds for which a topic must be missing until that is certain.
-        waits: continue without it (``missing.topic.policy=wait``), instead of failing.
-        skips_lost: a topic that has lost records below the commit, and has the same id, is read on above the
-            commit (``on.data.loss=skip``).
-    """
+    """Topics that are missing as of the last query, and those that certainly are. Pure, without I/O."""
 
     def __init__(
         self,
@@ -69,14 +49,15 @@ class TopicWatch:
     ) -> None:
         self._skips_lost = skips_lost
         self.connector = connector
-        """The connector's name."""
         self._subscription = subscription
         self._grace = grace
+        # ``missing.topic.policy=wait``: the connector runs without the topic instead of failing.
         self._waits = waits
         self._problems: Mapping[str, str] = {}
         self._since: dict[str, float] = {}
+        # Missing in every query for the grace time: a broker may respond with outdated metadata right after a
+        # topic's creation.
         self.certain: frozenset[str] = frozenset()
-        """Topics that every query has missed for the grace time."""
         self._has_warned_of_nothing = False
 
     @property
@@ -85,21 +66,17 @@ class TopicWatch:
         return frozenset(self._problems)
 
     def is_read(self, topic: str) -> bool:
-        """Whether a topic is subscribed to, and not certainly missing."""
         return self._subscription.covers(topic) and topic not in self.certain
 
     @property
     def is_in_doubt(self) -> bool:
-        """Whether a topic is missing and may still turn out to be there."""
         return self.gone != self.certain
 
     @property
     def recheck_at(self) -> float:
-        """Latest time of the next query, to be certain about topics in doubt; never: infinity."""
         return min((self._since[topic] + self._grace for topic in self.gone - self.certain), default=math.inf)
 
     def see(self, snapshot: Snapshot, read: Read) -> None:
-        """Take a query's result. ``read`` must have been read before the query began."""
         before, was_certain = self.gone, self.certain
         self._problems = self._find(snapshot, read)
         self._since = {topic: self._since.get(topic, snapshot.at) for topic in self._problems}
@@ -107,23 +84,21 @@ class TopicWatch:
         self._log_changes(before, was_certain, is_nothing=not snapshot.partitions and not self._problems)
 
     def alarm(self) -> MissingSourceTopicException | None:
-        """The error that ends the connector, once it is certain; None if it waits."""
         if self._waits or not self.certain:
             return None
         return MissingSourceTopicException(self.certain, f"connector {self.connector}: {self._reasons()}")
 
     def must_close(self, topics: set[str]) -> bool:
-        """Whether a generation that reads these topics must close."""
         return bool(self.certain) if not self._waits else not self.certain.isdisjoint(topics)
 
     def _find(self, snapshot: Snapshot, read: Read) -> dict[str, str]:
-        """The reason for each missing topic."""
         problems = dict(snapshot.absent)
         there = {partition.topic for partition in (*snapshot.partitions, *snapshot.unavailable)}
         topics = {*read.ids, *(partition.topic for partition in read.committed)}
         for topic in sorted(topics - problems.keys()):
             if not self._subscription.covers(topic):
                 continue
+            # A regular expression may match nothing yet; topics that were read must stay.
             if self._subscription.regex and topic not in there:
                 problems[topic] = (
                     f"the source no longer has topic {topic!r}, of which records were read: restore it, let "
@@ -134,7 +109,6 @@ class TopicWatch:
         return problems
 
     def _reasons(self) -> str:
-        """The reasons for all certainly missing topics; several topics may have the same."""
         return "; ".join(dict.fromkeys(self._problems[topic] for topic in sorted(self.certain)))
 
     def _log_changes(self, before: frozenset[str], was_certain: frozenset[str], *, is_nothing: bool) -> None:
@@ -164,7 +138,7 @@ class TopicWatch:
 
 
 def _replaced(topic: str, snapshot: Snapshot, read: Read, *, skips_lost: bool) -> str | None:
-    """Why a topic of this name is not the one that was read; None if it may be."""
+    """Describe why a topic of this name is not the one that was read; None if it may be."""
     before, now = read.ids.get(topic), snapshot.ids.get(topic)
     if before is not None and now is not None and before != now:
         return (
@@ -172,6 +146,7 @@ def _replaced(topic: str, snapshot: Snapshot, read: Read, *, skips_lost: bool) -
             f"restore it, give the connector another name to read the new one from its start, or stop the "
             f"connector and take back the topic's offsets ('sinksdk offsets alter NAME {topic}-0=')"
         )
+    # A new topic starts at offset 0, and its records differ. One that only lost records has the same id.
     if skips_lost and before is not None and before == now:
         return None
     for partition, committed in sorted(read.committed.items()):
@@ -190,13 +165,7 @@ def _replaced(topic: str, snapshot: Snapshot, read: Read, *, skips_lost: bool) -
 
 
 class SourceMonitor:
-    """A driver's view of its source, for its own thread; one thread at a time queries the source.
-
-    Args:
-        is_fixed: whether the driver reads up to the end offsets of the first query, and ends then.
-    """
-
-    # More than ten attributes: the view and the state of a background refresh change together.
+    # More than ten attributes: the view and a background refresh change together.
     def __init__(
         self,
         config: ConnectorConfig,
@@ -214,7 +183,7 @@ class SourceMonitor:
             waits=config.missing_topic_policy == "wait",
             skips_lost=config.on_data_loss == "skip",
         )
-        """Knows what is missing as of the last snapshot."""
+        # The driver reads up to the end offsets of the first query, and ends then.
         self.is_fixed = is_fixed
         self._first: dict[TopicPartition, OffsetRange] | None = None
         self._awaited: frozenset[TopicPartition] = frozenset()
@@ -224,9 +193,8 @@ class SourceMonitor:
         self._background = background
         self._read = Read()
         self.snapshot = Snapshot(0.0, {})
-        """The last one."""
+        # The next plan is made from the last snapshot of :meth:`refresh`.
         self.refreshed = self.snapshot
-        """The last one that :meth:`refresh` has taken, from which the next plan is made."""
         self._truncation = TruncationCheck(source)
         self._next = 0.0
         self._seen_at = clock.now()
@@ -236,28 +204,23 @@ class SourceMonitor:
 
     @property
     def ends(self) -> dict[TopicPartition, int]:
-        """End offsets of the partitions in the last snapshot."""
         return {partition: offsets.end for partition, offsets in self.snapshot.partitions.items()}
 
     @property
     def unseen_for(self) -> float:
-        """Seconds since the last query that succeeded began, while end offsets are unknown; else 0."""
+        """Seconds since the start of the last successful query, while end offsets are unknown; else 0."""
         seconds = self._clock.now() - self._seen_at
         return seconds if self._has_failed or seconds > self._interval + LATE else 0.0
 
     def compare_with(self, read: Read) -> None:
-        """Compare snapshots with this from now on. A refresh that began before is dropped."""
+        """Compare later snapshots with ``read``; drop a refresh that began before."""
         self._read = read
         self._refresh = None
 
     def refresh(self, meanwhile: Callable[[], None] = lambda: None) -> dict[TopicPartition, OffsetRange]:
-        """Query the source now: the ranges of all topics that are not missing. Raises as the source.
-
-        Args:
-            meanwhile: called each second while the source does not respond.
-        """
         asked: Future[Snapshot] = Future()
         self._background(lambda: self._ask(asked))
+        # Heartbeats continue meanwhile.
         while not wait([asked], _TICK).done:
             meanwhile()
         try:
@@ -279,28 +242,23 @@ class SourceMonitor:
     def lost_tails(
         self, committed: Mapping[TopicPartition, PartitionCommit]
     ) -> dict[TopicPartition, LostTail]:
-        """Partitions whose log had lost records below these commits at the last refresh.
-
-        Raises as :meth:`~sinksdk.topics.base.Source.truncated`.
-        """
         return self._truncation.of(committed, self.refreshed)
 
     @property
     def is_known(self) -> bool:
-        """Whether a query has left no topic in doubt."""
         return self._first is not None
 
     def readable(self, available: dict[TopicPartition, OffsetRange]) -> dict[TopicPartition, OffsetRange]:
-        """The readable ranges of the last refresh; nothing while the first one leaves a topic in doubt."""
+        """Return the readable ranges; none while the first refresh leaves a topic in doubt."""
         if self._first is None:
-            # A connector that is started again and again, and fails each time, must not leave a file of
-            # the other topics' first records behind each time.
+            # A connector that fails at each start must not leave a file of the other topics' first records
+            # each time.
             if self.topics.is_in_doubt:
                 return {}
             self._first, self._awaited = available, self.snapshot.unavailable
         if not self.is_fixed:
             return available
-        # A partition that was unavailable at first is read up to its end offset once it is available.
+        # A partition that was unavailable is read up to its end offset once it is available.
         answering = self._awaited & (available.keys() - self._first.keys())
         self._first |= {p: available[p] for p in answering}
         return {
@@ -310,7 +268,6 @@ class SourceMonitor:
         }
 
     def gone_of(self, topics: set[str]) -> set[str]:
-        """Query which of these topics are missing, certainly or not; empty if the source does not respond."""
         try:
             self.refresh()
         except ConnectException as error:
@@ -319,7 +276,6 @@ class SourceMonitor:
         return topics & self.topics.gone
 
     def overtaken(self, positions: Mapping[TopicPartition, int]) -> set[TopicPartition]:
-        """Partitions whose log, in the last snapshot, began after the next offset to read."""
         return {
             partition
             for partition, position in positions.items()
@@ -327,10 +283,7 @@ class SourceMonitor:
         }
 
     def refresh_in_background(self) -> None:
-        """Start a background query when due, and take the last one's result.
-
-        Never blocks. Errors are ignored: the next planning meets the same error and handles it.
-        """
+        # Never blocks. Errors are ignored, because the next planning handles them.
         if self._refresh is None:
             if self._clock.now() >= min(self._next, self.topics.recheck_at):
                 self._start()
@@ -346,7 +299,7 @@ class SourceMonitor:
 
     def _see(self, snapshot: Snapshot) -> None:
         before, self.snapshot = self.snapshot, snapshot
-        # A broker that froze in between has responded before records came that are shown as no lag.
+        # The start of the query counts: records may have come while a broker was frozen.
         self._seen_at, self._has_failed = snapshot.at, False
         self._log_unavailable(before.unavailable, snapshot.unavailable)
         self._next = self._clock.now() + self._interval

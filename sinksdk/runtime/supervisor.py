@@ -1,4 +1,4 @@
-"""Runs one generation of a sink or a source to its end, and watches for close requests and newer drivers."""
+"""Runs one generation to its end, and watches for close requests and newer drivers."""
 
 from __future__ import annotations
 
@@ -23,27 +23,22 @@ log = logging.getLogger(__name__)
 
 _LOOK = 0.1  # seconds between checks whether the job has ended
 _ASK = 1.0  # seconds between reads of a store with fast requests: progress, newer drivers
-_GRACE = 2.0  # seconds beyond the tasks' own time-out until their job is cancelled
-_CANCELLED = 30.0  # seconds a cancelled job may take to end
+_GRACE = 2.0  # seconds beyond the tasks' own timeout until their job is cancelled
+_CANCELLED = 30.0  # seconds for a cancelled job to end
 
+# Reports of a generation's tasks so far, by number.
 Rows = Mapping[int, TaskProgress]
-"""Reports of a generation's tasks so far, by number; without those that have not begun."""
 
 
 class TaskReport(Protocol):
-    """A task's report at its end."""
+    @property
+    def task(self) -> int: ...
 
     @property
-    def task(self) -> int:
-        """Its number."""
+    def attempt(self) -> int: ...
 
     @property
-    def attempt(self) -> int:
-        """Which attempt it was; 0 if it had not begun."""
-
-    @property
-    def measures(self) -> TaskMeasures:
-        """Its measurements."""
+    def measures(self) -> TaskMeasures: ...
 
 
 Report = TypeVar("Report", bound=TaskReport)
@@ -51,88 +46,61 @@ Report_co = TypeVar("Report_co", bound=TaskReport, covariant=True)
 
 
 class RunningTasks(Protocol[Report_co]):
-    """A generation's job."""
+    def wait(self, timeout: float) -> bool: ...
 
-    def wait(self, timeout: float) -> bool:
-        """Wait at most ``timeout`` seconds; whether it has ended."""
+    def cancel(self) -> None: ...
 
-    def cancel(self) -> None:
-        """End it at once; nothing is cleaned up."""
-
-    def results(self) -> Sequence[Report_co]:
-        """Its tasks' reports. Raises ConnectException if the job itself failed."""
+    def results(self) -> Sequence[Report_co]: ...
 
 
 class Launches(Protocol[Report_co]):
-    """Starts the jobs of a connector's generations."""
-
-    def launch(self, plan: GenerationPlan) -> RunningTasks[Report_co]:
-        """Start one; it runs on its own."""
+    def launch(self, plan: GenerationPlan) -> RunningTasks[Report_co]: ...
 
 
 class NoTasks:
-    """The job of a generation without tasks: it runs until it is asked to close."""
+    """The job of a generation without tasks: it runs until a close is requested."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._is_closed = False
 
     def launch(self, _: GenerationPlan) -> Self:
-        """See :class:`Launches`."""
         return self
 
     def close(self) -> None:
-        """Its generation is asked to close."""
         self._is_closed = True
 
     def wait(self, timeout: float) -> bool:
-        """See :class:`RunningTasks`."""
         if not self._is_closed:
             self._clock.sleep(timeout)
         return self._is_closed
 
     def cancel(self) -> None:
-        """See :class:`RunningTasks`."""
         self._is_closed = True
 
     def results(self) -> Sequence[Any]:
-        """See :class:`RunningTasks`: there are none."""
         return ()
 
 
 class Ended(NamedTuple, Generic[Report]):
-    """The result of an ended generation.
-
-    Args:
-        reports: of its tasks; empty if the job failed.
-        failure: why the job failed, if it did and was not cancelled.
-        away: the unavailable system that failed the job: then no task has failed.
-        hung: the stack of each task whose author's code does not return.
-        broken: by partition, the failure of a transform at one of its records, which has failed the job.
-        began: when its job had been launched, on the clock.
-        closing_seconds: from the request to close until the end; None if there was none.
-    """
-
     reports: Sequence[Report]
     rows: Rows
     measures: Mapping[int, TaskMeasures]
     failure: Failure | None
+    # The unavailable system that failed the job: then no task has failed.
     away: RetriableException | None
+    # The stacks of tasks whose author's code does not return.
     hung: Mapping[int, Failure]
+    # Failures of a transform at a record, which have failed the job.
     broken: Mapping[TopicPartition, Failure]
     is_cancelled: bool
     began: float
+    # Time from the close request until the end.
     closing_seconds: float | None
 
 
 class Supervisor:
-    """Runs one generation to its end.
-
-    Args:
-        reason_to_close: returns the reason to close the generation, if any, from its tasks' reports. Called
-            about every second; must not block.
-        on_closing: called after the close request.
-    """
+    """Runs one generation; calls ``reason_to_close`` about every second, which must not block."""
 
     def __init__(
         self,
@@ -156,18 +124,7 @@ class Supervisor:
         plan: GenerationPlan,
         is_to_replan: Callable[[], bool] = lambda: False,
     ) -> Ended[Report] | None:
-        """Launch the job, and wait for its end.
-
-        Args:
-            is_to_replan: whether a launch that has failed is no failure of the connector.
-
-        Returns:
-            None if the job could not be launched: it must be planned again.
-
-        Raises:
-            FencedException: a newer driver exists; the job was cancelled.
-            ConfigException: the executors cannot run its tasks.
-        """
+        """Launch the job, and wait for its end; None: it could not be launched, and must be planned again."""
         session = self._session
         try:
             running = launcher.launch(plan)
@@ -200,7 +157,7 @@ class Supervisor:
                 ):
                     error = error.at(in_words(places))
                     broken = {next(iter(places)): Failure.of(error, is_final=True)}
-                # Its trace is Spark's and ours, and in the status, too.
+                # The status has its trace, too.
                 log.warning(
                     "generation %d: %s", plan.generation, error, exc_info=log.isEnabledFor(logging.DEBUG)
                 )
@@ -212,7 +169,6 @@ class Supervisor:
         return Ended(reports, rows, measures, failure, away, self._hung, broken, is_cancelled, began, took)
 
     def _watch(self, running: RunningTasks[Report], plan: GenerationPlan) -> bool:
-        """Wait for the end of the job; whether it had to be cancelled."""
         cancel_at: float | None = None
         next_ask = next_closing = 0.0
         while not running.wait(_LOOK):
@@ -226,7 +182,7 @@ class Supervisor:
                 self._patiently(plan, self._begin_closing)
                 if self._asked is not None or self._session.signal.is_final:
                     # The end of the process does not wait for the store. Any other closing does: the tasks
-                    # have not seen the request, and their work is not lost.
+                    # have not read the request, and their work is not lost.
                     cancel_at = cancel_at or now + self._session.graceful + _GRACE
             if cancel_at is not None and now >= cancel_at:
                 log.error(
@@ -241,11 +197,11 @@ class Supervisor:
         return False
 
     def _patiently(self, plan: GenerationPlan, ask: Callable[[], None]) -> None:
-        """Ignore errors of the store: they do not end a generation."""
         try:
             ask()
             self._outage.worked()
         except (StoreUnavailable, StoreRefused) as error:
+            # Errors of the store do not end a generation.
             self._outage.failed("generation %d: %s; retrying", plan.generation, error)
 
     def _check_generation(self, plan: GenerationPlan) -> None:
@@ -280,7 +236,6 @@ class Supervisor:
         running.wait(_CANCELLED)
 
     def _rows(self, plan: GenerationPlan) -> Rows:
-        """The tasks' reports so far; logs the stack of a task that hangs."""
         rows = task_progress(self._session.store, self._session.name, len(plan.tasks))
         found = {task: row for task, row in rows.items() if row.generation == plan.generation}
         for task, row in found.items():
@@ -291,11 +246,7 @@ class Supervisor:
 
 
 def suspects(error: TransformFailure, plan: GenerationPlan, rows: Rows) -> dict[TopicPartition, int]:
-    """Partitions that may have the record, each with the offset from which on it may be; the likeliest first.
-
-    A task reads its ranges in turn: those before the last one with an accepted record are read. The next may
-    have begun, since what is under way in Spark is in no report.
-    """
+    """Return partitions that may have the failing record and its first possible offset, likeliest first."""
     places: dict[TopicPartition, int] = {}
     for number, task in enumerate(plan.tasks):
         if error.task not in (None, number):
@@ -305,6 +256,8 @@ def suspects(error: TransformFailure, plan: GenerationPlan, rows: Rows) -> dict[
         of_task: dict[TopicPartition, int] = {}
         for planned in task.ranges:
             position = read.get(planned.topic_partition, planned.start)
+            # A task reads its ranges in turn: those before the last one with an accepted record are read. The
+            # next may have begun, because reports lack records that are under way in Spark.
             if position > planned.start:
                 of_task.clear()
             if position < planned.end:
@@ -314,5 +267,4 @@ def suspects(error: TransformFailure, plan: GenerationPlan, rows: Rows) -> dict[
 
 
 def in_words(places: Mapping[TopicPartition, int]) -> str:
-    """Where the record is, in words that follow "a record"."""
     return " of " + ", or of ".join(f"{partition} from offset {at} on" for partition, at in places.items())

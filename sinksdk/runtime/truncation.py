@@ -1,9 +1,4 @@
-"""Whether logs still have what was committed of them: they may have lost their tails (KIP-320).
-
-After an unclean leader election, or with a broker that was restored from a copy, a log ends earlier than
-before, and new records get offsets that were read already. Once it has grown beyond the commit again, only
-leader epochs tell.
-"""
+"""Checks whether logs have lost records below their commits (KIP-320)."""
 
 from __future__ import annotations
 
@@ -26,7 +21,6 @@ class TruncationCheck:
     def of(
         self, committed: Mapping[TopicPartition, PartitionCommit], snapshot: Snapshot
     ) -> dict[TopicPartition, LostTail]:
-        """The partitions that have lost records below their commits. Raises as :meth:`Source.truncated`."""
         doubts = {
             partition: (Position(entry.offset, entry.leader_epoch), epoch)
             for partition, epoch in snapshot.epochs.items()
@@ -36,6 +30,8 @@ class TruncationCheck:
             and log.start <= entry.offset <= log.end
             and entry.leader_epoch is not None
         }
+        # An unclean leader election or a restored broker gives new records offsets that were already read.
+        # Once the log is longer than the commit again, only leader epochs show that (decision 0034).
         asked = {p: at for p, (at, epoch) in doubts.items() if self._known.get(p, ())[:2] != (at, epoch)}
         if asked:
             found = self._source.truncated(asked)

@@ -25,34 +25,16 @@ log = logging.getLogger(__name__)
 
 
 class Driver(Protocol):
-    """Runs a connector: :class:`~sinksdk.runtime.driver.ConnectorDriver` or a source's driver."""
-
-    def run(self, *, until_caught_up: bool = False) -> object:
-        """Run to the end."""
+    def run(self, *, until_caught_up: bool = False) -> object: ...
 
     def close(self) -> None:
-        """Ask for the end, from any thread."""
+        """Request the end, from any thread; the running generation flushes, commits and closes first."""
 
 
 Drivers = Callable[[Environment], Driver]
-"""Creates a driver, with the configuration of the environment's record or of this process.
-
-Raises ConfigException when the configuration cannot work."""
 
 
 class WorkerConnector:
-    """Follows a connector's target state for as long as this process owns it.
-
-    Args:
-        environment: without ``waits`` the process ends if a required system is unavailable, unless ``stays``.
-        drivers: create its driver. None: it is only deleted here, and not touched if it was created again.
-        first: its first driver, with this process's own configuration. What was started before, and failed,
-            is not started again: ``drivers`` create another one.
-        brings_config: whether this process has the connector's configuration; otherwise the store does.
-        stays: whether it waits for the operator after a failure of the connector; otherwise it ends.
-        patience: seconds for which a deletion is retried; then its error is raised.
-    """
-
     def __init__(
         self,
         environment: Environment,
@@ -67,9 +49,12 @@ class WorkerConnector:
     ) -> None:
         self._environment = replace(environment, requests=environment.requests_for(connector))
         self._connector = connector
+        # None: the connector is only deleted here.
         self._drivers = drivers
+        # The first driver has this process's configuration. A failed driver is not started again.
         self._first = first
         self._brings_config = brings_config
+        # The process waits for the operator after a failure, instead of ending.
         self._stays = stays
         self._is_patient = stays or environment.waits is not None
         self._waits = environment.waits or Waits(f"connector {connector}", environment.clock)
@@ -77,16 +62,9 @@ class WorkerConnector:
         self._idle = Idle(self._environment, connector, openers, patience=patience)
 
     def close(self) -> None:
-        """End; the running generation flushes, commits and closes first. From any thread or handler."""
         self._signal.ask(ClosingReason.SHUTDOWN)
 
     def run(self, *, until_caught_up: bool = False) -> None:
-        """Run until :meth:`close`, until the connector is deleted, or until it has caught up.
-
-        Raises:
-            FencedException: another process owns it now.
-            Exception: the connector's failure, unless ``stays``.
-        """
         self._idle.driver = liveness.register()
         self._environment.tenure.drivers.add(self._idle.driver)
         try:
@@ -112,12 +90,11 @@ class WorkerConnector:
             except PASSING as error:
                 if not self._is_patient:
                     raise
-                # From its start on, the store has its configuration.
+                # The store has the configuration once the connector has started.
                 brings = brings and not self._waits.has_ended
                 self._await(error)
 
     def _find(self) -> ConnectorRecord | None:
-        """Its record. None: it does not exist, and this process was only to delete it."""
         try:
             return registry.find(self._environment.store, self._connector)
         except ConnectorNotFoundException:
@@ -126,19 +103,19 @@ class WorkerConnector:
             raise
 
     def _is_waited_for(self) -> bool:
-        """Whether its deletion waits for a driver, which then runs with the configuration of the store."""
+        """Whether the deletion waits for a driver, which runs with the configuration in the store."""
         commits = read_commits(self._environment.store, self._connector).committed
         return any(entry.partly_visible_to is not None for entry in commits.values())
 
     def _has_ended(self, record: ConnectorRecord | None, *, until_caught_up: bool) -> bool:
-        """Bring it into its target state, until that changes; returns whether it has ended for good."""
+        """Apply the target state until it changes; return whether the connector has ended for good."""
         if record is not None and record.deleted:
             has_ended = self._idle.delete(record)
             if self._idle.has_to_run and not has_ended and self._drivers and not self._signal.is_final:
                 self._live(self._drivers, record, until_caught_up=True)
             return has_ended
         if self._drivers is None:
-            return True  # another process has deleted it, and a new connector of its name is not ours
+            return True  # another process has deleted it; a new connector of its name is not ours
         if record is not None and record.target_state != "RUNNING":
             self._idle.wait(record, record.target_state)
             return False
@@ -152,7 +129,7 @@ class WorkerConnector:
     def _live(
         self, drivers: Drivers, record: ConnectorRecord | None, *, until_caught_up: bool
     ) -> ClosingReason | None:
-        """Run it while its target state is RUNNING. None: it has ended."""
+        """Run the connector while its target state is RUNNING; None: it has ended."""
         try:
             driver, self._first = self._first, None
             if driver is None or record is not None:
@@ -170,7 +147,6 @@ class WorkerConnector:
         return reason
 
     def _await(self, error: Exception) -> None:
-        """Wait before the next attempt after a passing error, or until the operator requests something."""
         delay, waiting = self._waits.failed(error)
         if isinstance(error, StoreUnavailable):  # nothing can be written there
             self._signal.wait(delay)
