@@ -1,4 +1,4 @@
-"""A whole cluster in one thread: drivers and tasks as processes of a seeded scheduler with virtual time.
+"""Simulate a whole cluster in one thread: a seeded scheduler runs drivers and tasks in virtual time.
 
 ::
 

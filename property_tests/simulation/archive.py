@@ -1,4 +1,4 @@
-"""The archiver in a simulated cluster: an S3 model, and invariants after each step and at the end."""
+"""Run the archiver in a simulated cluster: an S3 model, and invariants after each step and at the end."""
 
 from __future__ import annotations
 
@@ -84,7 +84,6 @@ V = TypeVar("V", bound=Value)
 CONNECTOR = "archive"
 LAYOUT = Layout()
 LONG = 30 * FLUSH_SIZE
-"""Records of a generation in schedules with long ranges."""
 CHANGES = {
     "CreateMultipartUpload",
     "UploadPart",
@@ -93,22 +92,16 @@ CHANGES = {
     "PutObject",
     "DeleteObject",
 }
+# A late process does no harm with these: only one incarnation reads or writes them.
 OWN = ("/_sinksdk/deleted/", "/_sinksdk/probes/")
-"""Objects that only one incarnation reads or writes, so that a late process does no harm with them."""
 
 
 class SimulatedS3(FakeS3):
-    """An S3 model; each request goes through the scheduler.
-
-    By schedule stores differ in conditional writes, in what they remember of completed uploads, in whether an error
-    may have taken effect, and in the delay of their upload listings.
-
-    Args:
-        is_plain: behaves as AWS does, without long outages.
-    """
-
+    # Stores differ by schedule: in conditional writes, in the memory of completed uploads, in errors of
+    # requests that took effect, in the delay of upload listings. A plain one behaves as AWS does, without
+    # long outages.
     def __init__(self, world: World, on_complete: Callable[[str], None], *, is_plain: bool) -> None:
-        chance = random.Random(f"{world.seed} store")  # noqa: S311 - chance, not secrets; drawn apart
+        chance = random.Random(f"{world.seed} store")  # noqa: S311 - chance, not secrets
         conditions = (
             "conditional" if is_plain else chance.choice((*5 * ["conditional"], "refused", "ignored"))
         )
@@ -121,22 +114,20 @@ class SimulatedS3(FakeS3):
         self._world = world
         self._on_complete = on_complete
         self._chance = chance
+        # Chance that a request that took effect fails with an error.
         self.contradicts = 0.0 if is_plain else chance.choice((0.0, 0.0, 0.02, 0.1))
-        """Chance that a request that took effect fails with an error."""
+        # Chance that a listing shows uploads as of the previous listing, or omits some.
         self.lags = 0.0 if is_plain else chance.choice((0.0, 0.2, 0.6))
-        """Chance that a listing shows uploads as of the previous listing, or omits some."""
         self._listed: dict[str, list[PendingUpload]] = {}
         self.shown_late = set[str]()
-        """Uploads that a listing has shown although they were gone."""
         world.happened[f"schedules whose store has conditions {conditions}"] += conditions != "conditional"
         self.is_plain = is_plain
         self.completes_from = 0.0
-        """Until this time completing uploads is denied."""
         self.time = world.time  # type: ignore[method-assign] # the endpoint's clock
-        away = random.Random(f"{world.seed} away")  # noqa: S311 - chance, not secrets; drawn apart
+        away = random.Random(f"{world.seed} away")  # noqa: S311 - chance, not secrets
         begin = away.uniform(0.5, 8.0) if not is_plain and away.random() < 0.5 else math.inf
+        # An outage: requests for a task's uploads are throttled.
         self._away = begin, begin + away.choice((30.0, 90.0))
-        """The interval of an outage: requests for a task's uploads are throttled."""
 
     def list_uploads(self, bucket: str, prefix: str) -> Iterator[PendingUpload]:
         found, before = list(super().list_uploads(bucket, prefix)), self._listed.get(prefix, [])
@@ -181,7 +172,6 @@ class SimulatedS3(FakeS3):
         )
 
     def _contradiction(self, asked: Asked) -> BaseException:
-        """The error of a request that took effect: 503, or the response to a retry within the client."""
         self._world.happened["error although it took effect"] += 1
         self._world.tell(
             f"{asked.operation} {asked.upload_id or asked.key}: took effect, and is answered with an error"
@@ -195,15 +185,8 @@ class SimulatedS3(FakeS3):
 
 
 class SimulatedGroup:
-    """A consumer group; each request goes through the scheduler.
-
-    Kafka cannot fence group commits: a late driver sets the group back until the next commit, so an operator would
-    have to check it first. Here writes of any process but the newest driver are dropped.
-
-    Args:
-        on_write: called with the offsets; returns whether to write them.
-    """
-
+    # Kafka cannot fence group commits: a late driver sets the group back until the next commit, so an
+    # operator would have to check it first. Here writes of any process but the newest driver are dropped.
     def __init__(self, world: World, on_write: Callable[[Mapping[TopicPartition, int]], bool]) -> None:
         self._world = world
         self._on_write = on_write
@@ -234,8 +217,6 @@ class SimulatedConfig(S3ArchiverConfig):
 
 
 class SimulatedTask(S3ArchiverTask):
-    """The archiver's task, with a check of the contract at each call."""
-
     def __init__(self) -> None:
         archive = Archive.current
         self.archive = archive
@@ -313,7 +294,6 @@ class SimulatedTask(S3ArchiverTask):
 
     @contextmanager
     def _lingering(self, hook: str) -> Iterator[None]:
-        """A slow S3: the hook has done its work, and returns or raises later."""
         try:
             yield
         finally:
@@ -324,7 +304,7 @@ class SimulatedTask(S3ArchiverTask):
                 self.archive.world.sleep(seconds)
 
     def _is_asked_to_close(self, partitions: Iterable[TopicPartition]) -> bool:
-        """As in the plan of the generation, at its end, or because the partition fails."""
+        # The plan of the generation says so, the generation ends, or the partition fails.
         reason, plan = self.context.closing_reason(), self.archive.plan(self.context.generation())
         if plan is None or reason is ClosingReason.FAILURE:
             return True
@@ -375,7 +355,7 @@ def _settings(world: World, *, whole_files: bool) -> dict[str, str]:
     waits = random.Random(f"{world.seed} waits")  # noqa: S311 - chance, not secrets
     if raw["errors.retry.timeout"] != "0" and waits.random() < 0.5:
         raw["errors.retry.timeout"] = "120000"  # longer than a task waits on its place
-    long = random.Random(f"{world.seed} long")  # noqa: S311 - chance, not secrets; drawn apart
+    long = random.Random(f"{world.seed} long")  # noqa: S311 - chance, not secrets
     if not whole_files and long.random() < 0.15:
         world.happened["schedules with long ranges"] += 1
         raw["generation.max.records"] = str(LONG)
@@ -388,24 +368,15 @@ def _settings(world: World, *, whole_files: bool) -> dict[str, str]:
 
 
 class Archive:
-    """A cluster that archives, with everything that is visible of it from outside.
-
-    Args:
-        whole_files: files end by count only, closing has a minute, and S3 has no long outage, so that a planned end
-            leaves no tail to read again and no close is cut off.
-        topic_changes: retention, truncation and recreation change the topic; no transform, deletion or group of
-            files. Otherwise random.
-    """
-
+    # Whole files end by count only, closing has a minute, and S3 has no long outage, so that a planned end
+    # leaves no tail to read again. Schedules with topic changes have no transform, deletion or group of
+    # files.
     current: ClassVar[Archive]
     copy: dict[str, Stored] | None = None
-    """An operator's copy of the store."""
     copied: Mapping[TopicPartition, int] = MappingProxyType({})
-    """The commits in that copy."""
     _begins_of_parts: Mapping[TopicPartition, int] = MappingProxyType({})
-    """Starts of commits that may be partly published, as a refused recovery has reported."""
+    # The store is a restored copy, and the archive holds more than it knows.
     is_behind = False
-    """Whether the store is a restored copy, and the archive holds more than it knows."""
 
     def __init__(self, world: World, *, whole_files: bool = False, topic_changes: bool = False) -> None:
         Archive.current = self
@@ -414,16 +385,13 @@ class Archive:
         self.s3 = SimulatedS3(world, self._completed, is_plain=whole_files)
         self.tasks: list[SimulatedTask] = []
         self.portion: int | None = None
-        """Records of one put at most, unless more share an offset."""
         self.put: Counter[tuple[TopicPartition, int]] = Counter()
-        """How often each record was put successfully."""
         raw = _settings(world, whole_files=whole_files)
         self._retry_timeout = int(raw["errors.retry.timeout"]) / 1000
-        # Drawn apart, so that schedules without a deletion are what they were before there were any.
+        # A separate generator: schedules without a deletion stay the same.
         self.operator = random.Random(f"{world.seed} deletes")  # noqa: S311 - chance, not secrets
         is_plain = whole_files or topic_changes
         self.deletes = not is_plain and self.operator.random() < 0.3
-        """Whether an operator deletes and recreates the connector, which continues from the group."""
         self.group = SimulatedGroup(world, self._may_write)
         if self.deletes:
             raw["offset.source"] = "group"
@@ -438,7 +406,6 @@ class Archive:
         self._bad = None if whole_files or changes else self._some_bad(raw)
         partitions = dice.randint(1, 3)
         self.changing = ChangingLog(world, partitions, world.seed) if changes else None
-        """The source, if its topic changes."""
         self.cluster = SinkCluster(
             world,
             CONNECTOR,
@@ -454,32 +421,31 @@ class Archive:
             log=self.changing,
         )
         self.cluster.log.on_late = self._comes_late
+        # Each late row passed to a task has its partition's commit at that time.
         self._late: dict[tuple[Process, TopicPartition], tuple[LateRow, int]] = {}
-        """Late rows passed to a task, each with its partition's commit at that time."""
         self.cluster.records.on_change = self._on_change
         self._bystander = Bystander(self.cluster.records.stored)
         self._rows: dict[str, tuple[str, Any]] = {}
         self._whole: dict[int, tuple[TaskRecord, TaskRecord | None]] = {}
+        # None: not a file of records.
         self._decoded: dict[Location, FakeObject | None] = {}
-        """Decoded objects; None: not a file of records."""
         self._visible: dict[Content, list[int]] = {
             Content(partition, view): []
             for partition in self.cluster.log.records
             for view in self.groups.views
         }
         self._highest: dict[TopicPartition, int] = {}
+        # Starts of the present incarnation, for partitions without a commit.
         self._begins: dict[TopicPartition, int] = {}
-        """Where the present incarnation starts, for partitions without a commit."""
+        # Offsets with rows visible above a withdrawn commit.
         self._parted: dict[Content, set[int]] = defaultdict(set)
-        """Offsets with rows visible above a withdrawn commit."""
         self._pending: dict[TopicPartition, set[str]] = {}
         self._expired: set[str] = set()
         self._left: set[str] = set()
-        """Tokens that a deletion could not discard."""
         self._newest: Process | None = None
 
     def _changes(self, raw: dict[str, str], *, surely: bool) -> bool:
-        chance = random.Random(f"{self.world.seed} changes")  # noqa: S311 - chance, not secrets; drawn apart
+        chance = random.Random(f"{self.world.seed} changes")  # noqa: S311 - chance, not secrets
         if self.deletes or "records.sql" in raw or self.groups.settings:
             return False
         if not surely and chance.random() >= 0.5:
@@ -491,10 +457,10 @@ class Archive:
         return True
 
     def _some_bad(self, raw: dict[str, str]) -> Bad | None:
-        chance = random.Random(f"{self.world.seed} bad")  # noqa: S311 - chance, not secrets; drawn apart
+        chance = random.Random(f"{self.world.seed} bad")  # noqa: S311 - chance, not secrets
         if self.groups.arguments.get("file_format") or chance.random() >= 0.3:
             return None
-        if not self.groups.settings:  # no record is bad that is archived as it is
+        if not self.groups.settings:  # records archived unchanged are never bad
             self.groups.settings = dict(VALUES)
         self.world.happened["schedules with bad records"] += 1
         raw["errors.tolerance"] = "all"
@@ -508,33 +474,27 @@ class Archive:
 
     @cached_property
     def _committed_by(self) -> dict[tuple[str, int], set[int]]:
-        """Attempts that have committed, by task and generation."""
         return defaultdict(set)
 
     @cached_property
     def hooks(self) -> random.Random:
-        """Draws how long hooks take."""
-        return random.Random(f"{self.world.seed} hooks")  # noqa: S311 - chance, not secrets; drawn apart
+        return random.Random(f"{self.world.seed} hooks")  # noqa: S311 - chance, not secrets
 
     @cached_property
     def lingers(self) -> float:
-        """Chance that a hook of a task takes long."""
         return 0.0 if self.s3.is_plain else self.hooks.choice((*7 * [0.0], 0.1, 0.3, 1.0))
 
     @cached_property
     def is_long(self) -> bool:
-        """Whether ranges are so long that several attempts at a task commit."""
         return int(self.cluster.raw["generation.max.records"]) == LONG
 
     @cached_property
     def restores(self) -> bool:
-        """Whether an operator restores a copy of the store; not with files of values."""
         special = self.deletes or self.changing or self.groups.settings
         return not special and self.operator.random() < 0.5
 
     @cached_property
     def alters(self) -> bool:
-        """Whether an operator alters offsets."""
         return not (self.deletes or self.changing or self.restores) and self.operator.random() < 0.4
 
     def _expect_stopped(self, process: Process) -> None:
@@ -557,16 +517,16 @@ class Archive:
                 self.world.violation(f"to be tried again after errors.retry.timeout: {failure.message}")
 
     def _expect_order_to_count(self, result: TaskResult) -> None:
-        """After a late row nothing more is committed, and the connector's error names its offset."""
+        # After a late row nothing more is committed, and the connector's error names its offset.
         for outcome in result.outcomes:
             row, committed = self._late.pop((self.world.current.threads[0], outcome.partition), (None, 0))
             if row is None:
                 continue
             if outcome.failure is None or not outcome.failure.is_final:
-                # What an earlier attempt had committed to its end is not looked at again.
+                # An earlier attempt may have committed up to the end: those offsets are not read again.
                 if outcome.failure is None and outcome.read_to > max(row.highest + 1, committed):
                     self.world.violation(f"{row} came late, and nobody minded")
-                continue  # its partition had been closed before anybody looked at it
+                continue  # the partition closed before its rows were checked
             self.world.happened["order violated"] += 1
             if (outcome.committed or 0) > committed:
                 self.world.violation(
@@ -574,7 +534,7 @@ class Archive:
                 )
             if f"late or repeated: {row.offset}" not in outcome.failure.message:
                 self.world.violation(f"{row} came late, and is not named: {outcome.failure.message}")
-            # What a newer attempt has committed meanwhile it has read for itself, and passed nothing over.
+            # Commits of a newer attempt do not count: it has read those offsets itself.
             if row.offset < min(committed, outcome.committed or 0):
                 self.world.happened["late row was passed over before it came"] += 1
                 if f"passed over {row.offset}" not in outcome.failure.message:
@@ -616,7 +576,6 @@ class Archive:
         committed.add(attempt)
 
     def _expect_no_silent_loss(self, plan: GenerationPlan, log: ChangingLog) -> None:
-        """Nothing is read past lost records unless the configuration allows it."""
         commits = self.commits()
         for planned in (planned for task in plan.tasks for planned in task.ranges):
             partition = planned.topic_partition
@@ -624,7 +583,7 @@ class Archive:
             if entry is None or planned.start >= planned.end:
                 continue
             epochs = entry.leader_epoch, planned.leader_epoch
-            # Leaders that were elected after the plan had asked are seen by the next one.
+            # The next plan sees leaders that were elected after this plan's request.
             lost = None if None in epochs else log.lost_since(partition, *epochs)
             is_past_lost = lost is not None and lost < entry.offset
             if planned.start <= entry.offset and not is_past_lost:
@@ -646,7 +605,7 @@ class Archive:
                 self.world.violation(f"the driver of claim {claims[1]} configured over that of {claims[0]}")
 
     def _may_write(self, offsets: Mapping[TopicPartition, int]) -> bool:
-        """Check that the group's offsets are visible; return whether the writer is the newest driver."""
+        # Only the newest driver's writes count; its offsets must be visible.
         for partition, offset in offsets.items():
             if unseen := self._unseen(partition, offset):
                 self.world.violation(f"{partition}: the group is set to {offset}, nobody can see {unseen}")
@@ -656,7 +615,6 @@ class Archive:
         return is_newest
 
     def _unseen(self, partition: TopicPartition, end: int) -> list[int]:
-        """Records before an offset that are not completely visible."""
         unseen = set[int]()
         for view in self.groups.views:
             content = Content(partition, view)
@@ -673,7 +631,7 @@ class Archive:
         return (log.good if content.view else log.with_value)[content.partition]
 
     def _check_deletion(self, last: TaskCountRecord) -> None:
-        """All committed records are visible, and the group has their offsets: the commits are gone now."""
+        # The commits are gone now: all records are visible, and the group has their offsets.
         for (partition, _), offsets in self.visible().items():
             group = self.group.at.get(partition, 0)
             if offsets and offsets[-1] >= group:
@@ -693,7 +651,6 @@ class Archive:
         self._left |= stale
 
     def alter_offsets(self) -> None:
-        """Stop the connector and alter offsets of one partition, whether allowed or not."""
         dice, log = self.operator, self.cluster.log
         partition = dice.choice(list(log.records))
         end, now = log.ends[partition], self._highest.get(partition, 0)
@@ -708,7 +665,7 @@ class Archive:
         self.cluster.start_operator("offsets altered", ask)
 
     def keep_or_restore_the_store(self) -> None:
-        """Copy the store, and restore the copy later; everything is stopped for that, or lost."""
+        # Everything is stopped for a restore; otherwise records would be lost.
         stored = self.cluster.records.stored
         if self.copy is None:
             self.copy = dict(stored) if self.commits() and not self.has_rows_ahead() else None
@@ -726,7 +683,7 @@ class Archive:
         self.copy = None
         self._rows.clear()
         self._whole.clear()
-        # Nobody knows of them any more: a rule of the bucket aborts them.
+        # No record names them any more: a rule of the bucket aborts them.
         self._left |= self.s3.uploads.keys()
         commits = self.commits()
         self._pending = {p: {token.id for token in entry.publish} for p, entry in commits.items()}
@@ -735,7 +692,6 @@ class Archive:
         self.world.happened["archive that holds more than the store knows"] += self.is_behind
 
     def _holds_more(self) -> bool:
-        """Whether files hold records neither committed nor visible above a withdrawn commit."""
         commits = self.commits()
         return any(
             self._unknown(content, offsets, commits.get(content.partition))
@@ -743,7 +699,7 @@ class Archive:
         ) or any(self._was_archived_again(partition, entry) for partition, entry in commits.items())
 
     def _was_archived_again(self, partition: TopicPartition, entry: PartitionCommit) -> bool:
-        """Whether files other than those of unpublished tokens hold records of this commit."""
+        # Files of the commit's own unpublished tokens do not count.
         if not entry.publish:
             return False
         nonces = {location_of(token): token.data["nonce"] for token in entry.publish}
@@ -762,13 +718,12 @@ class Archive:
         )
 
     def _unknown(self, content: Content, offsets: list[int], entry: PartitionCommit | None) -> list[int]:
-        """Visible offsets from the commit on, without those that the commit knows to be visible."""
+        # The commit itself knows some of the visible rows above it.
         committed = self._highest.get(content.partition, 0)
         skip = self.groups.runs(Archived.of(entry.as_offset() if entry else None).skip, content.view)
         return [o for o in offsets[bisect.bisect_left(offsets, committed) :] if not is_in(skip, o)]
 
     def recover(self) -> None:
-        """Recover offsets from the archive; follow the instructions of a refusal."""
         raw = {**self.cluster.raw, **self.cluster.settings}
         given, self._begins_of_parts = self._move_parts_away(), {}
 
@@ -787,7 +742,6 @@ class Archive:
         self.cluster.start_operator("offsets recovered", ask)
 
     def _move_parts_away(self) -> dict[TopicPartition, int]:
-        """Move away files of commits that may be partly published; return where the archive then ends."""
         parts = self._begins_of_parts
         for process in list(self.world.processes) if parts else ():
             self.world.kill(process)
@@ -803,7 +757,6 @@ class Archive:
         return parts
 
     def _has_altered(self, partition: TopicPartition, committed: int) -> bool:
-        """Whether an operator alters this commit now: skipped records may be archived or not."""
         if self.world.current not in self.cluster.operators:
             return False
         before = self._highest.get(partition, 0)
@@ -840,7 +793,6 @@ class Archive:
             )
 
     def restore_topic(self) -> None:
-        """Restore the deleted topic. Nothing reads meanwhile, because its id would be the same."""
         for process in self.cluster.attempts():
             self.world.kill(process)
         if self.changing:
@@ -858,7 +810,7 @@ class Archive:
         self.cluster.wish("delete")
 
     def remove_markers(self) -> None:
-        """Remove the marker of a deleted connector, as its successor's message tells the operator."""
+        # The message of the successor tells the operator to do so.
         record = self._row(config_key(CONNECTOR), ConnectorRecord)
         for location, found in list(self.s3.objects.items()):
             if LAYOUT.marked(location.key) is not None:
@@ -901,7 +853,7 @@ class Archive:
         return count.claimed if count else 0
 
     def _row(self, key: str, model: type[V]) -> V | None:
-        """Decode an object; each version once, because this runs after each change."""
+        # Each version is decoded once, because this runs after each change.
         stored = self.cluster.records.stored.get(key)
         if stored is None:
             return None
@@ -914,12 +866,10 @@ class Archive:
         return row
 
     def files(self) -> dict[Location, FileName]:
-        """What readers of the bucket see."""
         named = {location: LAYOUT.parse(location.key) for location in self.s3.objects}
         return {location: name for location, name in named.items() if name is not None}
 
     def visible(self) -> dict[Content, list[int]]:
-        """Offsets that readers of the bucket see, sorted."""
         for location, found in self.s3.objects.items():
             if location not in self._decoded:
                 name = LAYOUT.parse(location.key)
@@ -933,7 +883,6 @@ class Archive:
         return self._visible
 
     def check(self) -> None:
-        """Each committed record is visible once; no commit goes back; no committed record is lost."""
         objects = self.s3.objects
         gone = [each for each, found in self._decoded.items() if found and objects.get(each) is not found]
         if gone:
@@ -955,7 +904,6 @@ class Archive:
                     self.world.violation(f"{content}: {problem}")
 
     def _lost_letters(self, partition: TopicPartition) -> str | None:
-        """Bad records below a commit without a durable dead letter."""
         committed, log = self._highest[partition], self.cluster.log
         lost = [
             offset
@@ -977,7 +925,7 @@ class Archive:
             if not self._pending.get(partition, set()) & self._expired:
                 return f"the commit was withdrawn from {before} to {committed}, though none of its uploads expired"
             self.world.happened["commit withdrawn"] += 1
-            if self.changing and partition in self.changing.shaken:  # its records may be gone by now
+            if self.changing and partition in self.changing.shaken:  # its records may be lost
                 again = (o for o in self.changing.expected[partition] if committed <= o < before)
                 self.changing.withheld[partition].update(again)
         self._highest[partition] = committed
@@ -996,7 +944,7 @@ class Archive:
             if entry is None or (entry.partly_visible_to or 0) <= offsets[-1]:
                 return f"offsets up to {offsets[-1]} are visible, the commit at {committed} does not say so"
             if self.deletes and self.cluster.is_deleting:
-                # Counted by schedules: each of them looks after each step.
+                # Counted once per schedule: each step checks this.
                 self.world.happened["schedules whose deletion waited for rows above a commit"] = 1
             self._parted[content].update(offsets[bisect.bisect_left(offsets, committed) :])
             self.world.happened[f"{view or 'rows'} visible above a withdrawn commit"] += 1
@@ -1015,10 +963,9 @@ class Archive:
         self.groups.gone[self.world.current] = {token.id for token in tokens} & self._expired
 
     def _completed(self, upload_id: str) -> None:
-        """An upload became visible; sometimes another one of its group expires at that moment."""
         self.check()
         siblings = self._siblings(upload_id)
-        # Whether a group is whole can only be seen as truly as S3 shows it.
+        # The group is complete only as far as S3 shows it.
         if gone := siblings & self.groups.gone.get(self.world.current, set()) - self.s3.shown_late:
             self.world.violation(f"{upload_id} is completed, though {gone} of its group had expired before")
         pending = [upload for upload in sorted(siblings) if upload in self.s3.uploads]
@@ -1027,7 +974,6 @@ class Archive:
             self.expire_one(self.groups.dice.choice(pending))
 
     def _siblings(self, upload_id: str) -> set[str]:
-        """The other uploads of its group, if it is committed."""
         for entry in self.commits().values():
             for token in entry.publish:
                 if token.id == upload_id and "group" in token.data:
@@ -1036,7 +982,6 @@ class Archive:
         return set()
 
     def expire(self) -> None:
-        """A lifecycle rule aborts a committed, unpublished upload, if there is one."""
         tokens = [token for entry in self.commits().values() for token in entry.publish]
         pending = [token.id for token in tokens if token.id in self.s3.uploads]
         if pending:
@@ -1049,12 +994,11 @@ class Archive:
         del self.s3.uploads[upload_id]
 
     def check_end(self) -> None:
-        """Each record is visible once, and nothing is left over."""
         self.check()
         for content, offsets in self.visible().items():
             partition = content.partition
-            # Rows that came late may have been passed over: all of an offset, or, where some of it had been
-            # visible above a withdrawn commit, the others.
+            # Late rows may have been skipped: all rows of an offset, or those that were not visible above a
+            # withdrawn commit.
             seen, parted = Counter(offsets), self._parted[content]
             left = {o: seen[o] for o in self.cluster.log.withheld[partition] if not seen[o] or o in parted}
             expected = self._expected(content)
@@ -1072,7 +1016,7 @@ class Archive:
         leaked = [
             f"{upload.location}"
             for upload_id, upload in self.s3.uploads.items()
-            # The next start sweeps what a killed one has tried, if that is five seconds old.
+            # The next start removes probes of a killed start, once they are five seconds old.
             if upload.parts and upload_id not in self._left and OWN[1] not in upload.location.key
         ]
         if leaked:

@@ -1,4 +1,4 @@
-"""A source whose topic changes while it is read: retention, truncation, deletion and recreation."""
+"""Change a topic while it is read: retention, truncation, deletion and recreation."""
 
 from __future__ import annotations
 
@@ -22,7 +22,6 @@ T = TypeVar("T")
 
 TOPIC = "orders"
 ANOTHER = 1_000_000
-"""Added to the values of a recreated topic."""
 
 
 class _Topic(NamedTuple):
@@ -33,33 +32,26 @@ class _Topic(NamedTuple):
 
 
 class ChangingLog(Log):
-    """A :class:`Log` whose topic has an id and leader epochs; each request goes through the scheduler.
-
-    Readers use only the topic's name, as Kafka's do: they continue in a recreated topic of the same name.
-    """
-
+    # Readers know only the topic's name, as Kafka's do: they continue in a recreated topic of the same name.
     def __init__(self, world: World, partitions: int, seed: int, *, bad: object = None) -> None:
         assert bad is None, "its values say which topic they are of"
         super().__init__(partitions, seed)
         self._world = world
-        self.events = random.Random(f"{seed} events")  # noqa: S311 - chance, not secrets; drawn apart
+        self.events = random.Random(f"{seed} events")  # noqa: S311 - chance, not secrets
         self.kinds = self.events.sample(("retention", "truncation", "recreation"), self.events.randint(1, 2))
+        # None: the topic is deleted.
         self.id: str | None = "first"
-        """None: the topic is deleted."""
         self.starts = dict.fromkeys(self.records, 0)
         self.epochs = dict.fromkeys(self.records, 1)
         self.begins: dict[TopicPartition, dict[int, int]] = {partition: {1: 0} for partition in self.records}
-        """Start offset of each leader epoch."""
+        # Below these offsets a partition once had other records.
         self.peaks = dict.fromkeys(self.records, 0)
-        """Offsets below which a partition once had other records."""
         self.before = self._another(seed)
-        """Records of the deleted topic, if it was recreated while a driver was reading its offsets."""
         self.shaken = set[TopicPartition]()
-        """Partitions that have lost records."""
         self._first: _Topic | None = None
 
     def _another(self, seed: int) -> dict[TopicPartition, OffsetRange] | None:
-        dice = random.Random(f"{seed} before")  # noqa: S311 - chance, not secrets; drawn apart
+        dice = random.Random(f"{seed} before")  # noqa: S311 - chance, not secrets
         if dice.random() < 0.5:
             return None
         starts = {partition: dice.randint(0, 20) for partition in self.records}
@@ -91,14 +83,14 @@ class ChangingLog(Log):
         self.begins[partition][self.epochs[partition]] = loses_from
 
     def _give_up(self, partition: TopicPartition, committed: int, offsets: range) -> None:
-        """Uncommitted lost records may be archived by a task that has read them, or not at all."""
+        # A task that has read lost records may archive them.
         self.shaken.add(partition)
         self.withheld[partition].update(
             o for o in self.expected[partition] if o in offsets and o >= committed
         )
 
     def produce(self, partition: TopicPartition, count: int, gap: int = 0) -> None:
-        """After a truncation a new record may be at an offset that was a gap."""
+        # After a truncation a new record may be at an offset that was a gap.
         if self.id != "first":
             return
         known = set(self.expected[partition])
@@ -116,7 +108,6 @@ class ChangingLog(Log):
             self.records[partition], self.starts[partition], self.ends[partition] = [], 0, 0
 
     def create_again(self) -> None:
-        """Recreate the topic; it may be longer than the old one."""
         self._world.tell("the topic is created again")
         self._world.happened["topic created again"] += 1
         self.id = f"again-{self.events.randrange(10**6)}"
@@ -129,12 +120,10 @@ class ChangingLog(Log):
             ]
 
     def create_again_at_once(self) -> None:
-        """Recreate the topic so that no reader sees it missing."""
         self.delete()
         self.create_again()
 
     def restore(self) -> None:
-        """Restore the deleted topic with its id and offsets."""
         if self._first is not None:
             self._world.tell("the deleted topic is restored")
             self.id = self._first.id
@@ -144,7 +133,6 @@ class ChangingLog(Log):
             self._first = None
 
     def calm_down(self, committed: Mapping[TopicPartition, int]) -> None:
-        """Stop all changes, and grow each partition beyond its former end."""
         self.kinds = []
         for partition, end in self.ends.items():
             beyond = max(self.peaks[partition], committed.get(partition, 0)) - end
@@ -184,11 +172,7 @@ class ChangingLog(Log):
         return self._ask("ends of epochs", effect)
 
     def lost_since(self, partition: TopicPartition, epoch: int, newest: int | None = None) -> int | None:
-        """The lowest offset at which the log was truncated since an epoch; None: there is no later epoch.
-
-        Args:
-            newest: later epochs do not count.
-        """
+        # None: no later epoch began.
         last = self.epochs[partition] if newest is None else newest
         begins = self.begins[partition].items()
         return min((begin for number, begin in begins if epoch < number <= last), default=None)

@@ -1,4 +1,4 @@
-"""Drivers, the tasks of their generations, and their faults; driver and task code are the real ones."""
+"""Simulate drivers, the tasks of their generations, and faults; the code of drivers and tasks is real."""
 
 from __future__ import annotations
 
@@ -28,18 +28,14 @@ _ATTEMPTS = 4  # as Spark's spark.task.maxFailures
 
 @dataclass
 class Slot:
-    """One task of a generation, with all its attempts."""
-
     number: int
     attempts: list[Process] = field(default_factory=list)
     failures: int = 0
     result: Any = None
-    """The result of the first attempt that succeeded."""
 
 
 class SimulatedGeneration:
-    """A generation's Spark job: failed tasks are retried, slow ones get a copy, the first success wins."""
-
+    # As in Spark: failed tasks are retried, slow ones get a copy, the first success wins.
     def __init__(self, cluster: Cluster, plan: GenerationPlan, driver: str) -> None:
         self._cluster = cluster
         self._plan = plan
@@ -95,12 +91,11 @@ class SimulatedGeneration:
         return [slot.result for slot in self.slots if slot.result is not None]
 
     def cancel(self) -> None:
-        """Cancel the job; some of its processes are unreachable and continue."""
         self._is_cancelled = True
         self._leave()
 
     def _leave(self) -> None:
-        """Kill what still runs; an executor that is cut off from the network continues."""
+        # An executor that is cut off from the network continues.
         for slot in self.slots:
             for process in slot.attempts:
                 if process.is_alive:
@@ -108,12 +103,6 @@ class SimulatedGeneration:
 
 
 class Cluster(ABC):
-    """Everything that one connector needs, and any number of drivers for it.
-
-    Args:
-        on_end: called in each task process that ends by itself.
-    """
-
     def __init__(
         self,
         world: World,
@@ -130,13 +119,13 @@ class Cluster(ABC):
         self._drivers: dict[Process, ClosingSignal] = {}
         self._generations: list[SimulatedGeneration] = []
         self._orphans: list[Process] = []
+        # Changes by an operator apply to drivers that start from now on.
         self.settings: dict[str, str] = {}
-        """Configuration changes of an operator, for drivers that start from now on."""
         self.started = 0
         self.deletions = 0
         self.operators: list[Process] = []
+        # "well", or the name of the driver's error.
         self.ended: dict[str, str] = {}
-        """How each finished driver ended: ``well``, or the name of its error."""
 
     @abstractmethod
     def driver(
@@ -144,8 +133,7 @@ class Cluster(ABC):
     ) -> Driver: ...
 
     @abstractmethod
-    def attempt(self, plan: GenerationPlan, task: int) -> Any:
-        """Run one attempt at a task in a process of its own, and return its result."""
+    def attempt(self, plan: GenerationPlan, task: int) -> Any: ...
 
     def store(self) -> SimulatedStore:
         return SimulatedStore(self.world, self.records)
@@ -185,7 +173,6 @@ class Cluster(ABC):
         return self._spawn(name, run, signal)
 
     def start_deletion(self) -> Process:
-        """Start ``sinksdk delete``."""
         self.deletions += 1
         signal = SimulatedSignal(self.world)
 
@@ -201,8 +188,6 @@ class Cluster(ABC):
         return self._spawn(f"deletion {self.deletions}", run, signal)
 
     def start_operator(self, what: str, ask: Callable[[Herder], object]) -> None:
-        """Run an operator's command in a process of its own."""
-
         def run() -> None:
             herder = Herder(self.store(), self.world, sinks=self.opened, executors=INLINE.calls)
             try:
@@ -219,7 +204,6 @@ class Cluster(ABC):
         raise NotImplementedError
 
     def _environment(self, signal: ClosingSignal) -> Environment:
-        """The environment of one process: virtual time, simulated threads, seeded randomness."""
         return Environment(self.store(), clock=self.world, threads=INLINE, jitter=lambda: 1.0, signal=signal)
 
     @property
@@ -240,26 +224,18 @@ class Cluster(ABC):
 
     @property
     def is_deleting(self) -> bool:
-        """Whether the connector's deletion is requested and not completed."""
         herder = Herder(Bystander(self.records.stored))
         return self.name in herder.connectors() and herder.connector(self.name).deleted
 
     def ask(self, process: Process, reason: ClosingReason, *, final: bool) -> None:
-        """Request a rebalance or a shutdown of one driver."""
         self.world.tell(f"{process.name} is asked: {reason.name}")
         self.world.happened[f"asked: {reason.name}"] += 1
         self._drivers[process].ask(reason, final=final)
 
     def wish(self, what: str, **config: str) -> None:
-        """Store an operator's request.
-
-        Args:
-            what: a method of :class:`~sinksdk.control.herder.Herder`.
-            config: for ``configure``: the changed settings.
-        """
         herder = Herder(Bystander(self.records.stored))
         if self.name not in herder.connectors() or self.is_deleting:
-            return  # no driver has come so far yet, or none will any more
+            return  # no driver has claimed yet, or none will again
         self.world.tell(f"an operator asks for {what}")
         self.world.happened[f"operator: {what}"] += 1
         if what == "configure":
@@ -268,7 +244,6 @@ class Cluster(ABC):
             getattr(herder, what)(self.name)
 
     def double(self) -> None:
-        """Start a speculative copy of a running task."""
         slots = [
             (generation, slot)
             for generation in self._generations
@@ -284,7 +259,7 @@ class Cluster(ABC):
         self._generations.append(generation)
 
     def abandon(self, process: Process) -> None:
-        """Give up a task's process: it is killed, or cut off from the network and frozen for a while."""
+        # The process is killed, or cut off from the network and frozen for a while.
         if self.world.dice.random() < 0.5:
             self._orphans.append(process)
         else:
@@ -292,7 +267,7 @@ class Cluster(ABC):
             self.world.freeze(process, self.world.dice.choice((0.0, 5.0, 500.0)))
 
     def reap(self) -> None:
-        """Kill abandoned processes. Called by the scheduler, because no process can kill itself."""
+        # No process can kill itself: the scheduler calls this.
         for process in self._orphans:
             self.world.kill(process)
         self._orphans.clear()

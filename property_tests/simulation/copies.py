@@ -1,4 +1,4 @@
-"""A source connector that copies tables to a topic in a simulated cluster, and its invariants."""
+"""Copy tables to a topic in a simulated cluster, and check the invariants of the source."""
 
 from __future__ import annotations
 
@@ -29,22 +29,13 @@ MOST_TASKS: Final = 4
 
 
 class Round(NamedTuple):
-    """A fencing round, as observed.
-
-    Args:
-        is_pending: whether the configuration of the new tasks differs.
-        recorded: the task count record before; None: there was none.
-        tasks: the task count record now.
-        fenced: transactional ids that the driver fenced in between.
-    """
-
+    # ``recorded`` and ``tasks`` are the task count record before (None: missing) and now.
     is_pending: bool
     recorded: int | None
     tasks: int
     fenced: frozenset[int]
 
     def in_words(self) -> str:
-        """Its row of KIP-618's table."""
         if not self.is_pending:
             return "round: nothing pending"
         if self.recorded is None:
@@ -82,7 +73,6 @@ class Copies:
         )
         self.rounds: list[Round] = []
         self.planned_by: Process | None = None
-        """The driver of the newest tasks."""
         self._target = WatchedTarget(place, self.reader, world)
         self.cluster = SourceCluster(
             world, CONNECTOR, TablesConnector, raw, target=self._target, on_end=self._has_ended
@@ -96,20 +86,16 @@ class Copies:
         self.world.freeze(process, seconds)
 
     def in_a_transaction(self) -> list[Process]:
-        """Task processes with sent and uncommitted records."""
         return self._awake(process for process, sent in self.reader.open.items() if sent)
 
     def about_to_fence(self) -> list[Process]:
-        """Task processes that may run and have not fenced their predecessors yet."""
         return self._awake(w.process for w in self._target.writers if w.is_a_tasks and w.is_fencing)
 
     def about_to_take_over(self) -> list[Process]:
-        """Task processes that do not own their task's record yet."""
         attempts = self.cluster.attempts()
         return self._awake(process for process in attempts if process not in self.reader.attempts)
 
     def in_a_round(self) -> list[Process]:
-        """Driver processes that have fenced and not planned yet."""
         return self._awake(process for process, fenced in self.reader.fences.items() if fenced)
 
     def _awake(self, processes: Iterable[Process]) -> list[Process]:
@@ -140,7 +126,7 @@ class Copies:
             attempt = Attempt(row["generation"], row["attempt"])
             if before is not None and attempt < Attempt(*_generation_and_attempt(before)):
                 self.world.violation(f"{key} went back to {attempt}")
-            if row["attempt"]:  # zero: the record was fenced, nobody has taken it over
+            if row["attempt"]:  # zero: the record was fenced, no task owns it
                 self.reader.attempts[self.world.current.threads[0]] = attempt
         elif key == task_count_key(CONNECTOR):
             self._on_count(json.loads(before.body) if before else None, json.loads(after.body))

@@ -1,4 +1,4 @@
-"""KIP-618's decision table in a simulated cluster: tasks freeze in a transaction, others replace them."""
+"""Run KIP-618's decision table in a simulated cluster: tasks freeze in a transaction, others replace them."""
 
 from __future__ import annotations
 
@@ -15,15 +15,8 @@ _FROZEN_FOR: Final = 500.0  # seconds: until long after all others have ended
 
 
 class Case(NamedTuple):
-    """A row of the table.
-
-    Args:
-        before: tasks before; 0: the connector has never run.
-        after: tasks afterwards.
-        is_pending: whether the connector's configuration changes.
-        fenced: transactional ids that the driver fences in between.
-    """
-
+    # ``fenced`` holds the transactional ids that the driver fences; 0 tasks before: the connector has never
+    # run.
     before: int
     after: int
     is_pending: bool
@@ -34,14 +27,7 @@ class Case(NamedTuple):
 
 
 class Seen(NamedTuple):
-    """The result of a case.
-
-    Args:
-        fenced: transactional ids that the driver fenced.
-        recorded: the task count record afterwards.
-        zombies: how many tasks resumed in a transaction at the end and were fenced.
-    """
-
+    # ``recorded`` is the task count record afterwards; zombies resumed in a transaction and were fenced.
     fenced: frozenset[int]
     recorded: int
     zombies: int
@@ -57,7 +43,6 @@ ROWS: Final = (
     *(_case(before, after) for before in range(1, 5) for after in range(1, 5)),
     *(_case(tasks, tasks, is_pending=False) for tasks in range(1, 5)),
 )
-"""Every change among up to four tasks, and none."""
 
 
 def run_case(case: Case) -> Seen:
@@ -83,7 +68,7 @@ def _live(world: World, case: Case) -> Seen:
 
 
 def _freeze_all_in_transactions(copies: Copies, tasks: int) -> set[Process]:
-    """Run tasks until each is in a transaction, then freeze their driver too."""
+    # The driver freezes last: a driver that ends would have its tasks killed.
     for table in copies.tables.lengths:
         copies.tables.grow(table, 4)
     driver = copies.cluster.start_driver(**_settings(tasks, is_other=False))

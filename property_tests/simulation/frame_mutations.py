@@ -1,4 +1,4 @@
-"""Mutations of the micro-batch commit, each without one piece: schedules must fail with them."""
+"""Remove one piece of the micro-batch commit each; schedules must fail with every mutation."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def tasks_publish_before_commit(patch: Patch) -> None:
 
 
 def attempts_discard_tokens_of_others(patch: Patch) -> None:
-    """An attempt discards tokens of another one, whose result Spark may commit."""
+    # Spark may commit the result of the other attempt.
     patch.setattr(task, "HeldCommits", _DiscardsAll)
 
 
@@ -78,8 +78,7 @@ class _DiscardsAll(HeldCommits):
 
 
 def tokens_of_failed_attempts_committed(patch: Patch) -> None:
-    """Tokens of attempts whose result Spark did not take are committed, too."""
-
+    # Spark did not take the result of these attempts.
     def greedy(connector: str, before: Settled, shares: Iterable[Share], **rest: Any) -> Settled:
         more = []
         for share in shares:
@@ -113,7 +112,6 @@ def committed_batch_not_published_after_crash(patch: Patch) -> None:
 
 
 def abort_discards_committed_tokens(patch: Patch) -> None:
-    """A driver whose commit failed assumes that it had no effect, and discards its tasks' tokens."""
     commit = FrameBatches.commit
 
     def tidy(self: FrameBatches, writing: Writing, shares: Sequence[Share], settle: Any) -> None:
@@ -129,12 +127,12 @@ def abort_discards_committed_tokens(patch: Patch) -> None:
 
 
 def fenced_runs_not_remembered(patch: Patch) -> None:
-    """Fenced runs are forgotten: two queries take the connector over from each other for ever."""
+    # Two queries then take the connector over from each other for ever.
     writes_as(patch, PLANS, lambda plan: {**plan, "frames": {**plan["frames"], "superseded": []}})
 
 
 def additional_tasks_not_recorded(patch: Patch) -> None:
-    """Additional tasks are not recorded, so that their tokens are neither fenced nor discarded."""
+    # Their tokens are then neither fenced nor discarded.
     plan, claim_from, counted = Generations.plan, Generations.claim_from, dict[int, int]()
 
     def noted(self: Generations, claim: Claim, tasks: Sequence[Any], *arguments: Any, **named: Any) -> Any:
@@ -260,4 +258,3 @@ MUTATIONS: Mapping[str, Plant] = plants(
     task_records_not_fenced,
     store_without_compare_and_set,
 )
-"""Mutations that break the guarantee: random schedules must fail."""

@@ -1,4 +1,4 @@
-"""Random schedules of DataFrame writes: queries start, crash and restart; then the result is checked."""
+"""Schedule DataFrame writes at random: queries start, crash and restart; then check the result."""
 
 from __future__ import annotations
 
@@ -36,8 +36,7 @@ class _Sink(SinkConnector):
 
 
 class Namesake:
-    """A sink connector started under the DataFrames' name, with a topic of their name. It must be refused."""
-
+    # A sink connector under the DataFrames' name, with a topic of their name, must be refused.
     def __init__(self, spark: Spark) -> None:
         self._world = spark.world
         log = Log(5, spark.world.seed, topic=TOPIC)
@@ -57,7 +56,7 @@ class Namesake:
 def _live(spark: Spark) -> None:
     world, dice = spark.world, spark.world.dice
     world.chaos = Chaos.drawn(dice)
-    chance = random.Random(f"{world.seed} checkpoints")  # noqa: S311 - chance, not secrets; drawn apart
+    chance = random.Random(f"{world.seed} checkpoints")  # noqa: S311 - chance, not secrets
     restores = chance.random() < 0.4
     namesake = Namesake(spark) if chance.random() < 0.15 else None
     for _ in range(dice.randint(4, 14)):
@@ -106,7 +105,6 @@ def _something_happens(spark: Spark) -> None:
 
 
 def _restore_a_checkpoint(spark: Spark, chance: random.Random) -> None:
-    """An operator restores an older checkpoint by mistake, and the newest one after the refusal."""
     streams = [query for query in spark.queries if query.is_stream and query.done]
     if streams:
         query = chance.choice(streams)
@@ -124,7 +122,7 @@ def _calm_down(spark: Spark) -> None:
     _wait(world, *spark.running.values())
     for query in spark.queries:
         spark.come_right(query)
-        # Tasks whose driver is dead may still take the connector over, once for each run that has not written.
+        # Tasks of a dead driver may still take the connector over, once for each run that has not written.
         for _ in range(3 + spark.runs_yet_to_write()):
             if query.is_stream and query.done < len(query.batches):
                 _wait(world, spark.start(query))
@@ -137,7 +135,7 @@ def _calm_down(spark: Spark) -> None:
 
 
 def _settle(spark: Spark) -> None:
-    """Write again until it succeeds: second attempts at its own tasks may overtake its driver's commit."""
+    # Second attempts at the write's own tasks may overtake its driver's commit.
     for _ in range(_MOST):
         last = spark.new_query(is_stream=False)
         spark.arrive(last, 4)
@@ -156,7 +154,7 @@ def _wait(world: World, *processes: Process) -> None:
 def _check(spark: Spark) -> None:
     world, visible = spark.world, spark.destination.visible()
     world.happened["table that keeps offsets"] += spark.is_table
-    # Another write that comes between two attempts at a micro-batch lets the second one write its rows again.
+    # After another write between two attempts at a micro-batch, the second attempt may repeat its rows.
     is_alone = len(spark.queries) <= 2
     world.happened["query alone with a table"] += spark.is_table and is_alone
     if spark.is_table and is_alone and spark.destination.repeated:

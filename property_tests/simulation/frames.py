@@ -1,7 +1,6 @@
-"""Spark writing DataFrames: queries with checkpoints, batch writes, tasks with attempts; and a destination.
+"""Simulate Spark writing DataFrames: queries with checkpoints, batch writes, task attempts, a destination.
 
-The protocol and the engine are the real ones. The rows of a micro-batch are divided among partitions anew each
-time it runs: nothing may depend on the division.
+Protocol and engine are real. Each run divides the rows of a micro-batch differently.
 """
 
 from __future__ import annotations
@@ -56,14 +55,11 @@ class File:
 
 
 class Destination:
-    """Files that are invisible until they are completed."""
-
     def __init__(self, world: World) -> None:
         self.files: dict[str, File] = {}
         self.committed: set[tuple[str, int | None]] = set()
-        """Ids of all tokens that a commit has ever covered, with their batch."""
+        # A table that keeps its own offsets has the next offset, and the generation that owns it.
         self.watermarks: dict[TopicPartition, tuple[int, int]] = {}
-        """Of a table that keeps its own offsets: the next offset, and the generation that owns it."""
         self.repeated = 0
         self._world = world
         self._seen: Counter[str] = Counter()
@@ -117,8 +113,6 @@ class Destination:
         return found
 
     def insert(self, partition: TopicPartition, generation: int, rows: Sequence[tuple[int, str]]) -> None:
-        """Insert rows and move the watermark in one transaction; rows below the watermark are skipped."""
-
         def effect() -> None:
             watermark, owner = self.watermarks[partition]
             if owner != generation:
@@ -143,15 +137,8 @@ class Destination:
 
 
 class FileTask(SinkTask):
-    """Writes files of a few rows.
-
-    Args:
-        names: gives each file its own name.
-        writing: the run that it works for; None: it only publishes and discards.
-        forgets: whether it returns a file's token with one commit only, as the folder sink does; otherwise until the
-            file is published, as the archiver does.
-    """
-
+    # A token is returned with one commit only, as by the folder sink, or until its file is published, as by
+    # the archiver. Without a writing run the task only publishes and discards.
     def __init__(
         self, destination: Destination, names: Any, writing: Writing | None, *, forgets: bool
     ) -> None:
@@ -202,8 +189,6 @@ class FileTask(SinkTask):
 
 
 class TableTask(SinkTask):
-    """Inserts rows and the offset after them in one transaction, as the upsert sink does."""
-
     def __init__(self, destination: Destination) -> None:
         self._destination = destination
 
@@ -221,15 +206,8 @@ class TableTask(SinkTask):
 
 @dataclass(slots=True)
 class Query:
-    """A query's checkpoint, or a batch write: the state that outlives its runs.
-
-    Args:
-        batches: rows of each micro-batch, fixed before it runs; a batch write has one.
-        done: micro-batches that the checkpoint has completed.
-        right: its value before an operator restored an older copy.
-        runs: the driver of each start.
-    """
-
+    # The state outlives the runs. ``right`` is the value of ``done`` before an operator restored an older
+    # copy.
     name: str
     is_stream: bool
     batches: list[list[str]] = field(default_factory=list)
@@ -266,7 +244,6 @@ class Spark:
         self._names = count()
         self._forgets = world.dice.random() < 0.5
         self.is_table = world.dice.random() < 0.3
-        """A table instead of files; then a repeated micro-batch has the same partitions."""
         self._runs = 0
         self._writers: list[str] = []
 
@@ -291,7 +268,6 @@ class Spark:
         query.done = max(query.right, query.done)
 
     def start(self, query: Query) -> Process:
-        """Start a run of a query, also next to a running one."""
         run = str(UUID(int=self.world.dice.getrandbits(128)))
         self._runs += 1
         self.world.tell(f"{query.name} is started as {run[:4]}")
@@ -411,7 +387,7 @@ class Spark:
     # -- who watches -----------------------------------------------------------------------------------
 
     def _look(self, key: str, before: Stored | None, after: Stored | None) -> None:
-        """Each newly committed token must be covered by the compare-and-set that just happened."""
+        # The compare-and-set that just happened must cover each newly committed token.
         if not key.endswith("/tasks-count"):
             return
         _, plan = newest_plan(self._bystander, NAME)
@@ -426,7 +402,7 @@ class Spark:
             self.world.happened["a run takes over"] += 1
 
     def runs_yet_to_write(self) -> int:
-        """Runs that have not taken the connector over; each may, once, while one of its tasks lives."""
+        # Each of these runs may take over once, while one of its tasks lives.
         return self._runs - len(self._writers)
 
     def unpublished(self) -> list[str]:

@@ -1,4 +1,4 @@
-"""Several files per topic partition in the simulated archive: division of rows, and content of files."""
+"""Write several files per topic partition in the simulated archive: the division of rows, and the content."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from sinksdk.connectors.s3_archiver.partitioners.folders import Folders, Split
 
 FLUSH_SIZE = 6
 _STRINGS: Final = "org.apache.kafka.connect.storage.StringConverter"
+# Values that are not UTF-8 are bad records.
 VALUES: Final = {"format.class": "JsonFormat", "value.converter": _STRINGS}
-"""Settings for files of values; values that are not UTF-8 are bad records."""
 _WITH_KEYS_AND_HEADERS: Final = {
     **VALUES,
     "store.kafka.keys": "true",
@@ -38,8 +38,6 @@ Runs = Sequence[tuple[int, int]]
 
 
 class Content(NamedTuple):
-    """The content of files of a topic partition: values (or whole records), keys, or headers."""
-
     partition: TopicPartition
     view: str
 
@@ -49,17 +47,14 @@ class Content(NamedTuple):
 
 class Groups:
     def __init__(self, world: World, *, are_wanted: bool) -> None:
-        self.dice = random.Random(f"{world.seed} groups")  # noqa: S311 - chance, not secrets; drawn apart
+        self.dice = random.Random(f"{world.seed} groups")  # noqa: S311 - chance, not secrets
         self.arguments: dict[str, Any] = {}
         self.siblings_expire = 0.0
-        """Chance that an upload of a group expires when another one becomes visible."""
         self.settings: dict[str, str] = {}
-        """The connector's settings for files of keys and headers."""
         self.views: tuple[str, ...] = ("",)
+        # Every n-th record has no value, and is in the folder for tombstones; 0: none.
         self.tombstones = 0
-        """Every n-th record has no value, and is in the folder for tombstones; 0: none."""
         self.gone: dict[Process, set[str]] = {}
-        """Uploads that had expired when a process began to publish."""
         self._runs: dict[str, Runs] = {}
         if are_wanted and self.dice.random() < 0.5:
             world.happened["schedules with groups of files"] += 1
@@ -72,12 +67,12 @@ class Groups:
             self._have_keys_beside(world)
 
     def _have_keys_beside(self, world: World) -> None:
-        chance = random.Random(f"{world.seed} keys")  # noqa: S311 - chance, not secrets; drawn apart
+        chance = random.Random(f"{world.seed} keys")  # noqa: S311 - chance, not secrets
         if chance.random() < 0.4:
             world.happened["schedules with files of keys and headers"] += 1
             self.views = ("", "keys", "headers")
             self.settings = dict(_WITH_KEYS_AND_HEADERS)
-            self.arguments["file_format"] = None  # what the settings say
+            self.arguments["file_format"] = None  # the settings decide
             if chance.random() < 0.5:
                 world.happened["schedules with records that have a key and no value"] += 1
                 self.settings["behavior.on.null.values"] = "write"
@@ -88,7 +83,6 @@ class Groups:
         return self._read(data["ranges"]) if "ranges" in data else [(data["start"], data["end"] - 1)]
 
     def runs(self, skip: str, view: str) -> Runs:
-        """Runs of offsets that a commit skips."""
         return self._read(Skip.of_text(skip).of.get(view, RowRanges()).to_text())
 
     def _read(self, text: str) -> Runs:
@@ -105,7 +99,7 @@ def offsets_in(name: FileName, data: bytes) -> list[int]:
 
 
 def numbers_in(name: FileName, data: bytes) -> list[int]:
-    """Numbers in the values, keys or headers of a file: offsets, or more in a recreated topic."""
+    # Numbers of a recreated topic are larger than its offsets.
     if name.extension == ".avro":
         return [int(row["value"] or 0) for row in fastavro.reader(io.BytesIO(data))]  # type: ignore[index, call-overload]
     rows = [json.loads(line) for line in data.splitlines()]
@@ -131,8 +125,7 @@ def _limits(chance: random.Random) -> Limits:
 
 
 class SimulatedFolders(Folders):
-    """Folders by row, some also by the wall clock, which differs at the next reading."""
-
+    # Some folders depend on the wall clock, which differs at the next reading.
     def __init__(self, seed: int, chance: random.Random) -> None:
         self._seed = seed
         self._folders = chance.choice((1, 2, 2, 3, 5))

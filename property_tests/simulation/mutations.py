@@ -1,4 +1,4 @@
-"""Mutations of the sink protocol, each without one piece: schedules of the simulation must fail with them."""
+"""Remove one piece of the sink protocol each; schedules of the simulation must fail with every mutation."""
 
 from __future__ import annotations
 
@@ -157,7 +157,7 @@ def publish_before_commit(patch: Patch) -> None:
 
 
 def fenced_task_discards(patch: Patch) -> None:
-    """A fenced task aborts its uploads; its last commit may have taken effect."""
+    # The last commit of the fenced task may have taken effect.
     create, close = SimulatedS3.create_upload, SimulatedTask.close
     begun: dict[Process, dict[str, Location]] = defaultdict(dict)
 
@@ -188,8 +188,7 @@ def unpublished_tokens_overwritten(patch: Patch) -> None:
 
 
 def uploads_aborted_by_listing(patch: Patch) -> None:
-    """An attempt aborts uploads of its partitions that it does not know, which may be committed by now."""
-
+    # An unknown upload may be committed by now.
     def tidy(task: SimulatedTask, partitions: Collection[TopicPartition]) -> None:
         s3 = task.archive.s3
         for partition in partitions:
@@ -253,7 +252,7 @@ def later_group_published_first(patch: Patch) -> None:
 
 
 def withdrawn_group_not_aborted(patch: Patch) -> None:
-    """A withdrawal checks visible files without aborting the others, which another process may complete."""
+    # Another process may complete the uploads that are not aborted.
     publish, abort, publishing = SimulatedTask.publish, SimulatedS3.abort_upload, set[Process]()
 
     def noted(self: SimulatedTask, partition: TopicPartition, tokens: Sequence[Token]) -> None:
@@ -299,7 +298,6 @@ def withdrawal_without_skipped_keys_and_headers(patch: Patch) -> None:
 
 
 def _withdraws_as(patch: Patch, change: Callable[[Skip], Skip]) -> None:
-    """Change the rows that a withdrawal reports as visible."""
     publish = SimulatedTask.publish
 
     def changed(self: SimulatedTask, partition: TopicPartition, tokens: Sequence[Token]) -> None:
@@ -341,7 +339,6 @@ def skip_lost_at_next_generation(patch: Patch) -> None:
 
 
 def skip_lost_at_second_withdrawal(patch: Patch) -> None:
-    """Tokens of a group begun above visible rows do not mention these rows."""
     commits_as(patch, SimulatedTask, tokens_as(lambda data: {k: v for k, v in data.items() if k != "skip"}))
 
 
@@ -410,7 +407,7 @@ def restored_store_not_detected(patch: Patch) -> None:
 
 
 def records_before_late_row_committed(patch: Patch) -> None:
-    """A late row fails its partition as a failing put does, with a commit."""
+    # A failing put commits; a late row must not.
     patch.setattr(TaskScope, "casts_doubt", lambda self, error: False)
 
 
@@ -441,13 +438,13 @@ def close_without_commit(patch: Patch) -> None:
     patch.setattr(WorkerSinkTask, "close", release)
 
 
+# These mutations cost progress, never a record: a rolling deploy must fail.
 ROLLING: Mapping[str, Plant] = plants(
     new_driver_skips_handover,
     old_driver_never_yields,
     close_without_commit,
     is_closing_always_false,
 )
-"""Mutations that cost progress, never a record: a rolling deploy must fail."""
 
 RACES: Mapping[str, Plant] = plants(
     segments_without_tokens,
@@ -455,12 +452,10 @@ RACES: Mapping[str, Plant] = plants(
     generation_checked_only_before_take_over,
     attempt_reads_past_withdrawn_commit,
 )
-"""Mutations that break the guarantee only in races: schedules of these must fail."""
 
 TOPIC_CHANGES: Mapping[str, Plant] = plants(
     topic_ids_not_checked_before_commit, topic_ids_read_after_offsets, truncation_not_detected
 )
-"""Mutations that break the guarantee only if a topic changes."""
 
 MUTATIONS: Mapping[str, Plant] = plants(
     task_records_not_fenced,
@@ -500,4 +495,3 @@ MUTATIONS: Mapping[str, Plant] = plants(
     skip_lost_at_second_withdrawal,
     skip_ignores_rows_of_one_offset,
 )
-"""Mutations that break the guarantee: random schedules must fail."""

@@ -1,7 +1,6 @@
-"""Keeps for each mutation a seed that fails, in ``pins.json``, so that a test need not search for one.
+"""Keep a failing seed for each mutation in ``pins.json``, so that a test need not search for one.
 
-A change of the protocol may turn the schedule of a seed into another one. Then a pin misses, the test searches,
-and ``python -m property_tests.simulation --pin`` finds new pins.
+After a change of the protocol a pin may miss; ``python -m property_tests.simulation --pin`` finds new ones.
 """
 
 from __future__ import annotations
@@ -38,15 +37,7 @@ Mutations = Mapping[str, Callable[[pytest.MonkeyPatch], None]]
 
 
 class Suite:
-    """Mutations, and the schedules that must fail with them.
-
-    Args:
-        name: key in ``pins.json``.
-        mutations: by name.
-        run: runs the schedule of a seed.
-        step: only multiples of this number are tried as seeds.
-    """
-
+    # Only multiples of ``step`` are tried as seeds.
     def __init__(self, name: str, mutations: Mutations, run: Run, step: int = 1) -> None:
         self.name = name
         self.mutations = mutations
@@ -54,13 +45,8 @@ class Suite:
         self._step = step
 
     def notice(self, mutation: str, patch: pytest.MonkeyPatch, first: int = 0) -> int:
-        """Run schedules with a mutation, its pinned seed first, and return the seed that failed.
-
-        Raises:
-            AssertionError: none failed within PATIENCE, or the failure does not say how to replay it.
-        """
         self.mutations[mutation](patch)
-        began = time.process_time()  # of this process: however much runs beside it
+        began = time.process_time()  # only of this process
         for seed in takewhile(lambda _: time.process_time() - began < PATIENCE, self._seeds(mutation, first)):
             EXERCISED["the protocol with a piece left out"][f"schedules until {mutation} was noticed"] += 1
             if self._fails(seed):

@@ -1,4 +1,4 @@
-"""Targets of simulated sources: the real writers, with each operation in the scheduler."""
+"""Write to targets of simulated sources: the writers are real, the scheduler runs each operation."""
 
 from __future__ import annotations
 
@@ -34,7 +34,6 @@ class Row(NamedTuple):
 class Place(ABC):
     def __init__(self) -> None:
         self.on_commit: Callable[[], None] = lambda: None
-        """Called after each operation that may have made records visible."""
 
     @abstractmethod
     def writer(self, identity: str, connector: str) -> TransactionalWriter: ...
@@ -43,8 +42,7 @@ class Place(ABC):
     def offsets(self, connector: str) -> CommittedOffsets: ...
 
     @abstractmethod
-    def fresh(self) -> list[Row]:
-        """Records that became visible since the last call, by partition."""
+    def fresh(self) -> list[Row]: ...
 
     @abstractmethod
     def positions(self, connector: str) -> Mapping[str, SourcePosition]: ...
@@ -54,12 +52,6 @@ class Place(ABC):
 
 
 class Memory(Place):
-    """Topics in memory.
-
-    Args:
-        refused: the permanent error of an operation; None: operations have none.
-    """
-
     def __init__(self, world: World, refused: Callable[[str], Exception] | None = None) -> None:
         super().__init__()
         self.topics = MemoryTopics(self._operate)
@@ -102,8 +94,6 @@ class Memory(Place):
 
 
 class Directory(Place):
-    """A topic directory on disk; each file operation goes through the scheduler."""
-
     def __init__(self, world: World, root: Path) -> None:
         super().__init__()
         self._disk = SimulatedDisk(world, self._has_linked)
@@ -159,8 +149,7 @@ class Directory(Place):
 
 
 class SimulatedDisk(Disk):
-    """The real file system; the scheduler may switch or kill the process before and after each operation."""
-
+    # The scheduler may switch or kill the process before and after each operation.
     def __init__(self, world: World, on_link: Callable[[], None]) -> None:
         self._world = world
         self._on_link = on_link

@@ -1,7 +1,6 @@
-"""Building blocks of mutations: faulty stores and tasks, injected at seams that a refactoring keeps.
+"""Build mutations from faulty stores and tasks, at interfaces that a refactoring keeps.
 
-Mutations are injected at the product's interfaces (the store, S3, the sink's task, a writer), or replace a
-public function. ``test_planted.py`` rejects private names.
+Mutations replace public functions, or interfaces of the product; ``test_planted.py`` rejects private names.
 """
 
 from __future__ import annotations
@@ -32,10 +31,8 @@ PLANS: Final = re.compile(r"/generations/\d+$")
 SEGMENTS: Final = re.compile(r"/generations/\d+-task-")
 TASKS: Final = re.compile(r"/tasks/\d+$")
 COMMITS: Final = re.compile(f"{PLANS.pattern}|{SEGMENTS.pattern}|{TASKS.pattern}")
-"""Records with commits and tokens."""
 
 Who = Callable[[SimulatedStore], bool]
-"""Whether a request is affected, by the store of the process that makes it."""
 
 
 def anybody(store: SimulatedStore) -> bool:
@@ -84,8 +81,6 @@ def on_put(patch: Patch, act: Callable[[SimulatedStore, str, Value, str | None, 
 
 
 def reads_as(patch: Patch, kind: re.Pattern[str], change: Change, who: Who = anybody) -> None:
-    """The store returns other values than it holds."""
-
     def changed(store: SimulatedStore, key: str, read: Callable[[], Versioned | None]) -> Versioned | None:
         is_meant = kind.search(key) is not None and who(store)
         found = read()
@@ -95,7 +90,6 @@ def reads_as(patch: Patch, kind: re.Pattern[str], change: Change, who: Who = any
 
 
 def others_read_as(patch: Patch, kind: re.Pattern[str], change: Change) -> None:
-    """Like :func:`reads_as`, for values written by another process."""
     writers: dict[str, Process] = {}
 
     def noted(store: SimulatedStore, _key: str, value: Value, if_version: str | None, write: Write) -> str:
@@ -117,8 +111,6 @@ def _changed(found: Versioned | None, change: Change) -> Versioned | None:
 
 
 def writes_as(patch: Patch, kind: re.Pattern[str], change: Change, who: Who = anybody) -> None:
-    """The store keeps other values than were written."""
-
     def changed(store: SimulatedStore, key: str, value: Value, if_version: str | None, write: Write) -> str:
         return write(change(value) if kind.search(key) and who(store) else value, if_version)
 
@@ -126,8 +118,6 @@ def writes_as(patch: Patch, kind: re.Pattern[str], change: Change, who: Who = an
 
 
 def drops(patch: Patch, kind: re.Pattern[str], which: Callable[[SimulatedStore, Value], bool]) -> None:
-    """Some writes have no effect but succeed."""
-
     def dropped(store: SimulatedStore, key: str, value: Value, if_version: str | None, write: Write) -> str:
         if kind.search(key) and which(store, value):
             return if_version or "dropped"
@@ -150,8 +140,7 @@ def ignores_compare(patch: Patch, kind: re.Pattern[str]) -> None:
 
 
 class TakingOver:
-    """Tracks attempts that still take their record over; the last step checks for a newer generation."""
-
+    # The last step of taking over checks for a newer generation.
     def __init__(self) -> None:
         self._have_written: WeakSet[SimulatedStore] = WeakSet()
         self._are_done: WeakSet[SimulatedStore] = WeakSet()
@@ -188,8 +177,6 @@ def fields(**changed: Any) -> Change:
 
 
 def of_commits(**changed: Any) -> Change:
-    """Change fields of the commits in a plan, a segment or a task's record."""
-
     def change(value: Value) -> Value:
         where = "entries" if "entries" in value else "committed"
         return {**value, where: [{**entry, **changed} for entry in value[where]]}

@@ -1,9 +1,4 @@
-"""Schedules of races that are rare in random schedules and lose records without the protocol's step against them.
-
-An attempt dies between its commit and publish, and the next one commits again; a commit is withdrawn, and another
-attempt continues; an attempt is about to take its record over when its connector is deleted; an attempt is about to
-complete an upload of a group that the next one withdraws.
-"""
+"""Schedule races that random schedules rarely meet, and that lose records without the protocol's step."""
 
 from __future__ import annotations
 
@@ -39,14 +34,14 @@ def run(seed: int) -> Counter[str]:
 
 
 def _attempts_that_commit_again(archive: Archive) -> None:
-    """Attempts at one task die between a commit and publish, or after a withdrawal."""
+    # Attempts die between commit and publish, or after a withdrawal.
     world, cluster, dice = archive.world, archive.cluster, archive.world.dice
     world.chaos = Chaos(switch=1.0, lost_after=dice.choice((0.0, 0.0, 0.02)))
     for partition in cluster.log.records:
         cluster.log.produce(partition, dice.randint(10, 40))
     for _ in range(dice.randint(1, 4)):
         _have_driver(archive)
-        # The first commit of a task's second partition sets those before it apart, in a segment.
+        # The first commit of a task's second partition archives the earlier commits in a segment.
         before = set(_pending(archive)) if dice.random() < 0.5 else set(list(cluster.log.records)[:1])
         _go_on(archive, 900, lambda before=before: not before.issuperset(_pending(archive)))  # type: ignore[misc]
         if dice.random() < 0.5:
@@ -71,7 +66,7 @@ def _pending(archive: Archive) -> dict[TopicPartition, int]:
 
 
 def _deleted_while_taken_over(archive: Archive) -> None:
-    """Attempts freeze before they take their records over, the driver dies, and the connector is deleted."""
+    # Attempts freeze before they take their records over, the driver dies, and the connector is deleted.
     world, cluster, dice = archive.world, archive.cluster, archive.world.dice
     world.chaos = Chaos(switch=1.0)
     for partition in cluster.log.records:
@@ -92,11 +87,8 @@ def _deleted_while_taken_over(archive: Archive) -> None:
 
 
 def _completed_after_a_withdrawal(archive: Archive) -> None:
-    """An upload of a withdrawn group is completed late.
-
-    An attempt freezes before it completes an upload, another upload of its group expires, and the next attempt withdraws
-    the commit.
-    """
+    # An attempt freezes before it completes an upload, another upload of its group expires, and the next
+    # attempt withdraws the commit.
     world, cluster, dice = archive.world, archive.cluster, archive.world.dice
     world.chaos = Chaos(switch=1.0)
     for partition in cluster.log.records:

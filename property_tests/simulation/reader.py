@@ -1,4 +1,4 @@
-"""The reader of simulated sources: each row must come once, in order, and none from a zombie."""
+"""Read the target of simulated sources: each row must come once, in order, and none from a zombie."""
 
 from __future__ import annotations
 
@@ -13,8 +13,6 @@ from sinksdk.source import SourceRecord
 
 
 class Attempt(NamedTuple):
-    """An attempt at a task; later ones compare greater."""
-
     generation: int
     number: int
 
@@ -35,21 +33,14 @@ class Reader:
         self._is_written = is_written
         self.rows = 0
         self.next: dict[str, int] = defaultdict(int)
-        """Per table the row after the last visible one."""
         self.offsets: dict[str, int] = defaultdict(int)
-        """Per table the committed position."""
         self.attempts: dict[Process, Attempt] = {}
-        """The attempt that runs in each task process."""
         self.open: dict[Process, list[SourceRecord]] = {}
-        """What each process has sent in its open transaction."""
+        # Tasks whose transactional ids each driver process has fenced since its claim.
         self.fences: dict[Process, list[int]] = defaultdict(list)
-        """Tasks whose transactional ids each driver process has fenced since its claim."""
         self.refused: set[Process] = set()
-        """Processes that were told that they are fenced."""
         self.fencing_fails_until = 0.0
-        """Until this time no driver can fence."""
         self.claimed = 0
-        """The newest claimed generation."""
         self._owners: dict[str, Attempt] = {}
         self._holders: dict[int, Process] = {}
         self._overtaken: set[Process] = set()
@@ -72,7 +63,7 @@ class Reader:
             self._overtaken.add(process)
 
     def has_read(self, process: Process, table: str) -> None:
-        """A task has read a table's offset: from now on no earlier task may write rows of it."""
+        # No earlier task may write rows of this table from now on.
         attempt = self.attempts[process]
         if process in self._overtaken:
             self._world.violation(f"{process.name} begins, and was overtaken before it had fenced anybody")
@@ -107,7 +98,7 @@ class Reader:
         sent = [(record.value or b"").decode() for record in self.open.get(process, ())]
         if sorted(row.value for row in fresh) != sorted(sent):
             self._world.violation(f"{[row.value for row in fresh]} are visible of a transaction of {sent}")
-        self.open[process] = []  # also if nobody ever hears that it is committed
+        self.open[process] = []  # also if the response to the commit is lost
         self.rows += len(fresh)
         for row in fresh:
             table, number = _parsed(row)

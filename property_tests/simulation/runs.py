@@ -1,4 +1,4 @@
-"""Runs many schedules on all cores."""
+"""Run many schedules on all cores."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ import pytest
 
 Run = Callable[[int], Counter[str]]
 
+# Each kind of fault then happens in each test.
 AT_ONCE = 1_000
-"""Schedules of one test: enough for each kind of fault to happen in each of them."""
 
+# Enough for ``make test``: seconds, without the rarest faults.
 IN_BRIEF = 40
-"""Schedules of each kind in ``make test``: they end in seconds, and do not meet every rare fault."""
 
 TIMEOUT = pytest.mark.timeout(1800)
 

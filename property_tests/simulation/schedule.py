@@ -1,4 +1,4 @@
-"""Random schedules of the archiver: faults, then recovery without faults and a final check."""
+"""Schedule the archiver at random: faults, then recovery without faults and a final check."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def run_topic_changes(seed: int) -> Counter[str]:
 
 
 def run_rolling_deploy(seed: int) -> Counter[str]:
-    """Run a rolling deploy without faults: no record may be read twice."""
+    # Without faults no record may be read twice.
     return _told(seed, partial(Archive, whole_files=True), _rolling_deploy, f"run_rolling_deploy({seed})")
 
 
@@ -52,7 +52,6 @@ def _random(archive: Archive) -> None:
 
 
 def _rolling_deploy(archive: Archive) -> None:
-    """A second driver starts; the first one flushes, commits and stops."""
     world, cluster, dice = archive.world, archive.cluster, archive.world.dice
     world.chaos = Chaos(switch=1.0)
     for partition in cluster.log.records:
@@ -64,12 +63,12 @@ def _rolling_deploy(archive: Archive) -> None:
     cluster.start_driver(**_variation(dice))
     _run_until(archive, lambda: not first.is_alive)
     more = archive.claimed() - before
-    if more > 2:  # the one it may just have begun, and its successor's claim
+    if more > 2:  # its running generation, and the claim of its successor
         world.violation(f"the first driver was asked to give way, and went on: {more} more generations")
     if cluster.ended[first.name] != "FencedException":
         world.violation(f"the first driver ended: {cluster.ended[first.name]}")
-    # The second one's first generation reads what the first has left. The third one, which the end starts, is not of
-    # the deploy: it may take the second for dead when chance lets that stand still.
+    # The second driver's first generation reads the first driver's rest. The third driver, which the end
+    # starts, is not part of the deploy: it may take a frozen second one for dead.
     took_over = archive.claimed()
     _run_until(archive, lambda: archive.claimed() > took_over)
     again = [record for record, times in archive.put.items() if times > 1]
@@ -85,7 +84,7 @@ def _variation(dice: random.Random) -> dict[str, str]:
 def _begin(archive: Archive) -> None:
     world, cluster, dice = archive.world, archive.cluster, archive.world.dice
     if not archive.groups.settings:
-        blanks = random.Random(f"{world.seed} blanks")  # noqa: S311 - chance, not secrets; drawn apart
+        blanks = random.Random(f"{world.seed} blanks")  # noqa: S311 - chance, not secrets
         cluster.log.blanks = blanks.choice((0, 0, 1, 2, 5))
         world.happened["schedules with empty values and none in whole records"] += cluster.log.blanks > 0
     for partition in cluster.log.records:
@@ -199,7 +198,7 @@ def _calm_down(archive: Archive) -> None:
     archive.s3.contradicts = archive.s3.lags = archive.lingers = 0.0
     world.tell("from here on nothing goes wrong any more")
     if archive.changing:
-        # The operator has read what the connector failed of: nothing but this lets it go on.
+        # The connector continues only after the operator has handled its failure.
         archive.restore_topic()
         archive.changing.calm_down(
             {partition: entry.offset for partition, entry in archive.commits().items()}
@@ -207,14 +206,14 @@ def _calm_down(archive: Archive) -> None:
         cluster.settings["on.data.loss"] = "skip"
     _recover(archive)
     _catch_up(archive)
-    # The marker of an incarnation goes with it.
+    # The marker of an incarnation is removed with it.
     late = {location: archive.s3.objects[location].data for location in archive.files()}
     for driver in cluster.drivers:
         cluster.ask(driver, ClosingReason.SHUTDOWN, final=True)
     claimed = archive.claimed()
     _run_until(archive, lambda: not world.processes)
     if archive.claimed() != claimed:
-        _catch_up(archive)  # somebody who came late has begun something
+        _catch_up(archive)  # a late process has begun something
     archive.check_end()
     for location, data in late.items():
         if archive.s3.objects[location].data != data:
@@ -222,7 +221,7 @@ def _calm_down(archive: Archive) -> None:
 
 
 def _recover(archive: Archive) -> None:
-    """A start is refused while the archive holds more than the store knows; then recover the offsets."""
+    # Starts are refused while the archive holds more than the store knows.
     for _ in range(MOST_DRIVERS):
         if not archive.is_behind:
             return
@@ -238,11 +237,11 @@ def _recover(archive: Archive) -> None:
 
 
 def _catch_up(archive: Archive) -> None:
-    """Repeat: a driver that was frozen before its first claim may resume and be the newest."""
+    # A driver that was frozen before its first claim may resume and be the newest.
     cluster = archive.cluster
     for _ in range(MOST_DRIVERS + 1):
         while cluster.is_deleting:
-            # What is visible above a commit takes a driver: the deletion waits, until one takes over.
+            # Rows visible above a commit need a driver: the deletion waits for one.
             deletion = cluster.start_deletion()
             _run_until(archive, lambda deletion=deletion: not deletion.is_alive or archive.has_rows_ahead())
             if cluster.is_deleting and archive.has_rows_ahead():

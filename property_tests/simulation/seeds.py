@@ -1,4 +1,4 @@
-"""Runs the schedule of a seed in a world of its own; the message of a failure is its story."""
+"""Run the schedule of a seed in a world of its own; the message of a failure is its story."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collections.abc import Callable
 from property_tests.simulation.cluster import Cluster
 from property_tests.simulation.world import Violation, World, in_words
 
-ENOUGH = 40_000  # steps for all to end once nothing goes wrong any more
+ENOUGH = 40_000  # steps until all processes end without faults
 
 
 class ScheduleFailed(AssertionError):
@@ -18,13 +18,7 @@ class ScheduleFailed(AssertionError):
 
 
 def told(seed: int, live: Callable[[World], object], again: str) -> Counter[str]:
-    """Run a schedule.
-
-    Args:
-        seed: of everything random, including :mod:`random` itself.
-        live: the schedule.
-        again: the command that replays it.
-    """
+    # The seed also determines the module ``random`` itself; ``again`` is the command that replays it.
     world, chance = World(seed), random.getstate()
     random.seed(seed)
     logging.disable(logging.CRITICAL)

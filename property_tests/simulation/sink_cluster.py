@@ -1,4 +1,4 @@
-"""A sink's cluster: its log, and the sink's own driver and task code."""
+"""Simulate a sink's cluster: its log, and the sink's own driver and task code."""
 
 from __future__ import annotations
 
@@ -37,44 +37,24 @@ from sinksdk.worker.watches import ClosingWatch
 
 
 class LateRow(NamedTuple):
-    """A row that was held back and reaches a task after later ones.
-
-    Args:
-        highest: the highest offset that came before it.
-    """
-
+    # ``highest`` is the highest offset that came before the row.
     partition: TopicPartition
     offset: int
     highest: int
 
 
 class Bad(NamedTuple):
-    """Records that cannot be archived.
-
-    Args:
-        of_eight: their maximum number in eight offsets.
-        blocks: chance that all of eight offsets are bad.
-        are_tombstones: whether records without a value are: they are reported and skipped.
-    """
-
+    # In eight offsets at most ``of_eight`` are bad, or all with the chance of ``blocks``. Bad tombstones are
+    # reported and skipped.
     of_eight: int
     blocks: float
     are_tombstones: bool = False
 
 
 class Log:
-    """A source with partitions that grow. Offsets may have gaps, and rows may come out of order.
-
-    A transform may drop and multiply records, the same ones at each reading.
-
-    Args:
-        partitions: the number of partitions of topic ``orders``.
-        seed: of late rows and of the transform; a separate generator, so that other choices stay the same.
-        has_keys: whether records have keys and headers; they contain their offsets, as values do.
-        tombstones: every n-th record has no value; 0: all have one.
-        bad: which records cannot be archived; None: all can.
-    """
-
+    # Offsets may have gaps, and rows may come out of order. A transform may drop and multiply records, the
+    # same ones at each reading. Keys and headers contain the offset, as values do; every n-th record is a
+    # tombstone. Late rows and the transform have their own generators, so that other choices stay the same.
     def __init__(
         self,
         partitions: int,
@@ -93,32 +73,27 @@ class Log:
         self._seed = seed
         chance = random.Random(f"transform {seed}")  # noqa: S311 - chance, not secrets
         self._drops_blocks = chance.choice((0.1, 0.4, 0.8)) if is_transformed else 0.0
-        """Chance that a transform drops all of eight offsets, so that whole ranges may be empty."""
         self._weights = chance.choice(((1, 0, 0, 0), (1, 4, 1, 1), (4, 2, 1, 1), (1, 1, 4, 4)))
+        # Every n-th record has an empty value or none, and is archived; 0: none.
         self.blanks = 0
-        """Every n-th record has an empty value or none, and is archived; 0: none."""
+        # Chance that a transform fails while a task's ranges are read.
         self.cuts = 0.0
-        """Chance that a transform fails while a task's ranges are read."""
         self.dice = random.Random(f"order {seed}")  # noqa: S311 - chance, not secrets
+        # Chance that a row comes late when a range is read; the next reading may be in order.
         self.breaks_order = 0.0
-        """Chance that a row comes late when a range is read; the next reading may be in order."""
+        # A commit may have passed these offsets before they came.
         self.withheld: dict[TopicPartition, set[int]] = defaultdict(set)
-        """Offsets held back by some reading: a commit may have passed them before they came."""
         self.on_late: Callable[[LateRow], None] = lambda _: None
-        """Called with each late row before a task gets it."""
         self.records: dict[TopicPartition, list[SinkRecord]] = {
             TopicPartition(topic, number): [] for number in range(partitions)
         }
         self.expected: dict[TopicPartition, dict[int, int]] = {partition: {} for partition in self.records}
-        """How many records each offset must have in the archive."""
         self.good: dict[TopicPartition, dict[int, int]] = {partition: {} for partition in self.records}
         self.with_value: dict[TopicPartition, dict[int, int]] = {partition: {} for partition in self.records}
         self.letters: dict[TopicPartition, list[int]] = {partition: [] for partition in self.records}
-        """Offsets that must have dead letters."""
         self.ends = dict.fromkeys(self.records, 0)
 
     def truncated(self, positions: Mapping[TopicPartition, Position]) -> dict[TopicPartition, int | None]:
-        """Never called: these partitions have no leader epochs."""
         raise NotImplementedError
 
     def produce(self, partition: TopicPartition, count: int, gap: int = 0) -> None:
@@ -140,7 +115,7 @@ class Log:
         value = None if self.is_tombstone(offset) else b"%030d" % offset
         said: bytes | None = b"%d" % offset
         if value is not None and self.is_bad(partition, offset):
-            # The converter refuses what is no UTF-8, and the archiver's task a missing value or key.
+            # The converter refuses invalid UTF-8, and the archiver's task a missing value or key.
             if offset % 2:
                 value = b"\xff" + value
             elif self._has_keys:
@@ -179,14 +154,12 @@ class Log:
         return one.choices((0, 1, 2, 5), self._weights)[0]
 
     def rows(self, partition: TopicPartition) -> list[int]:
-        """Offsets of the records to archive, repeated for several records of one offset."""
         return [offset for offset, times in self.expected[partition].items() for _ in range(times)]
 
     def partitions(self, subscription: Subscription) -> dict[TopicPartition, OffsetRange]:
         return {partition: OffsetRange(0, end) for partition, end in self.ends.items()}
 
     def topic_ids(self, topics: Collection[str]) -> Mapping[str, str]:
-        """None: this topic is never recreated."""
         return {}
 
     def topic_id_check(self, config: object, source: object, ids: Mapping[str, str]) -> TopicIdCheck:
@@ -201,7 +174,7 @@ class Log:
         }
 
     def reader(self, ranges: Mapping[TopicPartition, OffsetRange]) -> Any:
-        """Never called: simulated tasks read from :meth:`batches`."""
+        # Simulated tasks read from batches() instead.
         raise NotImplementedError
 
     @contextmanager
@@ -216,7 +189,6 @@ class Log:
     def transformed(
         self, world: World, ranges: Mapping[TopicPartition, OffsetRange]
     ) -> Iterator[SinkRecords | Unread]:
-        """The transform's output for ranges; it may end early, as when a stream fails."""
         late_rows: list[LateRow] = []
         left = self.dice.randrange(3) if self.dice.random() < self.cuts else None
         has_ended = True
@@ -254,7 +226,6 @@ class Log:
                 yield from self._multiplied(world, rest)
 
     def _multiplied(self, world: World, rows: Sequence[SinkRecord]) -> Iterator[pa.RecordBatch]:
-        """Yield batches of any size, which may end within an offset."""
         left = [row for row in rows for _ in range(self.times(row))]
         world.happened["transform multiplied"] += sum(self.times(row) > 1 for row in rows)
         while left:
@@ -272,7 +243,7 @@ class Log:
             late, rest = self._hold_back(rows)
             yield from _in_batches(world, rows)
             if late is not None:
-                if self.dice.random() < 0.5:  # so late that a commit passes over it
+                if self.dice.random() < 0.5:  # so late that a commit skips it
                     world.sleep(1.0)
                     yield None
                 self.on_late(LateRow(partition, late.offset, rows[-1].offset))
@@ -280,7 +251,6 @@ class Log:
                 yield from _in_batches(world, rest)
 
     def _hold_back(self, rows: list[SinkRecord]) -> tuple[SinkRecord | None, list[SinkRecord]]:
-        """Maybe take one row out of the batches, and insert it later."""
         if len(rows) < 2 or self.dice.random() >= self.breaks_order:
             return None, []
         place = self.dice.randrange(len(rows) - 1)
@@ -293,7 +263,6 @@ class Log:
 
 
 def _in_batches(world: World, rows: Sequence[SinkRecord]) -> Iterator[SinkRecords | None]:
-    """Yield rows in batches of any size; sometimes nothing comes for a while."""
     while rows:
         if world.dice.random() < 0.1:
             world.sleep(0.1)
@@ -329,16 +298,13 @@ def _columns(rows: Sequence[SinkRecord]) -> dict[str, Any]:
 
 
 class DeadLetters:
-    """Dead letters; a writer that is killed loses those that nobody waited for."""
-
+    # A writer that is killed loses the letters that its task did not wait for.
     def __init__(self, world: World) -> None:
         self.world = world
-        self.dice = random.Random(f"{world.seed} letters")  # noqa: S311 - chance, not secrets; drawn apart
+        self.dice = random.Random(f"{world.seed} letters")  # noqa: S311 - chance, not secrets
         self.durable: Counter[tuple[TopicPartition, int]] = Counter()
-        """How often each record was written."""
 
     def send(self, record: SinkRecord) -> Future[None]:
-        """Some are written at once, as by a background thread."""
         letter = _Letter(self, record)
         if self.dice.random() < 0.3:
             letter.try_to_write()
@@ -346,8 +312,6 @@ class DeadLetters:
 
 
 class _Letter(Future[None]):
-    """Written when it is waited for, unless it was written before."""
-
     def __init__(self, letters: DeadLetters, record: SinkRecord) -> None:
         super().__init__()
         self._letters = letters
@@ -450,7 +414,6 @@ class SinkCluster(Cluster):
 
     @contextmanager
     def _watch(self, watch: ClosingWatch, interval: float) -> Iterator[Callable[[], ClosingRequest | None]]:
-        """Poll between two batches, at the real interval."""
         watch.check()
         next_look = self.world.now() + interval
 

@@ -1,4 +1,4 @@
-"""A source's cluster: its target, and the source's own driver and task code."""
+"""Simulate a source's cluster: its target, and the source's own driver and task code."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Mutations of the source protocol, each without one piece: schedules must fail with them."""
+"""Remove one piece of the source protocol each; schedules must fail with every mutation."""
 
 from __future__ import annotations
 
@@ -92,7 +92,6 @@ def fencing_errors_ignored(patch: Patch) -> None:
 
 
 def no_generation_check_before_fencing(patch: Patch) -> None:
-    """A task takes its record over and fences writers without checking for a newer generation."""
     taking = TakingOver()
 
     def never_older(
@@ -114,12 +113,10 @@ def no_generation_check_before_fencing(patch: Patch) -> None:
 
 
 def no_generation_check_after_fencing(patch: Patch) -> None:
-    """A task that was the newest before it fenced its predecessors does not check again."""
     _may_run_at(patch, 2)
 
 
 def _may_run_at(patch: Patch, time: int) -> None:
-    """Let the n-th check of an attempt whether it may run succeed."""
     may_run, looks = Attempt.may_run, WeakKeyDictionary[Store, int]()
 
     def anyhow(self: Attempt) -> bool:
@@ -130,7 +127,7 @@ def _may_run_at(patch: Patch, time: int) -> None:
 
 
 def newer_claims_ignored(patch: Patch) -> None:
-    """Tasks stop only for a new plan, so tasks that start after its fencing round go on."""
+    # Tasks that start after a newer fencing round then continue.
     reads_as(patch, COUNT, _as_planned, task)
     patch.setattr(Attempt, "owns_task", lambda self: True)
 
@@ -184,8 +181,6 @@ class _Wrapped:
 
 
 class _Two(_Wrapped):
-    """Commits records and offsets in separate transactions."""
-
     def __init__(
         self, records: TransactionalWriter, offsets: TransactionalWriter, *, are_offsets_first: bool
     ) -> None:
@@ -244,8 +239,6 @@ def directory_epochs_not_compared(patch: Patch) -> None:
 
 
 class _Undeterred(_Wrapped):
-    """Fences its successor when it is fenced, and commits its transaction."""
-
     def __init__(self, writer: TransactionalWriter) -> None:
         super().__init__(writer)
         self.sent: list[SourceRecord] = []
@@ -286,9 +279,7 @@ MUTATIONS: Mapping[str, Plant] = plants(
     offsets_committed_before_records,
     open_transaction_committed,
 )
-"""Mutations that break the guarantee: random schedules must fail."""
 
 IN_DIRECTORIES: Mapping[str, Plant] = plants(
     directory_entry_overwritten, directory_ends_not_compared, directory_epochs_not_compared
 )
-"""Mutations of topic directories: schedules that write to one must fail."""

@@ -1,4 +1,4 @@
-"""Random schedules of a source: drivers, tasks and zombies write; at the end each row must be there once."""
+"""Schedule a source at random: drivers, tasks and zombies write; at the end each row must be there once."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from sinksdk import ClosingReason, ConnectException
 
 MOST_DRIVERS = 6
 WISHES = ("pause", "stop", "resume", "resume", "restart", "rebalance", "flush", "configure", "configure")
+# Every n-th schedule writes to a topic directory, on the real file system.
 IN_A_DIRECTORY = 20
-"""Every n-th schedule writes to a topic directory, on the real file system."""
 
 
+# Every n-th schedule starts without tables: no task runs before the connector requests some.
 WITHOUT_TABLES = 10
-"""Every n-th schedule starts without tables: no task runs before the connector requests some."""
 
 
 def run(seed: int) -> Counter[str]:
@@ -118,7 +118,7 @@ def _operator_wishes(copies: Copies) -> None:
 
 
 def _zombies(copies: Copies) -> None:
-    """KIP-618's case: tasks freeze in a transaction, after a check or in a round, and others replace them."""
+    # KIP-618: tasks freeze in a transaction, after a check or in a round, and others replace them.
     world, dice = copies.world, copies.world.dice
     where, victims = dice.choice(_WHERE_IT_HURTS)
     if _go_on(copies, _A_WHILE, lambda: bool(victims(copies))):
@@ -138,7 +138,6 @@ def _zombies(copies: Copies) -> None:
 
 
 def _successor_is_late(copies: Copies) -> None:
-    """Some successors fence their predecessors long after the others."""
     dice = copies.world.dice
     if _go_on(copies, 2 * _A_WHILE, lambda: bool(copies.about_to_take_over())):
         for process in copies.about_to_take_over():
@@ -179,7 +178,7 @@ def _driver_comes(copies: Copies) -> None:
 
 
 def _driver_is_replaced(copies: Copies) -> None:
-    """A driver is killed and its tasks are not; the next one may have another configuration."""
+    # The tasks continue; the next driver may have another configuration.
     if copies.cluster.drivers:
         driver = copies.world.dice.choice(copies.cluster.drivers)
         copies.world.tell(f"{driver.name} is killed, its tasks are not")
@@ -233,7 +232,7 @@ def _calm_down(copies: Copies) -> None:
 
 
 def _catch_up(copies: Copies) -> None:
-    """Repeat: a driver that was frozen before its first claim may resume and be the newest."""
+    # A driver that was frozen before its first claim may resume and be the newest.
     for _ in range(MOST_DRIVERS + 1):
         driver = copies.cluster.start_driver()
         run_until(copies.cluster, partial(_is_done, copies, driver))

@@ -20,7 +20,6 @@ class Records:
     def __init__(self) -> None:
         self.stored: dict[str, Stored] = {}
         self.on_change: Callable[[str, Stored | None, Stored | None], None] | None = None
-        """Called after each change with the key, the old and the new value."""
 
     def change(self, key: str, after: Stored | None) -> None:
         before = self.stored.get(key)
@@ -33,14 +32,8 @@ class Records:
 
 
 class SimulatedStore(Store):
-    """The real compare-and-set logic over shared records, with a virtual clock.
-
-    Args:
-        patience: seconds for which a request without a response is retried.
-    """
-
+    # Commits of few partitions are then already stored in segments.
     most_entries = 1
-    """Small, so that commits of few partitions are already stored in segments."""
 
     def __init__(self, world: World, records: Records, *, patience: float = 30.0) -> None:
         super().__init__(patience=patience, pause=0.0)
@@ -58,7 +51,6 @@ class SimulatedStore(Store):
     def put(
         self, key: str, value: Mapping[str, Any], if_version: str | None, *, version: int = FORMAT
     ) -> str:
-        """A process that lost its task record is marked as fenced."""
         is_task = "/tasks/" in key
         try:
             written = super().put(key, value, if_version, version=version)
@@ -71,7 +63,7 @@ class SimulatedStore(Store):
         return written
 
     def _ask(self, request: Callable[[], T], what: str) -> T:
-        """The base class's retries, in virtual time."""
+        # The base class would wait in real time.
         give_up = self._world.now() + self._patience
         pause = _FIRST_PAUSE
         while True:
@@ -119,8 +111,6 @@ class SimulatedStore(Store):
 
 
 class Bystander(MemoryStore):
-    """Reads or writes the shared records without faults and without taking time."""
-
     def __init__(self, stored: dict[str, Stored]) -> None:
         super().__init__()
         self._records = stored

@@ -20,7 +20,6 @@ from sinksdk.source import (
 )
 
 GROUP: Final = 3
-"""Rows of one transaction with boundary ``connector``."""
 TOPIC: Final = "rows"
 PARTITIONS: Final = 2
 
@@ -33,7 +32,6 @@ class Tables:
         self.world = world
         self.lengths: dict[str, int] = {f"table{number}": 0 for number in range(count)}
         self.trouble = 0.0
-        """Chance that a call of a task fails."""
         self.tasks: list[TablesTask] = []
         self.watching: dict[Process, TablesConnector] = {}
 
@@ -45,7 +43,7 @@ class Tables:
 
 
 def is_taken_back(row: int) -> bool:
-    """Whether a task that defines transactions aborts this row's transaction."""
+    # A task that defines transactions aborts the transaction of each fourth group.
     return row // GROUP % 4 == 3  # each fourth group
 
 
@@ -54,7 +52,7 @@ class TablesConfig(SourceConnectorConfig):
 
     @classmethod
     def parse(cls, raw: Mapping[str, Any]) -> TablesConfig:  # type: ignore[override] # of no other class
-        """Cached by text: parsing takes half of a simulated task's time."""
+        # Parsing takes half of a simulated task's time.
         return _parsed(tuple(sorted(raw.items())))
 
 
@@ -131,7 +129,6 @@ class TablesTask(SourceTask):
         self._called("stopped")
 
     def _with_news(self) -> str | None:
-        """A table with new rows; one with an incomplete group first."""
         open_ = [table for table, row in self._next.items() if row % GROUP]
         if open_ and self._asks is not None:
             return open_[0]
@@ -170,8 +167,6 @@ def _record(process: Process, table: str, row: int) -> SourceRecord:
 
 
 class TablesConnector(SourceConnector):
-    """Divides the tables among its tasks, differently for each number of tables."""
-
     config_class: ClassVar[type[SourceConnectorConfig]] = TablesConfig
     task_class: ClassVar[type[SourceTask]] = TablesTask
 

@@ -1,4 +1,4 @@
-"""Simulated threads of one process (see :class:`sinksdk.engine.clock.Threads`)."""
+"""Simulate the threads of one process (see :class:`sinksdk.engine.clock.Threads`)."""
 
 from __future__ import annotations
 
@@ -47,8 +47,6 @@ class SimulatedThreads:
 
 
 class SimulatedLock:
-    """Not re-entrant, and not fair."""
-
     def __init__(self, world: World) -> None:
         self._world = world
         self._is_taken = False

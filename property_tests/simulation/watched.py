@@ -1,4 +1,4 @@
-"""Writers and offset readers that report the operations of each process to the reader."""
+"""Report the operations of each writer and offset reader to the reader of the target."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Mutations of moves by a sink that keeps its own offsets: schedules must fail with them."""
+"""Remove one piece of the moves by a sink with its own offsets; schedules must fail with each mutation."""
 
 from __future__ import annotations
 
@@ -32,8 +32,7 @@ def generation_continues_after_rewind(patch: Patch) -> None:
 
 
 class _GoesOn(WorkerSinkTaskContext):
-    """Rewinds the commit itself, so that the engine does not read the partition again."""
-
+    # The engine then does not read the partition again.
     def __init__(self, scope: TaskScope, **named: Any) -> None:
         super().__init__(scope, **named)
         self.commits = scope.commits
@@ -59,7 +58,6 @@ def skipped_records_delivered(patch: Patch) -> None:
 
 
 def skip_committed_without_pre_commit(patch: Patch) -> None:
-    """A skip is committed with the metadata of the previous commit, without pre_commit."""
     pre_commit, put, filled = TableTask.pre_commit, TableTask.put, set[tuple[int, TopicPartition]]()
 
     def noted(self: TableTask, records: SinkRecords) -> None:
@@ -82,7 +80,6 @@ def skip_committed_without_pre_commit(patch: Patch) -> None:
 
 
 def metadata_kept_after_rewind(patch: Patch) -> None:
-    """A rewound commit keeps the metadata of the later position."""
     withdraw = Ledger.withdraw
 
     def stale(
@@ -104,4 +101,3 @@ MUTATIONS: Mapping[str, Plant] = plants(
     metadata_kept_after_rewind,
     store_without_compare_and_set,
 )
-"""Mutations that break the guarantee: random schedules must fail."""

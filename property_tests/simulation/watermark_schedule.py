@@ -1,4 +1,4 @@
-"""Random schedules of a sink that keeps its own offsets: crashes, zombies, restored backups."""
+"""Schedule a sink that keeps its own offsets at random: crashes, zombies, restored backups."""
 
 from __future__ import annotations
 
@@ -58,7 +58,6 @@ def _something_happens(table: TableCluster) -> None:
 
 
 def _calm_down(table: TableCluster) -> None:
-    """The table gets all rows, also those lost by a backup that is restored last."""
     world, cluster = table.world, table.cluster
     world.chaos = Chaos(switch=0.3)
     world.tell("from here on nothing goes wrong any more")
@@ -66,11 +65,11 @@ def _calm_down(table: TableCluster) -> None:
     for driver in cluster.drivers:
         cluster.ask(driver, ClosingReason.SHUTDOWN, final=True)
     run_until(cluster, lambda: not world.processes)
-    _catch_up(table)  # somebody who came late may have begun something
+    _catch_up(table)  # a late process may have begun something
     if world.dice.random() < 0.5:
         table.table.restore()
         for partition in cluster.log.records:
-            cluster.log.produce(partition, world.dice.randint(1, 5))  # so that it is looked at
+            cluster.log.produce(partition, world.dice.randint(1, 5))  # otherwise the partition is not opened
         _catch_up(table)
     run_until(cluster, lambda: not world.processes)
     table.check_end()
@@ -80,7 +79,7 @@ def _catch_up(table: TableCluster) -> None:
     cluster = table.cluster
     for _ in range(_MOST_DRIVERS + 1):
         for partition in cluster.log.records:
-            cluster.log.produce(partition, 1)  # a partition without news is not opened, and asks for nothing
+            cluster.log.produce(partition, 1)  # the partition is not opened without new rows
         driver = cluster.start_driver(until_caught_up=True)
         run_until(cluster, lambda driver=driver: not driver.is_alive)  # type: ignore[misc]  # of this very turn
         if cluster.ended.get(driver.name) == "well":

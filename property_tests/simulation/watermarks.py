@@ -1,4 +1,4 @@
-"""A sink that keeps its offsets in a table whose backups are restored, and its invariants after each step."""
+"""Keep a sink's offsets in a table whose backups are restored, and check the invariants after each step."""
 
 from __future__ import annotations
 
@@ -24,22 +24,14 @@ CONNECTOR = "table"
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """The content of the table for one partition.
-
-    Args:
-        rows: offsets in the order of insertion.
-        watermark: the offset after the last one.
-        generation: the owner of the watermark; older generations insert nothing.
-    """
-
+    # ``watermark`` is the offset after the last row; generations before its owner insert nothing.
     rows: tuple[int, ...] = ()
     watermark: int = 0
     generation: int = 0
 
 
 class Table:
-    """Rows and watermarks, changed together. A reader always finds a prefix of the log."""
-
+    # Rows and watermarks change together: a reader always finds a prefix of the log.
     def __init__(self, world: World) -> None:
         self._world = world
         self.content: dict[TopicPartition, Content] = {}
@@ -56,12 +48,7 @@ class Table:
         return self._operate(f"owns {partition.partition}", effect)
 
     def insert(self, partition: TopicPartition, generation: int, offsets: Sequence[int], least: int) -> int:
-        """Insert the rows that are missing and move the watermark, in one transaction.
-
-        Args:
-            least: the watermark that the task has seen; a lower one is that of a restored backup.
-        """
-
+        # A watermark below the least that the task has seen is that of a restored backup.
         def effect() -> int:
             found = self._owned(partition, generation)
             if found.watermark < least:
@@ -79,7 +66,6 @@ class Table:
         self.backups.append(dict(self.content))
 
     def restore(self) -> None:
-        """Restore a backup, whatever runs."""
         self.restored += 1
         lost = sum(len(found.rows) for found in self.content.values())
         self.content = dict(self._world.dice.choice(self.backups))
@@ -108,8 +94,6 @@ class Table:
 
 
 class TableTask(SinkTask):
-    """Inserts at once, and continues from the table's watermark, as the upsert sink of the examples."""
-
     def __init__(self) -> None:
         self.cluster = TableCluster.current
         self.watermarks: dict[TopicPartition, int] = {}
@@ -142,7 +126,7 @@ class TableTask(SinkTask):
     def pre_commit(
         self, offsets: Mapping[TopicPartition, OffsetAndMetadata]
     ) -> Mapping[TopicPartition, OffsetAndMetadata]:
-        # A skip beyond the end of a range is committed up to there; the next range goes on with it.
+        # A skip is committed up to the end of its range; the next range continues it.
         return {
             p: replace(offset, metadata=str(min(self.watermarks[p], offset.offset)))
             for p, offset in offsets.items()

@@ -1,9 +1,9 @@
 """A scheduler of simulated processes in one thread; all choices follow from one seed.
 
-Each process is a greenlet, or several as its threads, that runs ordinary synchronous code. Each effect outside
-of its memory goes through :meth:`World.operate`, where the scheduler may switch to another process, freeze this
-one, or kill it, before the operation or after its effect. Time is virtual: operations advance it, and it jumps
-when all processes sleep. The same seed gives the same story.
+Each process is a greenlet, or several as its threads, that runs ordinary code. Each effect outside of its
+memory goes through :meth:`World.operate`, where the scheduler may switch to another process, freeze this
+one, or kill it, before the operation or after its effect. Time is virtual: operations advance it, and it
+jumps when all processes sleep.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ _LATENCIES: Final = (0.0, 0.001, 0.01, 0.05, 0.3)  # seconds an operation takes
 
 
 class Killed(BaseException):
-    """The process dies here. Operations of its clean-up code have no effect."""
+    # Operations of clean-up code have no effect.
+    ...
 
 
 class Violation(AssertionError):
@@ -32,18 +33,8 @@ class Violation(AssertionError):
 
 @dataclass(frozen=True, slots=True)
 class Chaos:
-    """Chances of faults, per operation.
-
-    Args:
-        switch: another process runs.
-        crash: the process dies, before the operation or after its effect.
-        pause: the process is frozen, as by SIGSTOP.
-        longest_pause: seconds.
-        lost_before: the request is lost.
-        lost_after: the request takes effect and its response is lost.
-        refused: the request is throttled.
-    """
-
+    # Chances per operation: a crash comes before or after its effect, a pause is SIGSTOP, lost requests had
+    # no effect or only lost their response, refused ones are throttled.
     switch: float = 0.5
     crash: float = 0.0
     pause: float = 0.0
@@ -54,7 +45,6 @@ class Chaos:
 
     @classmethod
     def drawn(cls, dice: random.Random) -> Chaos:
-        """Draw the mixture of one schedule: mostly crashes, mostly lost responses, or calm."""
         chance = (0.0, 0.0, 0.003, 0.01, 0.03)
         return cls(
             switch=dice.choice((0.1, 0.3, 0.6, 1.0)),
@@ -68,28 +58,19 @@ class Chaos:
 
 
 class Process:
-    """A simulated process, or one more thread of a process.
-
-    Args:
-        name: for the story.
-        target: what it runs.
-        scheduler: where control goes when it yields or ends.
-        beside: the process that this is a thread of; None: it is a process of its own.
-    """
-
     def __init__(
         self, name: str, target: Callable[[], object], scheduler: greenlet, beside: Process | None = None
     ) -> None:
         self.name = name
+        # The main thread is first; threads are killed, frozen and cut off together.
         self.threads: list[Process] = beside.threads if beside is not None else []
-        """Threads of this process, the main one first. They are killed, frozen and cut off together."""
         self.threads.append(self)
         self.wakes_at = 0.0
         self.is_frozen_until = 0.0
         self.is_cut_off_until = 0.0
         self.is_alive = True
+        # The store sets it when this process lost a record that it owned.
         self.is_fenced = False
-        """Set by the store when this process lost a record that it owned."""
         self.greenlet = greenlet(target, scheduler)
 
 
@@ -137,17 +118,10 @@ class World:
         refused: Callable[[str], BaseException] | None = None,
         tell: bool = True,
     ) -> T:
-        """Run an operation outside of the process's memory.
-
-        Args:
-            what: for the story.
-            effect: runs atomically.
-            lost: the error of a lost request or response.
-            refused: the error of a throttled request.
-            tell: whether the story mentions the operation.
-        """
+        # The effect is atomic; ``lost`` and ``refused`` return the errors of a lost and of a throttled
+        # request.
         if self._running is None:
-            return effect()  # a bystander looks, nobody's process
+            return effect()  # a bystander, in no process
         self._point()
         if self.current.is_cut_off_until > self._now:
             self.happened["lost in a network partition"] += 1
@@ -168,7 +142,6 @@ class World:
         return result
 
     def tell(self, what: str | Callable[[], str]) -> None:
-        """Add a line to the story; a function is evaluated only if the story is printed."""
         self.story.append((self._now, self._running.name if self._running else "world", what))
 
     def violation(self, what: str) -> None:
@@ -192,7 +165,7 @@ class World:
         return process
 
     def kill(self, process: Process) -> None:
-        """End a process wherever its threads are. Called only from outside of all processes."""
+        # No process may call this.
         alive = [thread for thread in process.threads if thread.is_alive]
         for thread in alive:
             thread.is_alive = False
@@ -215,11 +188,6 @@ class World:
             thread.is_cut_off_until = self._now + seconds
 
     def run(self, until: Callable[[], bool], *, at_most: int) -> None:
-        """Run processes until the condition holds.
-
-        Raises:
-            Violation: an invariant is broken, or the number of steps was not enough.
-        """
         last = self.steps + at_most
         while not until():
             if self.steps >= last:
@@ -273,7 +241,6 @@ class World:
             self.processes.remove(process)
 
     def _point(self) -> None:
-        """Let another process run, or kill or freeze this one."""
         process = self._alive()
         self._now += self.dice.choice(_LATENCIES)
         if self.dice.random() < self.chaos.switch:
