@@ -1,4 +1,4 @@
-"""``make bench``: everything in one run, one table."""
+"""Run all benchmarks, and print one table (``make bench``)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from benchmarks.table import Row, show
 
 
 def encoding_rows() -> list[Row]:
-    """The encoder alone, on one core."""
     return [
         Row.ratio(
             f"encoding: {row['shape']}, {row['what']}, against {row['against']}",
@@ -26,7 +25,6 @@ def encoding_rows() -> list[Row]:
 
 
 def format_rows() -> list[Row]:
-    """Formats of values, on one core."""
     return [
         Row(f"formats: {row.shape}, {row.what}", f"{row.cpu:.3f} CPU s/M")
         if row.ratio is None
@@ -41,7 +39,6 @@ def format_rows() -> list[Row]:
 
 
 def upload_rows() -> list[Row]:
-    """The upload client alone."""
     return [
         Row.ratio(
             f"upload: {row.name}, against boto3's upload_part ({row.requests} requests)",
@@ -54,7 +51,6 @@ def upload_rows() -> list[Row]:
 
 
 def memory_rows() -> list[Row]:
-    """A worker's peak, with files of different size."""
     peaks = memory.peaks()
     rows = [
         Row.limit(

@@ -1,8 +1,7 @@
-"""What a record costs that is not like its neighbours: a bad one, and one of another schema.
+"""Measure the extra CPU time of a bad record, and of one of another schema.
 
-``python -m benchmarks.bad_records [ROUNDS]`` prints the extra CPU time of each such record, in a task of the
-archiver that writes JSON lines, in front of S3 in memory. What is compared takes turns; a figure is the best
-of its turns less that of the same records without them.
+``python -m benchmarks.bad_records [ROUNDS]`` runs a task of the archiver that writes JSON lines to S3 in
+memory. The variants take turns; a figure is the best of its turns less that of records without bad ones.
 """
 
 from __future__ import annotations
@@ -27,8 +26,8 @@ ROUNDS: Final = 5
 BATCH, BATCHES = 10_000, 10
 RECORDS: Final = BATCH * BATCHES
 FEW: Final = 2_000
+# Microseconds that a bad record may cost.
 MOST: Final = 60.0
-"""Microseconds that a bad record may cost."""
 
 _SCHEMAS: Final = {"one schema": 1, "two schemas in turn": 2, "ten schemas in turn": 10}
 _KEYS: Final = {
@@ -41,7 +40,6 @@ _KEYS: Final = {
 
 
 def orders() -> list[bytes]:
-    """JSON of about 300 bytes."""
     dice = random.Random(5)  # noqa: S311 - reproducible, nothing secret
     return [
         json.dumps({"id": n, "customer": dice.randbytes(8).hex(), "note": dice.randbytes(120).hex()}).encode()
@@ -50,12 +48,11 @@ def orders() -> list[bytes]:
 
 
 def with_bad(values: list[bytes], every: int) -> list[bytes]:
-    """The same, of which some are cut off at their end."""
+    # Bad values are cut off at their end.
     return [value[:-1] if n % every == 0 else value for n, value in enumerate(values)]
 
 
 def enveloped(values: list[bytes], schemas: int) -> list[bytes]:
-    """The same in Connect's envelope, with so many schemas in turn."""
     fields = [("id", "int64"), ("customer", "string"), ("note", "string")]
     begins = []
     for number in range(schemas):
@@ -71,7 +68,6 @@ def enveloped(values: list[bytes], schemas: int) -> list[bytes]:
 
 
 def seconds_of(values: list[bytes], keys: Mapping[str, str]) -> Callable[[], float]:
-    """CPU time that a task takes for these values."""
     settings = config({**_KEYS, **keys})
     given = []
     for first in range(0, len(values), BATCH):
@@ -97,7 +93,6 @@ def seconds_of(values: list[bytes], keys: Mapping[str, str]) -> Callable[[], flo
 
 
 def measure(rounds: int = ROUNDS) -> list[Row]:
-    """Measure everything."""
     logging.disable(logging.CRITICAL)
     values = orders()
     runs = {

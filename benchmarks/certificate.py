@@ -1,4 +1,4 @@
-"""A certificate for servers of this machine."""
+"""Make certificates for servers of this machine."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from pathlib import Path
 
 
 def make_certificate(folder: Path) -> Path:
-    """Key and self-signed certificate for 127.0.0.1, in one file, good for a day."""
     from cryptography import x509
     from cryptography.hazmat.primitives import hashes, serialization
     from cryptography.hazmat.primitives.asymmetric import ec

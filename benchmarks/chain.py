@@ -1,7 +1,6 @@
-"""What Connect's transforms cost, step by step: processor seconds per million records, on one core.
+"""Measure Connect's transforms: processor seconds per million records, on one core.
 
 JSON of 170 bytes in batches of 10,000, as objects of the JSON converter and as an Arrow column of structures.
-
 ``python -m benchmarks.chain``
 """
 
@@ -67,13 +66,12 @@ def _seconds(work: Callable[[], object], rows: int = ROWS) -> str:
 
 
 def rows() -> list[Row]:
-    """Of the table."""
     values = [None if number % 10 == 0 else _value(number) for number in range(ROWS)]
     data = [None if value is None else json.dumps(value).encode() for value in values]
     arrow = pa.RecordBatch.from_pydict(
         {"offset": pa.array(range(ROWS), pa.int64()), "value": pa.array(data, pa.binary())}
     )
-    # MaskField refuses tombstones: only what has a value is measured, but for the filter.
+    # MaskField refuses tombstones: only the filter also gets records without a value.
     whole = SinkRecords(_PARTITION, arrow, None, values)
     present = whole.take([row for row, value in enumerate(values) if value is not None])
     column = pa.array(present.value_objects)

@@ -1,4 +1,4 @@
-"""What converters cost: processor seconds per million records, and what iterating over their results costs.
+"""Measure converters, and iteration over their results: processor seconds per million records.
 
 ``python -m benchmarks.converters [records]``
 """
@@ -56,7 +56,6 @@ ENVELOPE = {
 
 
 def flights(count: int) -> Iterator[dict[str, Any]]:
-    """Rows that differ."""
     for number in range(count):
         yield {
             "year": 2013,
@@ -70,7 +69,6 @@ def flights(count: int) -> Iterator[dict[str, Any]]:
 
 
 def avro(row: dict[str, Any], parsed: Any) -> bytes:
-    """In Confluent's framing."""
     buffer = io.BytesIO(struct.pack(">bI", 0, 1))
     buffer.seek(0, io.SEEK_END)
     fastavro.schemaless_writer(buffer, parsed, row)
@@ -78,7 +76,7 @@ def avro(row: dict[str, Any], parsed: Any) -> bytes:
 
 
 def batches(values: list[bytes], size: int = 500) -> list[SinkRecords]:
-    """As ``put`` gets them by default."""
+    # A put gets 500 records by default.
     found = []
     for begin in range(0, len(values), size):
         some = values[begin : begin + size]
@@ -91,7 +89,6 @@ class Columns(SinkTask):
     """Works on columns."""
 
     def put(self, records: SinkRecords) -> None:
-        """Takes it."""
         records.arrow.column("value")
 
 
@@ -99,19 +96,17 @@ class Rows(SinkTask):
     """Works on records."""
 
     def put(self, records: SinkRecords) -> None:
-        """Looks at each."""
         for record in records:
-            record.value  # noqa: B018 - what is measured
+            record.value  # noqa: B018 - reading the value is measured
 
 
 class Bytes(Columns):
-    """Knows only bytes."""
+    """Works on bytes."""
 
     takes_bytes = True
 
 
 def cost(task: type[SinkTask], converter: Converter | None, given: list[SinkRecords]) -> float:
-    """Processor seconds per million records, the best of three."""
     best = float("inf")
     for _ in range(3):
         harness = SinkTaskHarness(task, options=EngineOptions(value_converter=converter))
@@ -125,7 +120,6 @@ def cost(task: type[SinkTask], converter: Converter | None, given: list[SinkReco
 
 
 def main() -> None:
-    """Print the table."""
     count = int(sys.argv[1]) if len(sys.argv) > 1 else 50_000
     rows = list(flights(count))
     parsed = fastavro.parse_schema(SCHEMA)
@@ -150,7 +144,7 @@ def main() -> None:
 
 
 def typed_json() -> Converter:
-    """Apart, for a version without it."""
+    # A separate function: older versions have no typed JSON.
     return JsonConverter(schemas_enable=False, schema=DDL)
 
 

@@ -1,8 +1,8 @@
-"""How fast Arrow batches become Avro containers, on one core, against a naive loop and the codecs.
+"""Measure how fast Arrow batches become Avro containers, on one core, against a naive loop and the codecs.
 
-``python benchmarks/encoding.py`` prints the table; :func:`measure` returns its rows. What is compared
-takes turns, so that other work on the machine hits all alike, and a ratio is the median over those
-turns. Speeds are per second of CPU time, in records and in megabytes (of datums, before compression).
+``python benchmarks/encoding.py`` prints the table; :func:`measure` returns its rows. The variants take turns,
+so that other load hits all alike; a ratio is the median over the turns. Speeds are per second of CPU time, in
+records and in megabytes of datums before compression.
 """
 
 from __future__ import annotations
@@ -62,7 +62,6 @@ Row = dict[str, Any]
 
 
 def measure(rounds: int = 21) -> list[Row]:
-    """Measure everything, and return the table: a row says what, how fast, and against what."""
     shapes = {"200 B random": random_values(200), "1 KB JSON": json_values(1_000)}
     targets = {"200 B random": 30.0, "1 KB JSON": 20.0}
     table: list[Row] = []
@@ -77,7 +76,6 @@ def measure(rounds: int = 21) -> list[Row]:
 
 
 def against_naive(shape: str, batch: pa.RecordBatch, rounds: int, target: float) -> list[Row]:
-    """Rows to dicts and ``fastavro.writer``, against ours; both without compression."""
     named_for_avro = _with_coordinates(batch)
     for loop in LOOPS.values():
         assert naive(named_for_avro) == b"".join(ours([batch], "null", loop))
@@ -98,7 +96,7 @@ def against_naive(shape: str, batch: pa.RecordBatch, rounds: int, target: float)
 
 
 def against_codec(shape: str, batch: pa.RecordBatch, name: str, rounds: int) -> list[Row]:
-    """Ours with a codec at its default level, against that codec alone on the same blocks."""
+    # Both compress the same blocks.
     blocks = [piece for piece in ours([batch], "null") if len(piece) > BLOCK_BYTES / 4]
     compress, joins = codec(name).compress, arrow_joins(batch)
     seconds = interleaved(
@@ -126,7 +124,6 @@ def _file_of(batch: pa.RecordBatch, codec_name: str, loop: Loop) -> Callable[[],
 
 
 def small_batches(shape: str, batch: pa.RecordBatch, rounds: int) -> list[Row]:
-    """The same rows in batches of 100, with and without coalescing, against one batch."""
     small = [batch.take(pa.array(range(at, at + SMALL_ROWS))) for at in range(0, ROWS, SMALL_ROWS)]
     seconds = interleaved(
         {
@@ -144,7 +141,7 @@ def small_batches(shape: str, batch: pa.RecordBatch, rounds: int) -> list[Row]:
 
 
 def arrow_joins(batch: pa.RecordBatch) -> Callable[[], object]:
-    """Only what the plain loop copies in C++, with all else prepared: no encoder by joins is faster."""
+    # No encoder by joins can be faster: everything but the copying in C++ is prepared.
     calls: list[tuple[Any, Any]] = []
     join = pc.binary_join_element_wise
 
@@ -160,7 +157,7 @@ def arrow_joins(batch: pa.RecordBatch) -> Callable[[], object]:
 def ours(
     batches: Iterable[pa.RecordBatch], codec_name: str, loop: Loop | None = None
 ) -> Iterator[bytes | memoryview]:
-    """A whole file, piece by piece; by the better loop unless one is named."""
+    # Without a name the faster loop is chosen.
     encoder = RecordEncoder(ORDERS, loop)
     writer = ContainerWriter(RECORD_SCHEMA, codec(codec_name), {}, MARKER)
     yield from writer.header()
@@ -177,7 +174,6 @@ def coalesced(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def naive(batch: pa.RecordBatch) -> bytes:
-    """The plain loop: a dict per row, written by fastavro."""
     out = io.BytesIO()
     fastavro.writer(
         out, dict(RECORD_SCHEMA), batch.to_pylist(), sync_interval=BLOCK_BYTES, sync_marker=MARKER
@@ -186,7 +182,6 @@ def naive(batch: pa.RecordBatch) -> bytes:
 
 
 def records(values: list[bytes]) -> pa.RecordBatch:
-    """Records with these values: 5 % without a key, half of them with two headers."""
     dice = random.Random(2)  # noqa: S311 - reproducible, nothing secret
     rows = range(len(values))
     columns: dict[str, list[Any]] = {
@@ -207,7 +202,7 @@ def random_values(size: int) -> list[bytes]:
 
 
 def json_values(size: int) -> list[bytes]:
-    """Orders as JSON of about that size, which compress as such things do (4 times)."""
+    # Such orders compress 4 times, as real ones do.
     dice = random.Random(4)  # noqa: S311 - reproducible, nothing secret
     return [_order(dice, size) for _ in range(ROWS)]
 
@@ -236,7 +231,6 @@ def _headers(dice: random.Random) -> list[dict[str, Any]]:
 
 
 def _with_coordinates(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """The batch as the plain loop wants it: all columns, by the names of the Avro schema."""
     rows = batch.num_rows
     coordinates: list[Any] = [
         pa.array([ORDERS.topic] * rows),
@@ -249,7 +243,7 @@ def _with_coordinates(batch: pa.RecordBatch) -> pa.RecordBatch:
 def interleaved(
     candidates: Mapping[str, tuple[int, Callable[[], object]]], rounds: int
 ) -> dict[str, list[float]]:
-    """Seconds of CPU time per call of each candidate, one figure per round: the mean of so many calls."""
+    # One figure per round: the mean of all calls.
     seconds: dict[str, list[float]] = {name: [] for name in candidates}
     for number in range(rounds + 1):
         for name, (calls, run) in candidates.items():
@@ -267,7 +261,6 @@ def drain(pieces: Iterable[bytes | memoryview]) -> int:
 
 @contextmanager
 def one_core() -> Iterator[None]:
-    """Stay on one core, where the system can do that."""
     if not hasattr(os, "sched_setaffinity"):
         yield
         return
@@ -288,7 +281,6 @@ def _row(  # noqa: PLR0917 - the columns of the table, from left to right
     against: str = "",
     target: float | None = None,
 ) -> Row:
-    """One row of the table: median speed, and median ratio of speeds to another's."""
     middle = statistics.median(seconds)
     return {
         "shape": shape,
@@ -314,7 +306,7 @@ def print_table(table: list[Row]) -> None:
 
 
 def main() -> int:
-    """Print the table; 1 if a target is missed."""
+    """Print the table; return 1 if a target is missed."""
     table = measure()
     print_table(table)
     return int(any(row["target"] and row["ratio"] < row["target"] for row in table))

@@ -1,4 +1,4 @@
-"""What folders cost: processor seconds per million records, on one core, in batches of 10,000.
+"""Measure folders: processor seconds per million records, on one core, in batches of 10,000.
 
 ``python -m benchmarks.folders`` prints the table; :func:`measure` returns its rows.
 """
@@ -37,7 +37,6 @@ TIME: Final = {
 
 
 def measure(rounds: int = 11) -> list[Row]:
-    """Measure everything, and return the table."""
     dice = np.random.default_rng(1)
     hours = dice.integers(0, 5_000, 500)
     with one_core():
@@ -107,7 +106,6 @@ def _run(
 
 
 def _of_avro(values: list[bytes]) -> Callable[[], object]:
-    """The same orders, framed as by a schema registry's serializer."""
     meta = _record("Meta", {"shop": "string", "at": "string"})
     kinds = {"id": "long", "created": "long", "customer": ["null", "string"], "meta": meta}
     schema = fastavro.parse_schema(_record("Order", {**kinds, "amount": "double"}))
@@ -144,7 +142,6 @@ def _batch(timestamps: np.ndarray[Any, Any], values: list[bytes] | None = None) 
 
 
 def _values() -> list[bytes]:
-    """Orders of about 200 B, of 50 shops, in 24 hours."""
     dice = random.Random(2)  # noqa: S311 - reproducible, nothing secret
     return [
         json.dumps(
@@ -178,7 +175,7 @@ def _row(what: str, run: Callable[[], object], rounds: int, most: float | None =
 
 
 def main() -> int:
-    """Print the table; 1 if a target is missed."""
+    """Print the table; return 1 if a target is missed."""
     rows = measure()
     show(rows)
     return int(not all(row.is_met for row in rows))

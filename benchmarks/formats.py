@@ -1,8 +1,8 @@
-"""What the formats of values cost, in one core's CPU time, against record mode with the same records.
+"""Measure the formats of values, in CPU time of one core, against record mode with the same records.
 
-``python -m benchmarks.formats`` prints the table; :func:`measure` returns its rows. A figure is all that
-stands between a batch and the bytes of its files: what asks for kinds, the division by them, encoding, the
-files. What is compared takes turns, and a ratio is the median over those turns.
+``python -m benchmarks.formats`` prints the table; :func:`measure` returns its rows. A figure covers all work
+between a batch and the bytes of its files: kinds, division, encoding. The variants take turns; a ratio is the
+median over the turns.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ class Measured(NamedTuple):
 
     Args:
         cpu: seconds per million records.
-        ratio: of it to record mode's.
-        most: the ratio that must be reached; None where there is no target.
+        ratio: CPU seconds against record mode's.
+        most: the ratio that must be reached; None: there is no target.
     """
 
     shape: str
@@ -59,18 +59,15 @@ class Measured(NamedTuple):
 
 
 def measure(rounds: int = 21) -> list[Measured]:
-    """Measure everything."""
     with one_core():
         return [row for shape in (small_json, large_json, enveloped, avro) for row in shape(rounds)]
 
 
 def small_json(rounds: int) -> list[Measured]:
-    """JSON objects of 200 bytes: as they are, and with line's ends in them."""
     return _json_rows("200 B JSON", small_values(), rounds)
 
 
 def large_json(rounds: int) -> list[Measured]:
-    """The same of a kilobyte, which compress as such things do."""
     return _json_rows("1 KB JSON", json_values(1_000), rounds)
 
 
@@ -103,7 +100,6 @@ def _json_rows(shape: str, values: list[bytes], rounds: int) -> list[Measured]:
 
 
 def enveloped(rounds: int) -> list[Measured]:
-    """Connect's envelopes, of which the payload is taken."""
     before = (
         '{"schema":{"type":"struct","fields":[{"type":"string","optional":false,"field":"note"}]},"payload":'
     )
@@ -118,7 +114,6 @@ def enveloped(rounds: int) -> list[Measured]:
 
 
 def avro(rounds: int) -> list[Measured]:
-    """Values of a schema registry, of one schema or of ten that are interleaved record by record."""
     one, ten = records(framed_values(1)), records(framed_values(10))
     return _against_record(
         "200 B Avro, framed",
@@ -167,7 +162,7 @@ def _per_million(seconds: list[float]) -> float:
 
 
 def file_of(format_: Format[Any], batch: pa.RecordBatch) -> int:
-    """Files of a batch, one for each kind, as the archiver makes them: their size."""
+    # The archiver makes one file for each kind.
     format_.learn(batch)
     kinds = format_.kinds(ORDERS, batch)
     if kinds is None or len(kinds.kinds) == 1:
@@ -184,7 +179,7 @@ def file_of(format_: Format[Any], batch: pa.RecordBatch) -> int:
 
 
 def converted(batch: pa.RecordBatch, *, in_envelope: bool = False) -> pa.RecordBatch:
-    """A batch whose values the JSON converter has read, as the engine gives it to the archiver."""
+    # The engine passes values to the archiver after the converter.
     place = batch.schema.get_field_index("value")
     read = JsonConverter(in_envelope).convert(ORDERS.topic, batch.column(place).cast(pa.binary()))
     (piece,) = read.pieces
@@ -200,19 +195,16 @@ def _pieces(format_: Format[Any], rows: Any, kind: object) -> Iterator[bytes | m
 
 
 def splicing() -> AvroValues:
-    """The format, with a registry in memory."""
     parsed = fastavro.parse_schema(SCHEMA)
     return AvroValues(lambda _: parsed)
 
 
 def small_values() -> list[bytes]:
-    """JSON of 200 bytes."""
     dice = random.Random(5)  # noqa: S311 - reproducible, nothing secret
     return [json.dumps({"id": n, "note": dice.randbytes(85).hex()}).encode() for n in range(ROWS)]
 
 
 def framed_values(schemas: int) -> list[bytes]:
-    """Avro of 200 bytes, the schemas' ids in turn."""
     dice, parsed, values = random.Random(6), fastavro.parse_schema(SCHEMA), []  # noqa: S311 - reproducible, nothing secret
     for number in range(ROWS):
         out = io.BytesIO(struct.pack(">bI", 0, 1 + number % schemas))
@@ -229,7 +221,7 @@ def framed_values(schemas: int) -> list[bytes]:
 
 
 def main() -> int:
-    """Print the table; 1 if a target is missed."""
+    """Print the table; return 1 if a target is missed."""
     table = measure()
     print(f"{'shape':22}{'what':38}{'CPU s/M records':>16}{'ratio':>8}{'target':>8}")
     for row in table:

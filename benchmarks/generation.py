@@ -1,4 +1,4 @@
-"""A whole generation against the floor: the same records, read by the same tasks and only counted.
+"""Measure a whole generation against the floor: the same records, read by the same tasks and only counted.
 
 Topic directory → Spark ``local[2]`` → S3 endpoint that discards. *Naive* is a plain loop over the rows that
 Spark reads, in as many tasks: rows to dicts, ``fastavro.writer``, one ``put_object`` a task.
@@ -41,7 +41,6 @@ SHAPES = {"200 B": (200, 2_000_000), "1 KB JSON": (1_000, 700_000)}
 
 
 def measure() -> list[Row]:
-    """Rows of the table, all from one Spark."""
     table = []
     with null_s3(tls=False) as server:
         spark = start_spark("bench", "local[2]")
@@ -55,7 +54,7 @@ def measure() -> list[Row]:
 
 
 def _seconds(spark: SparkContext, endpoint: str, size: int, rows: int) -> dict[str, list[float]]:
-    """Seconds of each way, round by round; they run in turns, so that other load hits all alike."""
+    # The ways take turns, so that other load hits all alike.
     with tempfile.TemporaryDirectory(prefix="sinksdk-bench-") as folder:
         write_topic(Path(folder) / "topics", size, rows)
         job = Job(spark, endpoint, Path(folder), rows)
@@ -82,7 +81,7 @@ def _rows(shape: str, size: int, rows: int, rounds: dict[str, list[float]]) -> l
     speed = {name: f"{rows / taken / 1e3:,.0f} k records/s" for name, taken in seconds.items()}
 
     def ratio(slow: str, fast: str) -> float:
-        """Median of the rounds' own ratios: a slow minute of the machine slows both sides."""
+        # A slow minute of the machine slows both sides of a round's ratio.
         return statistics.median(a / b for a, b in zip(rounds[slow], rounds[fast], strict=True))
 
     return [
@@ -101,7 +100,6 @@ def _rows(shape: str, size: int, rows: int, rounds: dict[str, list[float]]) -> l
 
 
 def _small(spark: SparkContext, endpoint: str) -> Row:
-    """A generation that has hardly anything to do: what each one costs at least."""
     with tempfile.TemporaryDirectory(prefix="sinksdk-bench-") as folder:
         topics = Path(folder) / "topics"
         write_topic(topics, 200, 1, partitions=1)
@@ -117,7 +115,7 @@ def _small(spark: SparkContext, endpoint: str) -> Row:
 
 
 class Job:
-    """The same rows, read in several ways."""
+    """Reads the same rows in several ways."""
 
     def __init__(self, spark: SparkContext, endpoint: str, folder: Path, rows: int) -> None:
         self._spark = spark
@@ -127,7 +125,6 @@ class Job:
         self._source = TopicDirectorySource(str(folder / "topics"))
 
     def count(self) -> None:
-        """The floor: the same records and columns, only counted."""
         each = self._rows // PARTITIONS
         ranges = {TopicPartition("t", number): OffsetRange(0, each) for number in range(PARTITIONS)}
         reader, columns = self._source.reader(ranges), S3ArchiverConnector().columns(None)
@@ -141,11 +138,9 @@ class Job:
         assert counted == self._rows, counted
 
     def archive(self, codec: str) -> None:
-        """sinksdk, from claim to the last commit, with a store of its own."""
         archive_once(self._spark, self._folder / "topics", self._endpoint, codec, tasks=TASKS)
 
     def naive(self, codec: str) -> None:
-        """Rows to dicts, fastavro, one put_object."""
         endpoint = self._endpoint
 
         def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -193,11 +188,6 @@ def archive_once(
     flush_size: int = 1_000_000,
     keys: Mapping[str, str] | None = None,
 ) -> list[TaskResult]:
-    """Archive a topic directory to its end, from claim to the last commit, with a store of its own.
-
-    Args:
-        keys: more of the configuration.
-    """
     raw = {
         "name": "bench",
         "connector.class": "s3-archiver",
@@ -234,7 +224,7 @@ def archive_once(
 
 
 class KeepResults:
-    """A launcher that remembers what its generations' tasks reported."""
+    """A launcher that keeps the results of its generations."""
 
     def __init__(self, launcher: SparkLauncher) -> None:
         self._launcher = launcher
@@ -246,17 +236,14 @@ class KeepResults:
 
     @property
     def results(self) -> list[TaskResult]:
-        """Of the last one."""
         return self._generations[-1].results()
 
     @property
     def all_results(self) -> list[TaskResult]:
-        """Of all of them."""
         return [result for generation in self._generations for result in generation.results()]
 
 
 def write_topic(folder: Path, size: int, rows: int, partitions: int = PARTITIONS) -> None:
-    """A topic ``t`` with keys and headers."""
     each = rows // partitions
     random = np.random.default_rng(1)
     words = np.frombuffer(

@@ -1,6 +1,6 @@
-"""``python -m benchmarks.idle``: what connectors with nothing to do take of one process, without Spark.
+"""Measure the CPU share of idle connectors in one process, without Spark: ``python -m benchmarks.idle``.
 
-Each runs as the server runs it, on a topic directory of its own eyes, and has read all there is.
+The server's worker runs each connector on its own topic directory; all records are read before.
 """
 
 from __future__ import annotations
@@ -34,12 +34,11 @@ from tests.runtime.running_sinks import Connector, InProcess, Task
 CONNECTORS: Final = 40
 PARTITIONS: Final = 4
 FILES: Final = 300
-_SETTLED: Final = 10.0  # seconds from the last commit to the first look at the clock
+_SETTLED: Final = 10.0  # seconds from the last commit to the first measurement
 _MEASURED: Final = 20.0  # seconds
 
 
 def make_topic(root: Path, files: int, partitions: int = PARTITIONS) -> None:
-    """A topic of small files, one record each."""
     for number in range(partitions):
         for offset in range(files):
             rows = pa.table({"offset": [offset], "key": [b"k"], "value": [b"v"]})
@@ -67,7 +66,6 @@ def _worker(store: Store, root: Path, name: str) -> WorkerConnector:
 
 @contextmanager
 def idling(store: Store, root: Path, connectors: int) -> Iterator[None]:
-    """Connectors that have read everything."""
     names = [f"c{number}" for number in range(connectors)]
     for name in names:
         raw = {"name": name, "topics": "t", "connector.class": "tests.runtime.running_sinks:Connector"}
@@ -102,7 +100,6 @@ def idle_rows(
     target: float | None = 5.0,
     connectors: int = CONNECTORS,
 ) -> Iterator[Row]:
-    """The share of a core that connectors take which have nothing to do."""
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder) / "topics"
         make_topic(root, files)
@@ -121,12 +118,10 @@ def idle_rows(
 
 
 def sqlite(folder: Path) -> Store:
-    """A store in a file of its own."""
     return open_store(f"sqlite:///{folder}/store.db", create=True)
 
 
 def measure(connectors: int = CONNECTORS) -> list[Row]:
-    """With few files and with many."""
     return [row for files in (3, FILES) for row in idle_rows("SQLite", sqlite, files, connectors=connectors)]
 
 

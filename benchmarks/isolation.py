@@ -1,7 +1,7 @@
-"""What connectors in trouble, or with a backlog, cost the others: from record to commit, in one server.
+"""Measure how connectors in trouble, or with a backlog, delay others from record to commit, in one server.
 
-Three healthy connectors archive small batches as they are written, on ``local[2]``: alone, beside two
-whose S3 takes requests and never answers, and beside one that reads a backlog of two million records.
+Three healthy connectors archive small batches as they are written, on ``local[2]``: alone, next to two whose
+S3 takes requests without responding, and next to one that reads a backlog of two million records.
 ``python -m benchmarks.isolation`` prints the medians.
 """
 
@@ -30,35 +30,27 @@ from tests.integration.served import Server, serving
 
 HEALTHY: Final = ("well-0", "well-1", "well-2")
 ILL: Final = ("ill-0", "ill-1")
+# Records of one file of the healthy connectors: each write is one batch.
 BATCH: Final = 100
-"""Records of one file of the healthy ones: each write is one batch."""
 
 _PAUSE: Final = 0.5  # seconds between a commit and the next write
-_BEGIN: Final = 3.0  # seconds until tasks have begun that are to hang
+_BEGIN: Final = 3.0  # seconds until the tasks that shall hang have started
 _LOOK: Final = 0.05  # seconds
 _PATIENCE: Final = 180.0  # seconds
 
 
 @dataclass(frozen=True)
 class Site:
-    """A server that runs, and what it reads and writes.
-
-    Args:
-        folder: of the store, the topics and the log.
-        store: opened once: looking at commits must not cost what is measured.
-        server: the server.
-        well: an S3 that answers.
-        ill: an S3 that may hang.
-    """
+    """A running server with its store, topics and two S3 endpoints, one of which may hang."""
 
     folder: Path
+    # The store is opened once: reading commits must not add to the measured time.
     store: Store
     server: Server
     well: NullS3
     ill: NullS3
 
     def produce(self, topic: str, first: int, records: int, *, partition: int = 0, size: int = 100) -> None:
-        """Write records, offsets ascending from the first one."""
         offsets = np.arange(first, first + records)
         value = pa.array([b"x" * size], pa.binary())
         table = pa.table(
@@ -72,7 +64,6 @@ class Site:
         write_records(self.folder / "topics", TopicPartition(topic, partition), table)
 
     def create(self, name: str, s3: NullS3, flush_size: int, **more: Any) -> None:
-        """Create an archiver of the topic that is called as it is."""
         config = {
             "connector.class": "s3-archiver",
             "topics": name,
@@ -89,11 +80,9 @@ class Site:
         self.server.ask("POST", "/connectors", 201, json=body)
 
     def committed(self, name: str) -> int:
-        """Records of a connector's topic that are committed."""
         return sum(entry.offset for entry in read_commits(self.store, name).committed.values())
 
     def until(self, condition: Callable[[], bool], patience: float = _PATIENCE) -> float:
-        """Wait for something; seconds that took."""
         began = time.monotonic()
         while not condition():
             if time.monotonic() > began + patience:
@@ -104,12 +93,6 @@ class Site:
 
 @contextmanager
 def site(*options: str, warm: float = 10.0) -> Iterator[Site]:
-    """A server on ``local[2]``, its healthy connectors caught up.
-
-    Args:
-        options: further ones of the server.
-        warm: seconds until classes are loaded and workers run.
-    """
     with (
         tempfile.TemporaryDirectory(prefix="sinksdk-bench-", ignore_cleanup_errors=True) as temporary,
         null_s3(tls=False) as well,
@@ -136,16 +119,8 @@ def latencies(
     *,
     is_over: Callable[[], bool] = lambda: False,
 ) -> list[float]:
-    """From record to commit, of all writes to the healthy ones that begin within so many seconds.
-
-    Each is waited for: what is left unread would be written once more by the next call, and out of order.
-
-    Args:
-        here: the server.
-        seconds: in which writes begin.
-        patience: seconds; a write that takes longer counts as that long, and is its connector's last.
-        is_over: whether they shall end earlier.
-    """
+    # Each write is awaited: the next call would write an unread rest again, out of order. A write that takes
+    # longer than ``patience`` counts as that long, and is its connector's last.
     end = time.monotonic() + seconds
 
     def run(name: str) -> list[float]:
@@ -167,7 +142,6 @@ def latencies(
 
 
 def hang(here: Site, *, tasks: int = 2) -> None:
-    """Let the S3 of two connectors hang, and give each of their tasks something to send to it."""
     for name in ILL:
         for partition in range(tasks):
             here.produce(name, 0, BATCH, partition=partition)
@@ -180,7 +154,6 @@ def hang(here: Site, *, tasks: int = 2) -> None:
 
 
 def backfill(here: Site, records: int, *, tasks: int = 2) -> None:
-    """Give another connector a backlog."""
     for partition in range(tasks):
         here.produce("behind", 0, records // tasks, partition=partition, size=200)
     here.create("behind", here.well, 100_000, **{"tasks.max": tasks})
@@ -188,7 +161,6 @@ def backfill(here: Site, records: int, *, tasks: int = 2) -> None:
 
 
 def measure(seconds: float = 20.0, backlog: int = 2_000_000) -> list[Row]:
-    """Rows of the table."""
     with site() as here:
         alone = latencies(here, seconds)
         hang(here)

@@ -1,8 +1,8 @@
-"""``python -m benchmarks.latency``: how soon a record of Kafka can be seen, from a cold start and once warm.
+"""Measure how soon a record of Kafka becomes visible, from a cold start and once warm.
 
-``sinksdk run`` with ``flush.size=1``, one broker, an S3 endpoint that discards. Cold: from the command until
-the few records of a topic are visible. Warm: one record at a time, at random moments, from its production
-until its object is visible.
+``python -m benchmarks.latency`` runs ``sinksdk run`` with ``flush.size=1``, one broker, and an S3 endpoint
+that discards. Cold: from the command until the few records of a topic are visible. Warm: one record at a
+time, at random moments, from its production until its object is visible.
 """
 
 from __future__ import annotations
@@ -30,19 +30,14 @@ from tests.kafka.broker import serving
 
 PARTITIONS: Final = 4
 RECORDS: Final = 100
-_WARMING: Final = 10  # records that come before those that count
+_WARMING: Final = 10  # records before those that count
 _LOOK: Final = 0.005  # seconds
 _PATIENCE: Final = 60.0  # seconds
-_LONGEST_PAUSE: Final = 1.0  # seconds: two looks of the driver are less far apart
+_LONGEST_PAUSE: Final = 1.0  # seconds: the driver polls more often
 
 
 class Site:
-    """A topic, and where its records are to appear.
-
-    Args:
-        bootstrap: of the broker.
-        s3: counts what becomes visible.
-    """
+    """A topic, and the S3 endpoint that its records reach."""
 
     def __init__(self, bootstrap: str, s3: NullS3) -> None:
         self._producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 0})
@@ -51,12 +46,10 @@ class Site:
         admin.create_topics([NewTopic("t", PARTITIONS, 1)])["t"].result()
 
     def produce(self, partition: int) -> None:
-        """One record, which the broker has taken."""
         self._producer.produce("t", b"value", b"key", partition)
         assert self._producer.flush(10) == 0
 
     def await_objects(self, count: int) -> None:
-        """Until so many more are visible."""
         give_up = time.monotonic() + _PATIENCE
         while count > 0:
             assert time.monotonic() < give_up, f"{count} objects have not appeared"
@@ -66,7 +59,6 @@ class Site:
 
 @contextmanager
 def running(folder: Path, bootstrap: str, s3: NullS3) -> Iterator[subprocess.Popen[bytes]]:
-    """The archiver, by its command; it ends with the block."""
     config = {
         "name": "soon",
         "connector.class": "s3-archiver",
@@ -101,7 +93,6 @@ def running(folder: Path, bootstrap: str, s3: NullS3) -> Iterator[subprocess.Pop
 
 
 def measure() -> list[Row]:
-    """Rows of the table."""
     with (
         serving() as broker,
         null_s3(tls=False) as s3,
@@ -128,7 +119,6 @@ def measure() -> list[Row]:
 
 
 def latencies(site: Site) -> Iterator[float]:
-    """Seconds from each record's production until it is visible."""
     dice = random.Random(1)  # noqa: S311 - the same moments in every run
     for _ in range(_WARMING + RECORDS):
         time.sleep(dice.uniform(0, _LONGEST_PAUSE))

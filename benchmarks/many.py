@@ -1,7 +1,7 @@
-"""``python -m benchmarks.many``: what many small things cost: 200 partitions of three records, 1,000 tasks.
+"""Measure many small things: 200 partitions of three records, and 1,000 tasks.
 
-Kafka → Spark ``local[2]`` → S3 endpoint that discards, in a warm session; and the driver's own way from a
-source's partitions to a Spark job that is submitted.
+``python -m benchmarks.many``: Kafka → Spark ``local[2]`` → S3 endpoint that discards, in a warm session; and
+the driver's own way from a source's partitions to a submitted Spark job.
 """
 
 from __future__ import annotations
@@ -49,7 +49,6 @@ ROUNDS: Final = 3
 
 
 def archive(spark: SparkContext, bootstrap: str, endpoint: str) -> tuple[float, list[TaskResult]]:
-    """All partitions in one generation, with a store of its own; seconds from claim to the last commit."""
     raw = {
         "name": "bench",
         "connector.class": "s3-archiver",
@@ -79,7 +78,6 @@ def archive(spark: SparkContext, bootstrap: str, endpoint: str) -> tuple[float, 
 
 
 def kafka_row(spark: SparkContext) -> Row:
-    """200 partitions with three records each."""
     with serving() as broker, null_s3(tls=False) as server:
         Cluster(broker.bootstrap).create(TOPIC, PARTITIONS)
         producer = Producer({"bootstrap.servers": broker.bootstrap, "linger.ms": 50, "log_level": 3})
@@ -103,11 +101,7 @@ def kafka_row(spark: SparkContext) -> Row:
 
 @dataclass(frozen=True)
 class Planned:
-    """A source that has looked already.
-
-    Args:
-        found: what tasks read with.
-    """
+    """A source that is planned already."""
 
     found: Reader
 
@@ -117,13 +111,11 @@ class Planned:
 
 
 def nothing(spec: GenerationSpec, task: int) -> TaskResult:
-    """A task that only learns what it would have to do."""
     unpacked(spec.readers[task])
     return TaskResult(task, 1, [], 0)
 
 
 def tasks_rows(spark: SparkContext) -> Iterator[Row]:
-    """1,000 tasks of one partition each, from the claim to a job that runs."""
     ranges = [RangePlan(topic=TOPIC, partition=n, start=0, end=100 * FILES) for n in range(TASKS)]
     plans = [TaskPlan(ranges=(one,)) for one in ranges]
     columns = frozenset(RECORD_COLUMNS)
@@ -183,7 +175,6 @@ def tasks_rows(spark: SparkContext) -> Iterator[Row]:
 
 
 def measure() -> list[Row]:
-    """All of it, in one session."""
     spark = start_spark("bench", "local[2]")
     try:
         return [kafka_row(spark), *tasks_rows(spark)]

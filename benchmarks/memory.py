@@ -1,4 +1,4 @@
-"""Peak memory of a task's Python worker, with files of different size."""
+"""Measure the peak memory of a task's Python worker, with files of different size."""
 
 from __future__ import annotations
 
@@ -17,10 +17,7 @@ ROUNDS = (10_000, 100_000, 1_000_000)
 def peaks(
     flush_sizes: Sequence[int] = ROUNDS, *, records: int = 2_000_000, size: int = 200
 ) -> dict[int, int]:
-    """Largest resident size in bytes of a worker that archives one partition, by ``flush.size``.
-
-    Each is measured on a Spark of its own, whose workers have done nothing before.
-    """
+    # Each ``flush.size`` has its own Spark, whose workers are new.
     with tempfile.TemporaryDirectory(prefix="sinksdk-memory-") as folder, null_s3(tls=False) as endpoint:
         command = [sys.executable, "-m", "benchmarks.memory", folder, endpoint.url, str(records), str(size)]
         found = {}

@@ -1,8 +1,8 @@
-"""An S3 endpoint that throws everything away, in a process of its own: the client's speed, not the server's.
+"""An S3 endpoint that discards data, in its own process: the client's speed is measured, not the server's.
 
-Answers what an archiver asks: buckets exist, uploads are taken and forgotten, small objects (owner
-markers) are kept so that they can be read back. Counts requests, body bytes, and the size of each object.
-It can be told to refuse some objects' data, and to take requests without ever answering them.
+Buckets exist, uploads are taken and discarded, small objects (owner markers) are kept for reading. The
+endpoint counts requests, body bytes and the size of each object; it can refuse some objects' data, or take
+requests without ever responding.
 """
 
 from __future__ import annotations
@@ -38,31 +38,29 @@ class NullS3:
     """A running endpoint.
 
     Args:
-        url: its address.
-        certificate: PEM file to trust (``AWS_CA_BUNDLE``), None over plain http.
+        certificate: PEM file to trust (``AWS_CA_BUNDLE``); None over plain http.
     """
 
     url: str
     certificate: Path | None
 
     def statistics(self) -> dict[str, int]:
-        """Requests by operation, and ``bytes`` of their bodies, since it was last asked."""
+        """Return requests by operation, and ``bytes`` of their bodies, since the last call."""
         return self._ask(_STATISTICS)
 
     def objects(self) -> dict[str, int]:
-        """Objects that became whole since it was last asked, by path, with their sizes."""
+        """Return sizes of the objects completed since the last call, by path."""
         return self._ask(_OBJECTS)
 
     def refuse(self, part: str) -> None:
-        """Answer 403 to data of objects whose path contains this, until :meth:`heal`."""
+        """Respond with 403 to data of objects whose path contains this, until :meth:`heal`."""
         self._ask(_REFUSE + urllib.parse.quote(part))
 
     def hang(self) -> None:
-        """Take requests, and answer none of them, until :meth:`heal`: those that wait then are cut off."""
+        """Take requests without a response until :meth:`heal`, which cuts off the waiting ones."""
         self._ask(_HANG)
 
     def heal(self) -> None:
-        """Refuse nothing any more, and answer again."""
         self._ask(_REFUSE)
 
     def _ask(self, what: str) -> dict[str, int]:
@@ -74,8 +72,6 @@ class NullS3:
 
 @dataclass
 class _Seen:
-    """What all connections together have been sent."""
-
     counts: Counter[str] = field(default_factory=Counter)
     kept: dict[str, bytes] = field(default_factory=dict)
     uploading: Counter[str] = field(default_factory=Counter)
@@ -86,13 +82,11 @@ class _Seen:
     answers: threading.Event = field(default_factory=threading.Event)
 
     def refuses(self, path: str) -> bool:
-        """Whether data of this object is refused."""
         return bool(self.refused) and self.refused in urllib.parse.unquote(path)
 
 
 @contextlib.contextmanager
 def null_s3(*, tls: bool = True) -> Iterator[NullS3]:
-    """Start the endpoint on a free port of this machine; it ends with the block."""
     from benchmarks.certificate import make_certificate  # the endpoint itself is run as a script
 
     with tempfile.TemporaryDirectory() as folder:
@@ -110,8 +104,6 @@ def null_s3(*, tls: bool = True) -> Iterator[NullS3]:
 
 
 class _Connection:
-    """One client's connection: requests one after the other."""
-
     def __init__(self, stream: socket.socket, seen: _Seen) -> None:
         self._stream = stream
         self._seen = seen
@@ -142,7 +134,7 @@ class _Connection:
             self._size, body = int(decoded), _without_chunks(body)
         if not self._seen.answers.is_set() and not target.startswith(_OURS):
             self._seen.answers.wait()
-            return False  # its client has given it up, or may ask again
+            return False  # the client has given up, or may retry
         self._answer(method, target, body, headers.get("range", ""))
         return True
 
@@ -157,7 +149,7 @@ class _Connection:
         return head
 
     def _drain(self, size: int) -> bytes:
-        """Read a body; what is returned is whole only if it is small."""
+        # The returned body is complete only if it is small.
         start, self._ahead = self._ahead[:size], self._ahead[size:]
         self._seen.counts["bytes"] += size
         self._size += size
@@ -211,7 +203,6 @@ class _Connection:
         return self._object(method, path, body)
 
     def _obey(self, path: str) -> bytes:
-        """What the benchmark itself asks for, or wants to be done."""
         if path.startswith(_REFUSE):
             self._seen.refused = urllib.parse.unquote(path.removeprefix(_REFUSE))
             self._seen.answers.set()
@@ -282,7 +273,7 @@ class _Connection:
 
 
 def _without_chunks(body: bytes) -> bytes:
-    """What an ``aws-chunked`` body says, of which the beginning is here."""
+    # Only the beginning of the body is here.
     content = bytearray()
     while body:
         line, _, body = body.partition(b"\r\n")
@@ -295,7 +286,7 @@ def _without_chunks(body: bytes) -> bytes:
 
 
 def _told(found: dict[str, int]) -> bytes:
-    """It as JSON; it starts again at nothing."""
+    # Counting restarts at zero.
     text = json.dumps(found).encode()
     found.clear()
     return text

@@ -1,13 +1,11 @@
-"""What 200 open files of a task cost, against one, with the same records: processor time, and memory.
+"""Measure 200 open files of a task against one, with the same records: processor time and memory.
 
 ``python -m benchmarks.open_files [ROUNDS]`` prints the table; :func:`measure` returns its rows. A task in the
-test harness archives records of one topic partition to an endpoint that discards, over TLS: folders,
-encoding, compression, requests and the tokens of commits, without a source. Each record lies in any of 200
-hours by chance, which is the worst case, or all of them in the one folder of their partition. There they
-become as many files as in the hours, one after the other, so that what is compared is having them open at a
-time; and a single file, so that what small files cost is seen, too: three requests each, whatever their size.
-Files of 200 hold half a megabyte (200 B) or one (1 KB) before compression: the default bound of memory allows
-for about as much.
+test harness archives one topic partition to an endpoint that discards, over TLS, without a source. Records
+lie in 200 hours at random, the worst case; or all in one folder: as many files one after the other, which
+isolates the cost of having them open at the same time, and a single file, which shows the cost of small files
+(three requests each). Files of 200 hold half a megabyte (200 B) or one (1 KB) before compression: about the
+default bound of memory.
 """
 
 from __future__ import annotations
@@ -43,7 +41,7 @@ BEGIN: Final = 1_729_900_800_000
 
 
 class Shape(NamedTuple):
-    """Records, and how many of them are in the files that are open at a time."""
+    """A kind of records, and their number in the files of a flush."""
 
     name: str
     values: str
@@ -66,8 +64,8 @@ class Way(NamedTuple):
     """How the records become files.
 
     Args:
-        open: files that are open at a time.
-        files: that the records of a flush become.
+        open: files that are open at the same time.
+        files: number of files of a flush.
     """
 
     name: str
@@ -84,7 +82,7 @@ WAYS: Final = (LARGE, IN_TURN, AT_ONCE)
 
 
 class Used(NamedTuple):
-    """What a run has used.
+    """The resources of a run.
 
     Args:
         cpu: seconds.
@@ -96,7 +94,6 @@ class Used(NamedTuple):
 
 
 def measure(rounds: int = 5) -> list[Row]:
-    """Measure everything."""
     with null_s3() as endpoint:
         return [
             row for shape in SHAPES for codec in CODECS for row in _compared(endpoint, shape, codec, rounds)
@@ -104,7 +101,7 @@ def measure(rounds: int = 5) -> list[Row]:
 
 
 def _compared(endpoint: NullS3, shape: Shape, codec: str, rounds: int) -> list[Row]:
-    """All in turns, each in a process of its own: a slow minute of the machine slows all alike."""
+    # The ways take turns, each in its own process: a slow minute of the machine slows all alike.
     context = multiprocessing.get_context("spawn")
     used: dict[Way, list[Used]] = {way: [] for way in WAYS}
     with contextlib.ExitStack() as stack:
@@ -140,7 +137,6 @@ def _check(endpoint: NullS3, way: Way) -> None:
 
 
 def archive(endpoint: NullS3, shape: Shape, codec: str, way: Way) -> Used:
-    """Archive the records of some flushes, from the task's start to its close."""
     if endpoint.certificate:
         os.environ["AWS_CA_BUNDLE"] = str(endpoint.certificate)
     batches = _batches(shape)
@@ -177,7 +173,7 @@ def _config(url: str, shape: Shape, codec: str, way: Way) -> S3ArchiverConfig:
 
 @functools.cache
 def _batches(shape: Shape) -> Sequence[pa.RecordBatch]:
-    """The same keys, values and headers in each batch, which are shared; each record in an hour by chance."""
+    # Keys, values and headers of all batches are shared; each record is in a random hour.
     size = int(shape.values)
     first = records(random_values(size) if size <= 200 else json_values(size))
     dice = np.random.default_rng(5)

@@ -1,9 +1,9 @@
-"""What Parquet files of whole records cost, against Spark's own ``df.write.parquet`` of the same rows.
+"""Measure Parquet files of whole records against Spark's own ``df.write.parquet`` of the same rows.
 
 ``python -m benchmarks.parquet [ROUNDS]`` prints the table; :func:`measure` returns its rows. Both read the
-same topic directory with two cores and write the same columns with zstd: the archiver to an endpoint that
-discards (a whole generation, from its claim to the last commit), Spark to the local disk. They take turns in
-one session. A figure is the processor time of all their processes, the JVM's included, not the endpoint's.
+same topic directory with two cores and write the same columns with zstd, in turns in one session: the
+archiver a whole generation to an endpoint that discards, Spark to the local disk. A figure is the processor
+time of all their processes with the JVM, without the endpoint.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from benchmarks.table import Row, show
 
 SHAPES: Final = {"200 B": (200, 1_000_000), "1 KB JSON": (1_000, 400_000)}
 TASKS: Final = 2
+# These rounds do not count: the JVM still compiles more than it computes.
 WARMING: Final = 3
-"""Rounds that are not counted: until then, the JVM compiles more than it computes."""
 MOST: Final = 1.0
 KEYS: Final = {"format.class": "ParquetFormat", "parquet.codec": "zstd", "archive.content": "record"}
 COLUMNS: Final = (
@@ -43,7 +43,6 @@ COLUMNS: Final = (
 
 
 def measure(rounds: int = 5) -> list[Row]:
-    """Measure everything."""
     return [row for shape in SHAPES for row in _compared(shape, rounds)]
 
 
@@ -62,7 +61,6 @@ def _compared(shape: str, rounds: int) -> list[Row]:
 
 
 def _inside(folder: Path, endpoint: str, shape: str, rounds: int) -> list[tuple[float, float]]:
-    """Seconds of the archiver and of Spark, round by round, of this process and all below it."""
     from benchmarks.generation import write_topic
     from sinksdk.spark.context import start_spark
 
@@ -100,7 +98,6 @@ def _rows(spark: SparkContext, folder: Path) -> DataFrame:
 
 
 def _processor_seconds() -> float:
-    """Of this process and all below it."""
     return sum(cpu_seconds(os.getpid()).values())
 
 

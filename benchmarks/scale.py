@@ -1,7 +1,8 @@
 # ruff: noqa: SLF001 - a store that counts wraps the primitives of another one
-"""``python -m benchmarks.scale``: driver, plans, records and status with many partitions, without Spark.
+"""Measure driver, plans, records and status with many partitions, without Spark.
 
-Each store is real: SQLite in a file, PostgreSQL as the tests start it, S3 as moto serves it on this machine.
+``python -m benchmarks.scale`` uses real stores: SQLite in a file, PostgreSQL as the tests start it, S3 as
+moto serves it on this machine.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ METADATA: Final = '{"files": 12345, "records": 123456789, "end": 10000000000}'
 
 
 class Counted(Store):
-    """Another store, with the bytes and requests that went to and fro counted by key."""
+    """A store that counts bytes and requests of another one by key."""
 
     def __init__(self, inner: Store) -> None:
         super().__init__()
@@ -90,7 +91,7 @@ class Counted(Store):
 
 
 class Committing:
-    """Tasks that commit all of what they read at once; how long they take is none of the driver's time."""
+    """Tasks that commit everything at once, outside of the driver's time."""
 
     def __init__(self, store: Store, _task_class: object) -> None:
         self._store = store
@@ -134,7 +135,6 @@ def tasks(partitions: int, count: int) -> list[TaskPlan]:
 
 
 def generation_rows(name: str, store: Counted) -> Iterator[Row]:
-    """A driver's second generation: all partitions have something new."""
     source = Source(dict.fromkeys(topic(PARTITIONS), 100))
     settings: dict[str, Any] = {"topics": "orders-eu-west-1", "tasks.max": TASKS, "poll.interval.ms": 100}
     for first in (True, False):
@@ -162,7 +162,6 @@ def generation_rows(name: str, store: Counted) -> Iterator[Row]:
 
 
 def fencing_rows(name: str, store: Counted) -> Iterator[Row]:
-    """Claim, fence and merge; and a look whether to close."""
     generations = Generations(store, "d")
     claim = generations.claim()
     generations.plan(claim, tasks(PARTITIONS, TASKS), 1)
@@ -190,7 +189,6 @@ def fencing_rows(name: str, store: Counted) -> Iterator[Row]:
 
 
 def task_rows(name: str, store: Counted) -> Iterator[Row]:
-    """One task, whose partitions end one after the other: note, commit, publish."""
     figures = {}
     for partitions in (IN_ONE_TASK // 10, IN_ONE_TASK):
         connector = f"e{partitions}"
@@ -225,7 +223,7 @@ def _tokens(partition: TopicPartition) -> tuple[Any, ...]:
 
 
 def memory_rows() -> Iterator[Row]:
-    """The driver's process over 200 generations of 1,000 partitions; tasks commit in it too."""
+    # Tasks commit in the driver's process, too.
     store = MemoryStore()
     generations, sizes = Generations(store, "c"), {}
     for number in range(1, 201):
@@ -254,8 +252,6 @@ def _resident() -> float:
 
 @contextmanager
 def stores() -> Iterator[Iterator[tuple[str, Callable[[], Store]]]]:
-    """One store after the other, each with its server."""
-
     def each() -> Iterator[tuple[str, Callable[[], Store]]]:
         with tempfile.TemporaryDirectory() as folder:
             yield "SQLite", lambda: open_store(f"sqlite:///{folder}/store.db", create=True)
@@ -274,7 +270,6 @@ def stores() -> Iterator[Iterator[tuple[str, Callable[[], Store]]]]:
 
 
 def measure() -> list[Row]:
-    """All of it."""
     logging.disable(logging.WARNING)
     rows = [*idle.measure(), *memory_rows()]
     with stores() as each:

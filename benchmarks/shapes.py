@@ -1,7 +1,7 @@
-"""What kinds of files cost from Kafka to an S3 endpoint that discards, in CPU seconds.
+"""Measure kinds of files from Kafka to an S3 endpoint that discards, in CPU seconds.
 
-``python -m benchmarks.shapes [ROUNDS]`` prints the table. The driver, its JVM and the workers are counted;
-the broker and the endpoint are not. The kinds take turns, and a figure is the median over those turns.
+``python -m benchmarks.shapes [ROUNDS]`` prints the table. Driver, JVM and workers count, broker and endpoint
+do not. The kinds take turns; a figure is the median over the turns.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from benchmarks.table import Row, show
 from tests.kafka.broker import serving
 
 ROUNDS: Final = 3
+# Records in each of four partitions.
 EACH: Final = 250_000
-"""Records in each of four partitions."""
 
 _JSON: Final = {
     "format.class": "JsonFormat",
@@ -38,37 +38,27 @@ KINDS: Final[Mapping[str, Mapping[str, str]]] = {
     "JSON lines, errors tolerated": {**_JSON, **_TOLERANT},
 }
 WITH_BAD: Final = "JSON lines, errors tolerated"
+# CPU seconds that a million records may cost.
 MOST: Final = {"JSON lines": 1.6}
-"""CPU seconds that a million records may cost."""
+# Microseconds that a bad record may cost.
 MOST_EXTRA: Final = 60.0
-"""Microseconds that a bad record may cost."""
 
 
 class _Kind:
-    """A kind of files, as something that archives a topic.
-
-    Args:
-        archiver: the process.
-        name: of the kind.
-    """
-
     def __init__(self, archiver: Archiver, name: str) -> None:
         self._archiver = archiver
         self.name = name
 
     @property
     def pid(self) -> int:
-        """See :class:`benchmarks.kafka_connect.side.Side`."""
         return self._archiver.pid
 
     def archive(self, topic: Topic, codec: str, *, rebalance_at: int | None = None) -> Run:
-        """See :class:`benchmarks.kafka_connect.side.Side`."""
         order = {"do": "archive", "topic": topic.name, "codec": codec, "rebalance_at": rebalance_at}
         return self._archiver.order({**order, "keys": KINDS[self.name]})
 
 
 def run(rounds: int = ROUNDS) -> list[Row]:
-    """Start a broker, an endpoint and a Spark, measure, and end them."""
     values = orders()
     random.Random(1).shuffle(values)  # noqa: S311 - the same order in each run
     with serving(BROKER) as broker, null_s3(tls=False) as s3, archiver(broker.bootstrap, s3) as ours:
@@ -83,7 +73,7 @@ def run(rounds: int = ROUNDS) -> list[Row]:
                 if number:  # the first round warms Spark up
                     found[name, topic].append(measured.cpu_per_million)
     cost = {shape: statistics.median(figures) for shape, figures in found.items()}
-    extra = (cost[WITH_BAD, bad] - cost[WITH_BAD, good]) * 100  # one in a hundred
+    extra = (cost[WITH_BAD, bad] - cost[WITH_BAD, good]) * 100  # one record in a hundred is bad
     return [*(_row(name, topic, found[name, topic]) for name, topic in shapes), _extra_row(extra)]
 
 

@@ -1,6 +1,6 @@
-"""What a source task costs per transaction and per record: ``python -m benchmarks.source_tasks``.
+"""Measure a source task per transaction and per record: ``python -m benchmarks.source_tasks``.
 
-The engine with a writer that keeps records in memory is what the others are compared with.
+The engine with a writer to memory is the base of the ratios.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from tests.kafka.topics import create_topic
 
 NAME: Final = TaskName("bench", 0)
 TOPIC: Final = "bench"
+# Numbers of polls, and records of each.
 SHAPES: Final = ((300, 1), (20, 5_000))
-"""How many polls, and records of each."""
 
 Place = tuple[TransactionalWriter, CommittedOffsets]
 
 
 class Counting(SourceTask):
-    """Polls so many records of 100 bytes so often."""
+    """Polls records of 100 bytes."""
 
     worker: WorkerSourceTask
 
@@ -53,14 +53,13 @@ class Counting(SourceTask):
 
 @contextmanager
 def memory() -> Iterator[Place]:
-    """Nothing outside."""
     topics = MemoryTopics()
     yield MemoryWriter(topics, "id", NAME.connector), MemoryOffsets(topics, NAME.connector)
 
 
 @contextmanager
 def directory() -> Iterator[Place]:
-    """Files, synced to the disk of the working directory: a temporary one may be in memory."""
+    # Files are synced to the disk of the working directory: a temporary directory may be in memory.
     with tempfile.TemporaryDirectory(dir=Path.cwd()) as folder:
         identity = transactional_id("bench", NAME)
         yield (
@@ -71,7 +70,6 @@ def directory() -> Iterator[Place]:
 
 @contextmanager
 def kafka() -> Iterator[Place]:
-    """One broker on this machine."""
     with serving() as broker:
         create_topic(broker.bootstrap, TOPIC)
         config, client = SourceConnectorConfig.parse({"name": NAME.connector}), KafkaClient(broker.bootstrap)
@@ -80,7 +78,6 @@ def kafka() -> Iterator[Place]:
 
 
 def seconds(place: Place, polls: int, size: int) -> float:
-    """How long a task takes for them."""
     task = Counting(polls, size)
     writer, offsets = place
     task.worker = WorkerSourceTask(task, NAME, None, writer=writer, offsets=offsets, clock=SystemClock())
@@ -91,7 +88,6 @@ def seconds(place: Place, polls: int, size: int) -> float:
 
 
 def rows() -> Iterator[Row]:
-    """The measurements."""
     for polls, size in SHAPES:
         alone = 0.0
         for what in (memory, directory, kafka):

@@ -1,4 +1,4 @@
-"""The one table that all measurements are printed in."""
+"""Print all measurements in one table."""
 
 from __future__ import annotations
 
@@ -15,11 +15,10 @@ class Row:
     """One measurement.
 
     Args:
-        what: what was measured.
-        measured: the figure itself.
-        against: it in relation to something else of the same run.
-        target: what that must reach; empty where nothing is asked.
-        is_met: whether it does.
+        what: the subject.
+        measured: the figure.
+        against: the ratio to another figure of the same run.
+        target: the ratio or figure to reach; empty: there is none.
     """
 
     what: str
@@ -32,7 +31,6 @@ class Row:
     def ratio(
         cls, what: str, measured: str, ratio: float, *, least: float | None = None, most: float | None = None
     ) -> Self:
-        """A ratio with a bound."""
         bound = least if least is not None else most
         sign = "≥" if least is not None else "≤"
         is_met = ratio >= bound if least is not None else ratio <= bound if bound is not None else True
@@ -40,12 +38,10 @@ class Row:
 
     @classmethod
     def limit(cls, what: str, measured: str, *, is_met: bool, target: str) -> Self:
-        """An absolute figure with a bound."""
         return cls(what, measured, "", f"≤ {target}", is_met)
 
 
 def show(rows: Sequence[Row]) -> None:
-    """Print the table."""
     table = Table(title="sinksdk: medians of one run", title_justify="left")
     for name in ("what", "measured", "ratio", "target", ""):
         table.add_column(name, justify="left" if name == "what" else "right", overflow="fold")

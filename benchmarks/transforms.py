@@ -1,4 +1,4 @@
-"""A filter on the way, against what Spark needs for the same query plus what the archiver needs for the rest.
+"""Measure a filter before the archiver against Spark's cost of the query plus the archiver's for the rest.
 
 Topic directory → Spark ``local[2]`` → S3 endpoint that discards, processor seconds of all processes. The
 query keeps every second record. *spark* runs it on the same files and writes to its noop sink; *archiver*
@@ -27,18 +27,17 @@ from sinksdk import TopicPartition
 from sinksdk.spark.context import start_spark
 from sinksdk.topics.directory import write_records
 
+# Bytes of a value, and records: fewer would only measure the start.
 SHAPES = {"200 B": (200, 8_000_000), "1 KB JSON": (1_000, 2_500_000)}
-"""Bytes of a value, and records: with fewer, it is the start of each that is measured."""
+# A first generation that ends in mid-file is read again: no file may be full.
 FLUSH_SIZE = 10_000_000
-"""Above both: a first generation that ends in mid file is read again, with a query or without."""
+# These rounds do not count: the JVM still compiles more than it computes.
 WARMING = 3
-"""Rounds that are not counted: until then, the JVM compiles more than it computes."""
 ROUNDS = 7
 QUERY = "SELECT * FROM records WHERE offset % 2 = 0"
 
 
 def processor_seconds() -> float:
-    """Of this process and all below it."""
     return sum(cpu_seconds(os.getpid()).values())
 
 
@@ -49,7 +48,6 @@ def measured(work: Callable[[], object]) -> float:
 
 
 def keep_half(topics: Path, kept: Path) -> None:
-    """Write what the query leaves as a topic of its own."""
     for number in range(PARTITIONS):
         table = ds.dataset(topics, partitioning="hive").to_table(filter=ds.field("partition") == number)
         half = table.take([row for row, offset in enumerate(table["offset"].to_pylist()) if offset % 2 == 0])
@@ -58,7 +56,6 @@ def keep_half(topics: Path, kept: Path) -> None:
 
 
 def main() -> list[Row]:
-    """Rows of the table, all from one Spark."""
     table = []
     with null_s3(tls=False) as server:
         spark = start_spark("bench", "local[2]", only_schedules=False)

@@ -1,8 +1,7 @@
-"""The upload client alone: our way and boto3's ways, against an endpoint that throws everything away.
+"""Measure the upload client alone against boto3's ways, with an endpoint that discards everything.
 
-Run with ``python benchmarks/upload.py [MEGABYTES [ROUNDS]]``. Each round
-runs every way once, the archiver right after what it is compared with, and the ratio is the median of
-the rounds' own ratios: a machine that is slower for a minute slows both sides of a ratio alike.
+``python benchmarks/upload.py [MEGABYTES [ROUNDS]]`` runs every way once per round. A ratio is the median of
+the rounds' own ratios: a slow minute of the machine slows both sides of a ratio alike.
 """
 
 from __future__ import annotations
@@ -42,7 +41,6 @@ class Row:
     """One way of uploading.
 
     Args:
-        name: what it is.
         speed: median MB/s.
         cpu: median seconds of client CPU per GB.
         ratio: median of the rounds' speed against boto3's default multipart upload of the same round.
@@ -59,7 +57,6 @@ class Row:
 
 
 def ours(s3: BotoS3, pool: PartPool, megabytes: int) -> None:
-    """Blocks into two buffers in turns, CRC32 while filling, unsigned parts, conditional completion."""
     upload = Upload(s3, WHERE, pool, "nonce", {})
     upload.create()
     upload.mark_prepared()
@@ -72,7 +69,7 @@ def ours(s3: BotoS3, pool: PartPool, megabytes: int) -> None:
 
 
 def boto3_parts(client: Any, megabytes: int) -> None:
-    """The same parts, collected as simply as can be, with everything else as boto3 has it."""
+    # The parts are ours, everything else is as boto3 has it.
     where = {"Bucket": WHERE.bucket, "Key": WHERE.key}
     upload_id = client.create_multipart_upload(**where)["UploadId"]
     parts: list[dict[str, Any]] = []
@@ -94,24 +91,19 @@ def boto3_parts(client: Any, megabytes: int) -> None:
 
 
 def boto3_managed(client: Any, megabytes: int) -> None:
-    """upload_fileobj, with its ten threads."""
     client.upload_fileobj(io.BufferedReader(_Stream(megabytes), PART), WHERE.bucket, WHERE.key)
 
 
 def boto3_single(client: Any, megabytes: int) -> None:
-    """put_object of the whole, which must be in memory."""
     client.put_object(Bucket=WHERE.bucket, Key=WHERE.key, Body=b"".join(blocks(megabytes)))
 
 
 def blocks(megabytes: int) -> Iterator[bytes]:
-    """A file as an encoder makes it: 64 KiB at a time."""
     for _ in range(megabytes * MIB // len(BLOCK)):
         yield BLOCK
 
 
 class _Stream(io.RawIOBase):
-    """The same blocks as a file that can only be read forward."""
-
     def __init__(self, megabytes: int) -> None:
         super().__init__()
         self._blocks = blocks(megabytes)
@@ -126,7 +118,6 @@ class _Stream(io.RawIOBase):
 
 
 def run(megabytes: int = 256, rounds: int = 9, *, tls: bool = True) -> list[Row]:
-    """Measure all ways; boto3's default multipart upload comes first."""
     measured: dict[str, list[tuple[float, float]]] = {name: [] for name in WAYS}
     counted: dict[str, dict[str, int]] = {}
     with null_s3(tls=tls) as endpoint, contextlib.ExitStack() as processes:
@@ -142,12 +133,11 @@ def run(megabytes: int = 256, rounds: int = 9, *, tls: bool = True) -> list[Row]
 
 
 def _process() -> ProcessPoolExecutor:
-    """A process for one way alone: what one does to the memory allocator must not help or hinder another."""
+    # One way's effect on the memory allocator must not help or hinder another.
     return ProcessPoolExecutor(1, multiprocessing.get_context("spawn"))
 
 
 def _once(name: str, endpoint: NullS3, megabytes: int) -> tuple[float, float]:
-    """One upload: seconds on the wall and of CPU."""
     way = _way(name, endpoint)
     cpu, wall = _cpu(), time.perf_counter()
     way(megabytes)
@@ -177,8 +167,6 @@ def _archiver(url: str) -> Callable[[int], None]:
 
 
 def _boto3(way: Callable[[Any, int], None]) -> Callable[[str], Callable[[int], None]]:
-    """A way that needs nothing but boto3's client, everything at its default."""
-
     def with_client(url: str) -> Callable[[int], None]:
         credentials = {"aws_access_key_id": "key", "aws_secret_access_key": "secret"}
         session = boto3.session.Session(**credentials, region_name="us-west-2")  # type: ignore[arg-type] # texts
@@ -219,7 +207,6 @@ def _rows(
 
 
 def show(rows: list[Row]) -> None:
-    """Print a table."""
     print(f"{'upload client alone':34} {'MB/s':>7} {'CPU s/GB':>9} {'ratio':>6} {'requests':>9} {'sent':>7}")
     for row in rows:
         figures = f"{row.speed:7.0f} {row.cpu:9.2f} {row.ratio:6.2f} {row.requests:9d} {row.sent:7.4f}"

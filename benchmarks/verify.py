@@ -1,7 +1,7 @@
-"""``verify`` of the S3 archiver: CPU seconds per million records, alone and with the topic, and its memory.
+"""Measure ``verify`` of the S3 archiver in CPU seconds per million records, alone and with the topic.
 
 ``python -m benchmarks.verify 500000 1000000`` archives topics of so many records; S3 (moto) and Kafka run in
-processes of their own, which are not counted.
+processes of their own, which are not counted. Peak memory is measured, too.
 """
 
 from __future__ import annotations
@@ -58,7 +58,6 @@ def _moto() -> Iterator[str]:
 
 
 def _verify(config: Path, store: str, *topic: str) -> tuple[float, float]:
-    """Return CPU seconds and peak memory in MB of one run."""
     command = [
         sys.executable,
         "-m",

@@ -1,7 +1,7 @@
-"""``python -m benchmarks.kafka_connect``: Kafka Connect and sinksdk archive the same topics, in one run.
+"""Archive the same topics with Kafka Connect and with sinksdk: ``python -m benchmarks.kafka_connect``.
 
-One broker, one S3 endpoint that discards, two sinks on Kafka Connect, and sinksdk. They run in turns; the
-first turn warms them up, and is told apart. ``--quick`` has small topics and one turn.
+One broker, one S3 endpoint that discards, two sinks on Kafka Connect, and sinksdk take turns. The first turn
+warms them up and is reported separately. ``--quick`` has small topics and one turn.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def _rounds() -> Rounds:
 
 @dataclass(frozen=True)
 class Size:
-    """How much is measured.
+    """The size of the measurement.
 
     Args:
         small: records of 200 bytes in each partition.
@@ -75,18 +75,10 @@ QUICK = Size(small=100_000, large=50_000, rounds=1)
 
 @dataclass(frozen=True)
 class Comparison:
-    """All that is measured.
+    """The sides, their topics and all measurements."""
 
-    Args:
-        peers: those that ours is compared with.
-        ours: sinksdk.
-        s3: where they write.
-        topics: what is archived, with each codec.
-        short: a topic like the first of them, but as short as can be: what each run costs at least.
-        archived: what was measured of the sides, by topic and codec, by side.
-        read: what was measured of reading without archiving, by topic, by how it is read.
-    """
-
+    # ``short`` is a topic of minimal length, for the fixed cost of a run; ``archived`` and ``read`` hold the
+    # measurements by topic (and codec), by side.
     peers: Sequence[Side]
     ours: Archiver
     s3: NullS3
@@ -97,16 +89,14 @@ class Comparison:
 
     @property
     def sides(self) -> Sequence[Side]:
-        """All that are compared."""
         return [*self.peers, self.ours]
 
     def run(self, rounds: int) -> list[Row]:
-        """Measure everything, and make the table of it."""
         ready = {side.name: sum(cpu_seconds(side.pid).values()) for side in self.sides}
         first = {side.name: self._measure(side, self.topics[0], CODECS[0]) for side in self.sides}
         for number in range(rounds + 1):
             self._round()
-            if number == 0:  # they have only been warmed up
+            if number == 0:  # a warm-up
                 self.archived.clear()
                 self.read.clear()
         forced = {side.name: self._force(side, self.topics[0]) for side in self.sides}
@@ -157,7 +147,6 @@ class Comparison:
 
 
 def compare(size: Size) -> list[Row]:
-    """Start everything, measure, and end it."""
     with serving(BROKER) as broker, null_s3() as s3:
         cluster = Cluster(broker.bootstrap)
         topics = [cluster.fill("small", 200, size.small), cluster.fill("large", 1_000, size.large)]
@@ -188,7 +177,6 @@ def _sides(cluster: Cluster, s3: NullS3) -> Iterator[tuple[list[Side], Archiver]
 
 
 def tell(what: str) -> None:
-    """Say how far it is, beside the table."""
     print(what, file=sys.stderr, flush=True)
 
 

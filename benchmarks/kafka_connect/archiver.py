@@ -1,4 +1,4 @@
-"""sinksdk's side: a process with a Spark, which archives the topics it is told to, in turn.
+"""Run sinksdk's side: a process with a Spark, which archives topics in turn.
 
 ``python -m benchmarks.kafka_connect.archiver BOOTSTRAP ENDPOINT`` reads orders from its standard input and
 answers on its standard output, a line of JSON each.
@@ -43,7 +43,7 @@ _TURNS: Final = 5  # of which the fastest counts
 
 
 class Archiver:
-    """The process, as the benchmark sees it."""
+    """The process of sinksdk's side."""
 
     name = "sinksdk"
 
@@ -52,22 +52,19 @@ class Archiver:
 
     @property
     def pid(self) -> int:
-        """The driver; the JVM and Python's workers are below it."""
+        # The JVM and Python's workers are children of the driver.
         return self._process.pid
 
     def archive(self, topic: Topic, codec: str, *, rebalance_at: int | None = None) -> Run:
-        """See :class:`benchmarks.kafka_connect.side.Side`."""
         return self.order(
             {"do": "archive", "topic": topic.name, "codec": codec, "rebalance_at": rebalance_at}
         )
 
     def parts(self, topic: Topic, codec: str) -> Parts:
-        """What each part of archiving the topic costs on its own."""
         self._tell({"do": "parts", "topic": topic.name, "codec": codec})
         return Parts(**self.answer())
 
     def order(self, order: Mapping[str, object]) -> Run:
-        """Tell it what to do, and wait until it is done."""
         self._tell(order)
         return Run(**self.answer())
 
@@ -76,7 +73,6 @@ class Archiver:
         print(json.dumps(order), file=self._process.stdin, flush=True)
 
     def answer(self) -> dict[str, Any]:
-        """The next line it says."""
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
         assert line, f"the archiver has ended with {self._process.wait()}"
@@ -85,12 +81,7 @@ class Archiver:
 
 
 class Floor:
-    """The same process, only reading: what the archiver can never cost less than.
-
-    Args:
-        archiver: the process.
-        do: what it is told: ``read``, into Arrow batches, or ``count``, in C.
-    """
+    """The same process, only reading: into Arrow batches (``read``), or counting in C (``count``)."""
 
     def __init__(self, archiver: Archiver, do: str) -> None:
         self._archiver = archiver
@@ -98,18 +89,15 @@ class Floor:
 
     @property
     def pid(self) -> int:
-        """See :class:`benchmarks.kafka_connect.side.Side`."""
         return self._archiver.pid
 
     def archive(self, topic: Topic, codec: str, *, rebalance_at: int | None = None) -> Run:
-        """Read the topic; there is no codec, and nothing to rebalance."""
         assert rebalance_at is None
         return self._archiver.order({"do": self.name, "topic": topic.name, "codec": codec})
 
 
 @contextmanager
 def archiver(bootstrap: str, s3: NullS3) -> Iterator[Archiver]:
-    """Start the process; it ends with the block."""
     environment = {**os.environ, "AWS_CA_BUNDLE": str(s3.certificate)} if s3.certificate else None
     command = [sys.executable, "-m", "benchmarks.kafka_connect.archiver", bootstrap, s3.url]
     with subprocess.Popen(
@@ -126,25 +114,20 @@ def archiver(bootstrap: str, s3: NullS3) -> Iterator[Archiver]:
 
 
 class _RebalanceOnce(Listener):
-    """Asks a driver for a rebalance once so many records have been read, and knows when reading began."""
-
     def __init__(self, at: int | None) -> None:
         self._at = at
         self.driver: ConnectorDriver | None = None
+        # Seconds since the epoch at which the first tasks were started.
         self.began = 0.0
-        """When the first tasks were started, in seconds since the epoch."""
 
     @property
     def is_done(self) -> bool:
-        """Whether it has asked, if it was to."""
         return self._at is None
 
     def planned(self, plan: GenerationPlan) -> None:  # noqa: ARG002 - whatever it is
-        """See :class:`sinksdk.control.progress.Listener`."""
         self.began = self.began or time.time()
 
     def progress(self, partitions: Sequence[PartitionStatus]) -> None:
-        """See :class:`sinksdk.control.progress.Listener`."""
         if self._at is not None and self.driver and sum(view.records for view in partitions) >= self._at:
             self._at = None
             self.driver.rebalance()
@@ -168,7 +151,7 @@ def _read(spark: SparkContext, bootstrap: str, order: Mapping[str, Any]) -> Run:
 
 
 def _count(spark: SparkContext, bootstrap: str, order: Mapping[str, Any]) -> Run:
-    """Read only offsets: the least that reading costs."""
+    # Reading cannot cost less than this.
     from sinksdk.topics.kafka import KafkaClient
     from sinksdk.topics.kafka.consumer import Consumer
     from sinksdk.topics.kafka.reader import PROPERTIES
@@ -195,7 +178,6 @@ def _count(spark: SparkContext, bootstrap: str, order: Mapping[str, Any]) -> Run
 def _in_tasks(
     spark: SparkContext, bootstrap: str, order: Mapping[str, Any], read: Callable[[Ranges], int]
 ) -> Run:
-    """A topic read by as many tasks of Spark as archive it."""
     from sinksdk.spark.generation_job import run_tasks
     from sinksdk.topics import Subscription
     from sinksdk.topics.kafka import KafkaClient, KafkaSource
@@ -211,7 +193,6 @@ def _in_tasks(
 
 
 def _parts(bootstrap: str, endpoint: str, order: Mapping[str, Any]) -> Parts:
-    """Each part alone, on some of the topic's records, in this process."""
     from sinksdk.connectors.s3_archiver import S3ArchiverConnector
     from sinksdk.connectors.s3_archiver.formats.codecs import codec
     from sinksdk.connectors.s3_archiver.formats.container import BLOCK_BYTES

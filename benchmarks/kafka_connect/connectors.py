@@ -1,4 +1,4 @@
-"""The connectors that Kafka Connect runs."""
+"""Configure the connectors that Kafka Connect runs."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from benchmarks.kafka_connect.topics import Cluster
 
 TASKS = 2
 FLUSH_SIZE = 50_000
-_LEVEL = "1"  # of the codecs that have one, as the archiver's
+_LEVEL = "1"  # of the codecs that have levels, as the archiver's
 _ICEBERGS_NAMES = {"null": "uncompressed", "zstandard": "zstd"}
 
 
 def lean(name: str, topic: str, codec: str, endpoint: str) -> dict[str, str]:
-    """The sink of this folder: whole records, as the archiver's, in as little code as it takes."""
+    # The sink of this folder writes whole records, as the archiver does, with as little code as possible.
     return {
         "name": name,
         "connector.class": "sinksdk.benchmarks.LeanS3Sink",
@@ -30,7 +30,7 @@ def lean(name: str, topic: str, codec: str, endpoint: str) -> dict[str, str]:
 def iceberg(
     name: str, topic: str, codec: str, endpoint: str, *, folder: Path, cluster: Cluster
 ) -> dict[str, str]:
-    """Apache Iceberg's sink, with Avro files, each task's until the next commit of all."""
+    # Each Avro file holds one task's records until the next commit of all tasks.
     control = f"control-{name}"
     cluster.create(control, partitions=1)
     properties = {
@@ -61,7 +61,8 @@ def iceberg(
         "iceberg.kafka.bootstrap.servers": cluster.bootstrap,
         **{f"iceberg.catalog.{key}": value for key, value in catalogue.items()},
         **{f"iceberg.tables.auto-create-props.{key}": value for key, value in properties.items()},
-        # It takes structures only: the value's bytes become a field, and the record's place further ones.
+        # Iceberg's sink takes only structures: the value's bytes become a field, the coordinates other
+        # fields.
         "transforms": "hoist,place",
         "transforms.hoist.type": "org.apache.kafka.connect.transforms.HoistField$Value",
         "transforms.hoist.field": "value",

@@ -1,4 +1,4 @@
-"""Measures one side archiving one topic."""
+"""Measure one side archiving one topic."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ _NOT_DATA = "/metadata/"  # Iceberg's manifests are Avro files as well
 
 @dataclass(frozen=True)
 class Measured:
-    """One topic archived by one side.
+    """The measurement of one topic archived by one side.
 
     Args:
         records: the topic's.
         seconds: as :class:`benchmarks.kafka_connect.side.Run` has them.
         cpu: seconds of its processes, by program.
-        peak: bytes resident, of all its processes together.
-        read: records handed to its tasks, each time they were.
+        peak: resident bytes of all its processes together.
+        read: records passed to its tasks, counted each time.
         files: sizes of the data files that became visible.
     """
 
@@ -36,27 +36,22 @@ class Measured:
 
     @property
     def speed(self) -> float:
-        """Records a second."""
         return self.records / self.seconds
 
     @property
     def cpu_per_million(self) -> float:
-        """CPU seconds for a million records of the topic."""
         return sum(self.cpu.values()) / self.records * 1e6
 
     @property
     def share_of_jvm(self) -> float:
-        """Of these, what the JVM has used."""
         return self.cpu.get("java", 0.0) / sum(self.cpu.values())
 
     @property
     def read_twice(self) -> int:
-        """Records that were handed to a task although one had been given them before."""
         return self.read - self.records
 
 
 def measure(side: Side, topic: Topic, codec: str, s3: NullS3, *, rebalance_at: int | None = None) -> Measured:
-    """Let a side archive a topic, and watch what it takes."""
     s3.objects()
     before = cpu_seconds(side.pid)
     with PeakMemory(side.pid) as memory:

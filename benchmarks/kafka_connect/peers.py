@@ -1,4 +1,4 @@
-"""Kafka Connect's side: one worker with one of the two sinks."""
+"""Run Kafka Connect's side: one worker with one of the two sinks."""
 
 from __future__ import annotations
 
@@ -15,14 +15,7 @@ _PATIENCE = 180.0  # seconds for one topic
 
 @dataclass(frozen=True)
 class Peer:
-    """A sink in a worker that has no other.
-
-    Args:
-        name: what it is called in the table.
-        worker: where it runs.
-        cluster: what it reads.
-        config: its configuration, from the connector's name, the topic's and the codec's.
-    """
+    """A sink that is alone in its worker."""
 
     name: str
     worker: Worker
@@ -31,11 +24,10 @@ class Peer:
 
     @property
     def pid(self) -> int:
-        """The worker's JVM."""
         return self.worker.pid
 
     def archive(self, topic: Topic, codec: str, *, rebalance_at: int | None = None) -> Run:
-        """See :class:`benchmarks.kafka_connect.side.Side`. A rebalance is the restart of one task."""
+        # A rebalance is the restart of one task.
         connector = f"peer-{time.time_ns()}"
         self.worker.forget()
         self.worker.start(connector, self.config(connector, topic.name, codec))

@@ -1,4 +1,4 @@
-"""CPU seconds and memory of a process and all that it has started."""
+"""Measure CPU seconds and memory of a process and all its descendants."""
 
 from __future__ import annotations
 
@@ -20,11 +20,7 @@ class Process:
     """One line of ``/proc/<pid>/stat``.
 
     Args:
-        pid: its id.
-        parent: its parent's.
-        name: of its program, as in ``java``.
-        cpu: seconds it has used itself, and those that its children had used when they ended and were
-            waited for.
+        cpu: seconds of the process itself, and of its children that ended and were waited for.
     """
 
     pid: int
@@ -34,7 +30,7 @@ class Process:
 
     @classmethod
     def parse(cls, line: str) -> Self:
-        """From the kernel's text. The name in parentheses may hold spaces and parentheses itself."""
+        # The name in parentheses may itself hold spaces and parentheses.
         pid, _, rest = line.partition(" (")
         name, _, numbers = rest.rpartition(")")
         fields = numbers.split()
@@ -48,7 +44,6 @@ class Process:
 
 
 def tree(root: int, processes: Mapping[int, Process]) -> list[Process]:
-    """The process ``root`` and all below it."""
     children: dict[int, list[int]] = {}
     for process in processes.values():
         children.setdefault(process.parent, []).append(process.pid)
@@ -61,7 +56,6 @@ def tree(root: int, processes: Mapping[int, Process]) -> list[Process]:
 
 
 def running() -> dict[int, Process]:
-    """All processes of this machine."""
     return {process.pid: process for process in _running()}
 
 
@@ -75,11 +69,8 @@ def _running() -> Iterator[Process]:
 
 
 def cpu_seconds(root: int) -> dict[str, float]:
-    """What the process and all below it have used until now, by program, with those that have ended.
-
-    A child that ended counts as its parent's as soon as that has waited for it, as the JVM and PySpark's
-    daemon do; before that it is still there, as a zombie.
-    """
+    # A child that ended counts as its parent's once the parent has waited for it, as the JVM and PySpark's
+    # daemon do; before that it still exists, as a zombie.
     used: dict[str, float] = defaultdict(float)
     for process in tree(root, running()):
         used[process.name] += process.cpu
@@ -87,7 +78,7 @@ def cpu_seconds(root: int) -> dict[str, float]:
 
 
 def memory(pid: int) -> int:
-    """Bytes of a process; a page that it shares with others counts in proportion. 0: it has ended."""
+    # Shared pages count in proportion; 0: the process has ended.
     try:
         text = (_PROC / str(pid) / "smaps_rollup").read_text()
     except OSError:
@@ -97,7 +88,7 @@ def memory(pid: int) -> int:
 
 
 class PeakMemory:
-    """The most memory of a process tree, looked at every half second while it is open."""
+    """The peak memory of a process tree, measured every half second."""
 
     def __init__(self, root: int) -> None:
         self._root = root
@@ -107,7 +98,6 @@ class PeakMemory:
 
     @property
     def bytes(self) -> int:
-        """The most so far; see :func:`memory`."""
         return self._peak
 
     def __enter__(self) -> Self:

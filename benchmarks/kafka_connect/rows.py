@@ -1,4 +1,4 @@
-"""The comparison's rows of the table."""
+"""Build the comparison's rows of the table."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ CPU_TARGETS: Final[Mapping[str, Sequence[float]]] = {
     LEAN: (2.5, 2.5, 1.8, 1.8),
     ICEBERG: (3.0, 3.0, 2.0, 2.5),
 }
-"""Times our CPU seconds: 200 B and 1 KB, each with zstandard and null."""
 FASTER: Final = 1.5  # times the lean sink's records in a second
 READING: Final = 1.7  # times the CPU seconds of counting in C
 FLOOR_SHARE: Final = 0.6  # of all CPU seconds
@@ -24,12 +23,12 @@ FLOOR_SHARE: Final = 0.6  # of all CPU seconds
 
 @dataclass(frozen=True)
 class Parts:
-    """What each part of archiving a topic costs on its own, in CPU seconds for a million records.
+    """The cost of each part of archiving alone, in CPU seconds for a million records.
 
     Args:
         encoding: Arrow batches into datums.
-        codec: the datums' blocks compressed.
-        sending: what it gives sent as parts of a multipart upload.
+        codec: compression of the datums' blocks.
+        sending: the result sent as parts of a multipart upload.
     """
 
     encoding: float
@@ -38,18 +37,10 @@ class Parts:
 
     @property
     def all(self) -> float:
-        """All of them together."""
         return self.encoding + self.codec + self.sending
 
 
 def topic_rows(what: str, rounds: Mapping[str, Sequence[Measured]], column: int) -> list[Row]:
-    """One topic with one codec: each side, then the ratios, each the median of the rounds' own.
-
-    Args:
-        what: the values' shape, and the codec.
-        rounds: what was measured, round by round, by side.
-        column: which of :data:`CPU_TARGETS` it is.
-    """
     sides = [Row(f"{what}: {side}", described(found)) for side, found in rounds.items()]
 
     def median(peer: str, ratio: Callable[[Measured, Measured], float]) -> float:
@@ -72,14 +63,12 @@ def topic_rows(what: str, rounds: Mapping[str, Sequence[Measured]], column: int)
 
 
 def described(found: Sequence[Measured]) -> str:
-    """Speed, CPU and files, medians of the rounds."""
     speed = statistics.median(one.speed for one in found)
     cpu = statistics.median(one.cpu_per_million for one in found)
     return f"{speed / 1e3:,.0f} k records/s, {cpu:.1f} CPU s/M, {files(found[-1])}"
 
 
 def files(found: Measured) -> str:
-    """How many data files, and how large they are."""
     if not found.files:
         return "no files"
     return f"{len(found.files)} files of {statistics.mean(found.files) / 1e6:.1f} MB"
@@ -92,16 +81,8 @@ def profile_rows(
     whole: Sequence[Measured],
     parts: Parts,
 ) -> list[Row]:
-    """Where sinksdk's CPU seconds go, and what they could be at least.
-
-    Args:
-        what: the values' shape, and the codec.
-        counting: the topic's messages taken from librdkafka in C, and only counted.
-        reading: the topic read into Arrow batches.
-        whole: the archiver itself.
-        parts: what else has to be done, each alone.
-    """
-
+    # ``counting`` takes the messages from librdkafka in C and only counts them; ``reading`` makes Arrow
+    # batches; ``whole`` is the archiver; ``parts`` are its other steps alone.
     def cpu(found: Sequence[Measured]) -> float:
         return statistics.median(one.cpu_per_million for one in found)
 
@@ -135,7 +116,6 @@ def profile_rows(
 
 
 def start_rows(ready: Mapping[str, float], first: Mapping[str, Measured]) -> list[Row]:
-    """What a new process costs: until it answers, and more for its first topic than for later ones."""
     return [
         Row(
             f"start: {side}",
@@ -149,13 +129,7 @@ def start_rows(ready: Mapping[str, float], first: Mapping[str, Measured]) -> lis
 def slope_rows(
     what: str, short: Mapping[str, Sequence[Measured]], long: Mapping[str, Sequence[Measured]]
 ) -> list[Row]:
-    """What a run costs whatever its length, and what each further record costs: from two lengths.
-
-    Args:
-        what: the values' shape, and the codec.
-        short: a short topic, round by round, by side.
-        long: a long one.
-    """
+    # Two lengths separate the fixed cost of a run from that of each further record.
     slopes = {
         side: statistics.median(slope(*pair) for pair in zip(short[side], long[side], strict=True))
         for side in long
@@ -171,18 +145,15 @@ def slope_rows(
 
 
 def slope(short: Measured, long: Measured) -> float:
-    """CPU seconds for a million further records."""
     seconds = sum(long.cpu.values()) - sum(short.cpu.values())
     return seconds / (long.records - short.records) * 1e6
 
 
 def fixed(run: Measured, each: float) -> float:
-    """CPU seconds of a run that its records do not explain."""
     return sum(run.cpu.values()) - each * run.records / 1e6
 
 
 def memory_rows(found: Mapping[str, Sequence[Measured]]) -> list[Row]:
-    """Peak memory of each side, the largest of all topics; ours against Iceberg's sink."""
     peaks = {side: max(one.peak for one in measured) for side, measured in found.items()}
     rows = [
         Row(f"memory: {side}, all processes", f"{peak / 1e6:,.0f} MB")
@@ -197,7 +168,6 @@ def memory_rows(found: Mapping[str, Sequence[Measured]]) -> list[Row]:
 
 
 def rebalance_rows(calm: Mapping[str, Measured], forced: Mapping[str, Measured]) -> list[Row]:
-    """Records read twice, without and with a rebalance in the middle."""
     return [
         Row(
             f"read twice: {side}",

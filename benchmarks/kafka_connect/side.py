@@ -1,4 +1,4 @@
-"""What is compared: something that archives a topic to S3, in processes of its own."""
+"""Define a side of the comparison, which archives a topic to S3 in its own processes."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Run:
-    """One topic archived.
+    """One archived topic.
 
     Args:
         seconds: from the first record read to the last (Kafka Connect), or from the start of tasks until all
-            are committed (sinksdk).
-        read: records that were handed to the sink's tasks, each time they were.
+            records are committed (sinksdk).
+        read: records passed to the sink's tasks, counted each time.
     """
 
     seconds: float
@@ -24,21 +24,19 @@ class Run:
 
 
 class Side(Protocol):
-    """One of those that are compared."""
+    """One side of the comparison."""
 
     name: str
 
     @property
     def pid(self) -> int:
-        """The process that has started all others."""
+        # All other processes are children of this one.
         ...
 
     def archive(self, topic: Topic, codec: str, *, rebalance_at: int | None = None) -> Run:
-        """Archive a whole topic, with tasks of its own; return once all of it is committed.
+        """Archive a whole topic, with new tasks; return once all of it is committed.
 
         Args:
-            topic: which.
-            codec: Avro's name of the blocks' codec.
             rebalance_at: force a rebalance once so many records have been read.
         """
         ...

@@ -1,4 +1,4 @@
-"""The topics both sides read: random values of 200 bytes, and JSON of 1 KB."""
+"""Create the topics that both sides read: random values of 200 bytes, and JSON of 1 KB."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from sinksdk.topics.kafka import ConsumerGroup, KafkaClient
 from sinksdk.topics.kafka.cluster import Cluster as KafkaCluster
 
 PARTITIONS = 4
-# Kafka's own default: a group's first members are waited for, so that not each of them is a rebalance.
+# Kafka's own default: the group waits for its first members, so that not each of them is a rebalance.
 BROKER = {"group.initial.rebalance.delay.ms": "3000"}
-_VARIETY = 4096  # different values; more would be the producer's time, and no compressor looks back that far
+_VARIETY = 4096  # different values; more would only cost the producer time: no compressor looks back that far
 _PRODUCER = {
     "linger.ms": 50,
     "batch.size": 1_000_000,
@@ -31,13 +31,7 @@ _PRODUCER = {
 
 @dataclass(frozen=True)
 class Topic:
-    """A topic that is filled.
-
-    Args:
-        name: its name.
-        shape: what its values are, for the table.
-        each: records in each of its partitions.
-    """
+    """A filled topic."""
 
     name: str
     shape: str
@@ -45,31 +39,24 @@ class Topic:
 
     @property
     def records(self) -> int:
-        """Records in all its partitions."""
         return self.each * PARTITIONS
 
 
 class Cluster:
-    """The Kafka cluster both sides read from.
-
-    Args:
-        bootstrap: ``bootstrap.servers`` of its clients.
-    """
+    """The Kafka cluster of both sides."""
 
     def __init__(self, bootstrap: str) -> None:
         self.bootstrap = bootstrap
         self._admin = AdminClient({"bootstrap.servers": bootstrap})
 
     def create(self, name: str, partitions: int) -> None:
-        """Make an empty topic."""
         self._admin.create_topics([NewTopic(name, partitions, 1)])[name].result()
 
     def fill(self, name: str, size: int, each: int) -> Topic:
-        """Make a topic and fill it with values of so many bytes."""
         return self.fill_with(name, "200 B" if size <= 200 else "1 KB JSON", list(_values(size)), each)
 
     def fill_with(self, name: str, shape: str, values: Sequence[bytes], each: int) -> Topic:
-        """Make a topic and fill it with these values: keys, and two headers in every second record."""
+        # All records have keys, every second one has two headers.
         self.create(name, PARTITIONS)
         producer = Producer({**_PRODUCER, "bootstrap.servers": self.bootstrap})
         headers = [("trace", b"0123456789abcdef"), ("kind", b"x")]
@@ -87,26 +74,23 @@ class Cluster:
         return Topic(name, shape, each)
 
     def group(self, name: str) -> ConsumerGroup:
-        """A consumer group, looked at from outside."""
         return ConsumerGroup(KafkaCluster(KafkaClient(self.bootstrap).librdkafka()), name)
 
 
 def committed(group: ConsumerGroup, topic: Topic) -> int:
-    """Records of the topic that a consumer group has committed."""
     return sum(offsets(group, topic).values())
 
 
 def offsets(group: ConsumerGroup, topic: Topic) -> dict[int, int]:
-    """What a consumer group has committed, by partition; 0 where it has nothing."""
+    # 0: nothing is committed.
     found: dict[int, int] = dict.fromkeys(range(PARTITIONS), 0)
-    with suppress(RetriableException):  # the broker has only just begun to keep groups
+    with suppress(RetriableException):  # the broker does not keep groups yet
         asked = [TopicPartition(topic.name, number) for number in found]
         found.update({place.partition: offset for place, offset in group.offsets(asked).items()})
     return found
 
 
 def _produce(producer: Producer, **record: Any) -> None:
-    """Hand one record over, once there is room for it."""
     while True:
         try:
             producer.produce(**record)

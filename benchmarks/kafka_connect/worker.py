@@ -1,4 +1,4 @@
-"""A Kafka Connect worker, standalone, with the JVM settings its own start script has."""
+"""Run a Kafka Connect worker, standalone, with the JVM settings of its own start script."""
 
 from __future__ import annotations
 
@@ -42,12 +42,11 @@ _BEGIN = "-----BEGIN CERTIFICATE-----"
 
 @dataclass(frozen=True)
 class Consumed:
-    """What one consumer has handed to its task, as ``CountingInterceptor`` has it.
+    """The consumption of one consumer, as ``CountingInterceptor`` counts it.
 
     Args:
-        records: how many.
-        first: when the first ones, as ``time.time()`` counts; meaningless without records.
-        last: when the last ones.
+        first: time of the first records, as ``time.time()``; meaningless without records.
+        last: time of the last records.
     """
 
     records: int
@@ -56,21 +55,13 @@ class Consumed:
 
     @classmethod
     def read(cls, file: Path) -> Self:
-        """From the interceptor's file."""
         records, first, last = _COUNTED.unpack(file.read_bytes() or bytes(_COUNTED.size))
         return cls(records, first / 1000, last / 1000)
 
 
 @dataclass(frozen=True)
 class Worker:
-    """A running worker.
-
-    Args:
-        pid: its JVM.
-        url: its REST interface.
-        log: its log file.
-        counts: folder of what ``CountingInterceptor`` has counted.
-    """
+    """A running worker."""
 
     pid: int
     url: str
@@ -78,44 +69,37 @@ class Worker:
     counts: Path
 
     def forget(self) -> None:
-        """Forget what was consumed; no connector may be there."""
+        # No connector may run meanwhile.
         for file in self.counts.iterdir():
             file.unlink()
 
     def connectors(self) -> list[str]:
-        """The connectors' names."""
         found: list[str] = self._call("GET", "/connectors")
         return found
 
     def start(self, name: str, config: Mapping[str, str]) -> None:
-        """Start a connector."""
         self._call("PUT", f"/connectors/{name}/config", config)
 
     def validate(self, plugin: str, config: Mapping[str, str]) -> dict[str, Any]:
-        """What it says of a configuration."""
         found: dict[str, Any] = self._call("PUT", f"/connector-plugins/{plugin}/config/validate", config)
         return found
 
     def delete(self, name: str) -> None:
-        """Remove a connector; its tasks end."""
         self._call("DELETE", f"/connectors/{name}")
 
     def restart_task(self, name: str, task: int) -> None:
-        """Restart one task: its consumer leaves the group and joins again, which rebalances all of them."""
+        # The consumer leaves the group and joins again, which rebalances all tasks.
         self._call("POST", f"/connectors/{name}/tasks/{task}/restart")
 
     def check(self, name: str) -> None:
-        """Raise what made a task fail, if one did."""
         failed = self.failed(name)
         assert not failed, next(iter(failed.values()))
 
     def failed(self, name: str) -> dict[int, str]:
-        """The tasks that have failed, by number, and what made them."""
         status = self._call("GET", f"/connectors/{name}/status")
         return {task["id"]: task["trace"] for task in status["tasks"] if task["state"] == "FAILED"}
 
     def consumed(self) -> list[Consumed]:
-        """What each consumer so far has handed to its task, in no order."""
         return [Consumed.read(file) for file in self.counts.iterdir()]
 
     def _call(self, method: str, path: str, body: Any = None) -> Any:
@@ -129,7 +113,6 @@ class Worker:
 
 @contextmanager
 def connect_worker(folder: Path, bootstrap: str, s3: NullS3) -> Iterator[Worker]:
-    """Start a worker that has both sinks; it ends with the block."""
     counts = folder / "counts"
     counts.mkdir(parents=True)
     _install_sinks(folder / "plugins")
@@ -153,15 +136,6 @@ def running_worker(
     options: Sequence[str] = (),
     classpath: Sequence[Path] = (),
 ) -> Iterator[Worker]:
-    """Start a worker; it ends with the block.
-
-    Args:
-        folder: where its files are.
-        bootstrap: the brokers.
-        more: of its own settings.
-        options: of its JVM.
-        classpath: of what it finds besides its own jars.
-    """
     port = free_port()
     settings = {
         "bootstrap.servers": bootstrap,
@@ -178,7 +152,7 @@ def running_worker(
     jars = ":".join(map(str, [*classpath, *worker_jars()]))
     main = "org.apache.kafka.connect.cli.ConnectStandalone"
     command = ["java", *_JVM, log, *options, "-cp", jars, main, str(path)]
-    # The options above are all of them: those that tests have for other JVMs contradict them.
+    # Options that tests have for other JVMs contradict these.
     environment = {name: value for name, value in os.environ.items() if name != "JDK_JAVA_OPTIONS"}
     with (
         (folder / "log").open("wb") as file,
@@ -193,12 +167,11 @@ def running_worker(
 
 
 def worker_jars() -> list[Path]:
-    """Those of a worker. Raises MavenError where they cannot be had."""
     return copy_jars(_HERE / "worker-pom.xml", f"kafka-connect-{KAFKA}")
 
 
 def _install_sinks(plugins: Path) -> None:
-    """Both sinks as one plugin, with a class loader of its own, as Connect has it."""
+    # One plugin with its own class loader, as in a Connect installation.
     jars = copy_jars(_HERE / "sinks-pom.xml", f"kafka-connect-sinks-iceberg-{ICEBERG}")
     target = plugins / "sinks"
     target.mkdir(parents=True)
@@ -213,7 +186,6 @@ def _install_sinks(plugins: Path) -> None:
 
 
 def _trust(folder: Path, s3: NullS3) -> list[str]:
-    """JVM options that make it trust the endpoint."""
     if s3.certificate is None:
         return []
     certificate, store = folder / "s3.pem", folder / "trust.p12"

@@ -1,8 +1,8 @@
-"""``python -m benchmarks.kafka_connect.kip275``: one task's S3 fails; what do the others read again?
+"""Play KIP-275's scene: one task's S3 fails; how many records do the other tasks read again?
 
-KIP-275's scene on a real broker, played by Kafka Connect, as it is and with the assignor that lets tasks keep
-partitions in a rebalance, and by sinksdk: the same topic, the same S3 endpoint that refuses one partition's
-data, and tasks that are slowed down by the same rule.
+``python -m benchmarks.kafka_connect.kip275`` runs Kafka Connect, as it is and with the assignor that lets
+tasks keep partitions in a rebalance, and sinksdk: on one broker, with the same topic, the same S3 endpoint
+that refuses one partition's data, and tasks slowed down by the same rule.
 """
 
 from __future__ import annotations
@@ -36,24 +36,17 @@ _DATA = ".avro"
 
 @dataclass(frozen=True)
 class Played:
-    """The scene, as one system played it.
-
-    Args:
-        losses: what it cost, by partition.
-        files: data files that there are at its end.
-    """
+    """The result of the scene for one system."""
 
     losses: Mapping[int, Loss]
     files: int
 
     @property
     def read_again(self) -> int:
-        """Records of all partitions that were read again."""
         return sum(loss.read_again for loss in self.losses.values())
 
 
 def play() -> dict[str, Played]:
-    """Start everything, let each play, one after the other, and end it."""
     with (
         serving(BROKER) as broker,
         null_s3(tls=False) as s3,
@@ -72,15 +65,11 @@ def play() -> dict[str, Played]:
 
 
 def _files(s3: NullS3) -> int:
-    """Data files that became whole since it was last asked."""
     return sum(path.endswith(_DATA) for path in s3.objects())
 
 
 def table(played: Mapping[str, Played]) -> Table:
-    """The systems side by side, a row for each task.
-
-    Records delivered before the rebalance, offsets committed right after it, and what was read again.
-    """
+    # Records delivered before the rebalance, offsets committed right after it, and records read again.
     made = Table(title="KIP-275's scene: one task's S3 fails, a rebalance follows", title_justify="left")
     made.add_column("task")
     for system in played:

@@ -1,4 +1,4 @@
-"""Kafka Connect plays the scene: a task fails, its consumer leaves the group, and the group rebalances."""
+"""Let Kafka Connect play the scene: a task fails, its consumer leaves the group, and the group rebalances."""
 
 from __future__ import annotations
 
@@ -28,39 +28,23 @@ _PATIENCE = 120.0  # seconds for each step of the scene
 
 @dataclass(frozen=True)
 class Connect:
-    """A worker, and where it archives from and to.
-
-    Args:
-        worker: it.
-        cluster: what it reads.
-        s3: where it archives to.
-    """
+    """A worker, and the systems that it archives from and to."""
 
     worker: Worker
     cluster: Cluster
     s3: NullS3
 
     def play(self, topic: Topic, journal: Path, settings: Mapping[str, str]) -> dict[int, Loss]:
-        """Play the scene to its end, with everything archived and no task failed.
-
-        S3 is well again as soon as the task has failed, or whoever gets its partition would fail as well. The
-        failed task is restarted once no file is open any more: earlier, that would be a further rebalance.
-
-        Args:
-            topic: what is archived.
-            journal: the file that tells what tasks were handed; new for each scene.
-            settings: of the connector, besides those that every scene has.
-
-        Returns:
-            What each partition lost.
-        """
+        # S3 recovers as soon as the task has failed, because the next owner of its partition would fail as
+        # well. The failed task is restarted once no file is open: an earlier restart would be a further
+        # rebalance. The journal must be new for each scene.
         name = f"kip275-{journal.name}"
         group = self.cluster.group(f"connect-{name}")
         self.s3.refuse(REFUSED)
         self.worker.start(name, {**_config(name, topic, self.s3, journal), **settings})
         self._await(lambda: bool(self.worker.failed(name)))
         self.s3.heal()
-        # Whoever else has to give up a partition has done so before this one is given to somebody.
+        # Other tasks have given up their partitions before this one has a new owner.
         self._await(lambda: len(lives(journal).get(FAST, ())) > 1)
         seen, after = lives(journal), offsets(group, topic)
         self._await(lambda: committed(group, topic) == topic.records)

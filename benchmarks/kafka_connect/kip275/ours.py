@@ -1,7 +1,7 @@
-"""sinksdk plays the scene: a partition fails, and its driver is told to rebalance.
+"""Let sinksdk play the scene: a partition fails, and the driver is asked to rebalance.
 
-``python -m benchmarks.kafka_connect.kip275.ours BOOTSTRAP ENDPOINT TOPIC JOURNAL`` is the driver, with a
-Spark of its own; it prints the offsets that the second generation begins at, as JSON.
+``python -m benchmarks.kafka_connect.kip275.ours BOOTSTRAP ENDPOINT TOPIC JOURNAL`` is the driver, with its
+own Spark; it prints the start offsets of the second generation as JSON.
 """
 
 from __future__ import annotations
@@ -31,10 +31,7 @@ _PATIENCE = 240.0  # seconds, of which Spark takes ten to start
 
 
 def play(cluster: Cluster, topic: Topic, s3: NullS3, journal: Path) -> dict[int, Loss]:
-    """Play it to the end, with everything archived; what each partition lost.
-
-    S3 is well again as soon as the first generation has ended, as with Kafka Connect.
-    """
+    # S3 recovers as soon as the first generation has ended, as with Kafka Connect.
     s3.refuse(REFUSED)
     here = [cluster.bootstrap, s3.url, topic.name, str(journal)]
     command = [sys.executable, "-m", "benchmarks.kafka_connect.kip275.ours", *here]
@@ -46,8 +43,6 @@ def play(cluster: Cluster, topic: Topic, s3: NullS3, journal: Path) -> dict[int,
 
 
 class _Director(Listener):
-    """Asks for one rebalance as soon as a partition has failed; heals S3 after it."""
-
     def __init__(self, s3: NullS3) -> None:
         self.driver: ConnectorDriver | None = None
         self.starts: list[dict[int, int]] = []
@@ -55,17 +50,14 @@ class _Director(Listener):
         self._has_asked = False
 
     def planned(self, plan: GenerationPlan) -> None:
-        """See :class:`sinksdk.control.progress.Listener`."""
         self.starts.append({part.partition: part.start for task in plan.tasks for part in task.ranges})
 
     def progress(self, partitions: Sequence[PartitionStatus]) -> None:
-        """See :class:`sinksdk.control.progress.Listener`."""
         if not self._has_asked and self.driver and any(view.error for view in partitions):
             self._has_asked = True
             self.driver.rebalance()
 
     def ended(self, generation: int, partitions: Sequence[PartitionStatus]) -> None:  # noqa: ARG002 - Listener's
-        """See :class:`sinksdk.control.progress.Listener`."""
         self._s3.heal()
 
 
@@ -88,7 +80,6 @@ def _config(endpoint: str, topic: str, journal: str) -> dict[str, str]:
 
 
 def _drive(spark: SparkContext, bootstrap: str, s3: NullS3, raw: Mapping[str, str]) -> dict[int, int]:
-    """Archive the topic, with one rebalance; where the generation after it began."""
     from benchmarks.kafka_connect.kip275.paced import PacedArchiver
     from sinksdk.runtime.driver import ConnectorDriver
     from sinksdk.runtime.environment import Environment

@@ -1,4 +1,4 @@
-"""The archiver, slowed down, and telling what its tasks are handed, as ``PacedS3SinkTask`` in Java."""
+"""Slow the archiver down and keep a journal of its batches, as ``PacedS3SinkTask`` does in Java."""
 
 from __future__ import annotations
 
@@ -17,27 +17,24 @@ from sinksdk.connectors.s3_archiver.task import S3ArchiverTask
 
 
 class PacedConfig(S3ArchiverConfig):
-    """The archiver's, and where the journal is."""
+    """The archiver's configuration, and the path of the journal."""
 
     journal: str = Field(description="The file that has what tasks were handed.")
 
 
 class PacedTask(S3ArchiverTask):
-    """All partitions but one are slow from some offset on, and a journal has what was handed over."""
+    """All partitions but one are slow from some offset on; a journal lists the batches."""
 
     def start(self, config: S3ArchiverConfig) -> None:
-        """See :class:`sinksdk.SinkTask`."""
         super().start(config)
         assert isinstance(config, PacedConfig)
         self._journal = Path(config.journal)
 
     def open(self, partitions: Collection[TopicPartition]) -> None:
-        """See :class:`sinksdk.SinkTask`."""
         super().open(partitions)
         self._tell("".join(f"open {place.partition}\n" for place in partitions))
 
     def put(self, records: SinkRecords) -> None:
-        """See :class:`sinksdk.SinkTask`."""
         first, end = records.first_offset, records.next_offset
         self._tell(f"put {records.partition.partition} {first} {end}\n")
         if records.partition.partition != FAST:
@@ -45,7 +42,7 @@ class PacedTask(S3ArchiverTask):
         super().put(records)
 
     def _tell(self, lines: str) -> None:
-        """One write to a file opened for appending: lines of several tasks do not mix."""
+        # The file is opened for appending and written once: lines of several tasks do not mix.
         with self._journal.open("a") as journal:
             journal.write(lines)
 

@@ -1,7 +1,7 @@
-"""The scene both systems play, and what their tasks were handed in it.
+"""The scene that both systems play, and the journal of the batches of their tasks.
 
-Each task, in Java or in Python, writes a line to one journal whenever it is given a partition and whenever it
-is handed records: ``open PARTITION`` and ``put PARTITION FIRST NEXT``.
+Each task, in Java or in Python, writes a line to one journal when it opens a partition and when it gets a
+batch: ``open PARTITION`` and ``put PARTITION FIRST NEXT``.
 """
 
 from __future__ import annotations
@@ -11,24 +11,24 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-RECORDS = 100_000  # of each partition, and of a file: until its end, nobody has a whole one
-VALUE = 20  # bytes of a value: a file is one part, so that S3 is asked when the file is full
+RECORDS = 100_000  # of each partition, and of a file: no file is complete before the partition's end
+VALUE = 20  # bytes of a value: a file is one part, so that S3 gets a request when the file is full
 TASKS = 4  # one for each partition
-FAST = 3  # the partition whose S3 fails: its task comes to S3 while the others are in mid-file
+FAST = 3  # the partition whose S3 fails: its file is full while the others' are not
 SLOW_FROM = 60_000  # the offset from which the others are slow
-RATE = 4_000  # records a second that each of them takes then
+RATE = 4_000  # records per second of each slow task
 REFUSED = f"partition={FAST}/"  # in the path of each of its objects
 
 
 @dataclass(frozen=True)
 class Loss:
-    """What a rebalance cost one partition.
+    """The cost of a rebalance for one partition.
 
     Args:
-        delivered: records that were handed to its task before it.
-        committed: its committed offset right after it.
-        read_again: records handed to a task later that had been delivered before; each time they were.
-        is_kept: whether its task kept it, with the file that was open.
+        delivered: records passed to its task before the rebalance.
+        committed: its committed offset right after the rebalance.
+        read_again: records passed to a task again, counted each time.
+        is_kept: its task kept the partition, with the open file.
     """
 
     delivered: int
@@ -39,26 +39,23 @@ class Loss:
 
 @dataclass
 class Life:
-    """A partition with one task, from being opened to being closed.
+    """A partition with one task, from open to close.
 
     Args:
-        puts: offset of the first record, and after the last one, of each batch the task was handed.
+        puts: start and end offset of each batch.
     """
 
     puts: list[tuple[int, int]] = field(default_factory=list)
 
     @property
     def end(self) -> int:
-        """Offset after the last record it was handed; 0 where it was handed none."""
         return max((end for _, end in self.puts), default=0)
 
     def below(self, offset: int) -> int:
-        """How many records it was handed below an offset."""
         return sum(max(min(end, offset) - first, 0) for first, end in self.puts)
 
 
 def lives(journal: Path) -> Mapping[int, Sequence[Life]]:
-    """Every partition's lives, first to last; nothing before the first task has been given one."""
     found: dict[int, list[Life]] = defaultdict(list)
     lines = journal.read_text().splitlines() if journal.exists() else []
     for what, partition, *offsets in (line.split() for line in lines):
@@ -73,16 +70,15 @@ def lives(journal: Path) -> Mapping[int, Sequence[Life]]:
 def losses(
     played: Mapping[int, Sequence[Life]], seen: Mapping[int, Sequence[Life]], committed: Mapping[int, int]
 ) -> dict[int, Loss]:
-    """What the one rebalance of a scene cost each partition.
+    """Return the cost of the scene's one rebalance for each partition.
 
     Args:
         played: the lives of the whole scene.
-        seen: those right after the rebalance.
+        seen: the lives right after the rebalance.
         committed: offsets right after the rebalance.
 
     Raises:
-        ValueError: a partition was opened more than twice, or did not go on at its commit: this is another
-            scene.
+        ValueError: a partition was opened more than twice, or did not resume at its commit.
     """
     return {
         partition: _loss(partition, opened, seen[partition][0].end, committed[partition])
