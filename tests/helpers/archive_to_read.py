@@ -33,7 +33,7 @@ _HALF_A_DAY = 43_200_000
 
 
 def objects() -> dict[str, bytes]:
-    """Return files by key: six orders, two a day from 28 February 2024 on, of shops 0 and 1, with totals 0, 10, 20 and so on."""
+    # Six orders, two a day from 28 February 2024 on, of shops 0 and 1, with totals 0, 10, 20 and so on.
     found: dict[str, bytes] = {}
     for folder, keys in ARCHIVES.items():
         made = bench(settings=config({**keys, "topics.dir": folder}))

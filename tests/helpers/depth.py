@@ -1,9 +1,8 @@
-"""How many cases a run of the tests tries, and the seed of what is random.
+"""The number of cases that a test run tries, and the seed of everything random.
 
-``SINKSDK_TEST_DEPTH`` is ``ci``, the default, or ``nightly`` (``make nightly``). ``SINKSDK_TEST_SEED`` seeds
-everything random. The default follows from the commit: another commit tries other schedules, the same commit
-the same ones. Where ``CI`` is set, Hypothesis derives its examples from the test's code instead: each run
-tries the same ones until the test changes.
+``SINKSDK_TEST_DEPTH`` is ``ci``, the default, or ``nightly`` (``make nightly``). ``SINKSDK_TEST_SEED``
+defaults to the commit: another commit tries other schedules. Where ``CI`` is set, Hypothesis derives its
+examples from the test's code instead.
 """
 
 from __future__ import annotations
@@ -19,17 +18,7 @@ _ROOT = Path(__file__).parents[2]
 
 
 class Depth(NamedTuple):
-    """How much is tried of each kind.
-
-    Args:
-        name: of the depth.
-        schedules: random schedules of each simulation.
-        deploys: simulated rolling deploys.
-        examples: of a Hypothesis property.
-        cases: of the test kit for one sink.
-        stride: of this many positions of a lost response one is tried.
-    """
-
+    # Numbers of cases: one of ``stride`` positions of a lost response is tried.
     name: str
     schedules: int
     deploys: int
@@ -48,7 +37,7 @@ _DEPTHS: Final = {
 
 
 def _commits_seed() -> int:
-    # 0 where there is no repository.
+    # Without a repository the seed is 0.
     asked = ["git", "-C", str(_ROOT), "rev-parse", "--short=7", "HEAD"]
     done = subprocess.run(asked, capture_output=True, text=True, check=False)
     return int(done.stdout[:7], 16) if done.returncode == 0 else 0
@@ -60,7 +49,7 @@ SEED: Final = int(os.environ.setdefault("SINKSDK_TEST_SEED", str(_commits_seed()
 
 
 def load_profile() -> None:
-    # No deadline and no health check of slowness: a busy machine is no failure.
+    # A slow, busy machine is no failure.
     settings.register_profile(
         "sinksdk",
         max_examples=DEPTH.examples,

@@ -25,8 +25,7 @@ _libc.free.restype, _libc.free.argtypes = None, (ctypes.c_void_p,)
 
 @dataclass(frozen=True)
 class Fake:
-    """One message. With an error, the value is its text. Key and value may be declared longer than they are."""
-
+    # The value of an error is its text. Key and value may be declared longer than they are.
     offset: int
     key: bytes | None = None
     value: bytes | None = None
@@ -39,15 +38,8 @@ class Fake:
 
 
 class FakeLibrary:
-    """A consumer over fake messages.
-
-    For the compiled client, each message is in memory of exactly its size, which is freed when it is destroyed.
-
-    Args:
-        messages: in order; None ends the call that reaches it without a further message.
-        open_client: the class of the consumer's client.
-    """
-
+    # Each message has memory of exactly its size, freed when it is destroyed, so that the compiled client
+    # cannot read past it. A None ends the call that reaches it.
     def __init__(self, messages: Sequence[Fake | None], open_client: Callable[..., Client]) -> None:
         self.waiting = list(messages)
         self.waits: list[int] = []
@@ -152,8 +144,6 @@ class FakeLibrary:
 
 
 class _Message(ctypes.Structure):
-    """``rd_kafka_message_t``."""
-
     _fields_ = (
         ("err", ctypes.c_int),
         ("topic", ctypes.c_void_p),
@@ -168,8 +158,6 @@ class _Message(ctypes.Structure):
 
 
 class _PlainConsumer:
-    """confluent_kafka.Consumer over the same messages."""
-
     def __init__(self, library: FakeLibrary) -> None:
         self._library = library
 
@@ -199,14 +187,14 @@ class _PlainMessage:
         return self._fake.kind, self._fake.timestamp
 
     def error(self) -> KafkaError | None:
-        """confluent-kafka decodes an error's text, and takes none with a zero in it."""
+        # confluent-kafka decodes an error's text, and takes none with a zero in it.
         if not self._fake.error:
             return None
         text = (self._fake.value or b"").decode("utf-8", "replace").replace("\0", "\ufffd")
         return KafkaError(self._fake.error, text or None)
 
     def headers(self) -> list[tuple[str, bytes | None]] | None:
-        """confluent-kafka raises SystemError for a key that is not UTF-8."""
+        # confluent-kafka raises SystemError for a key that is not UTF-8.
         if self._fake.headers_error:
             raise SystemError
         return [(key.decode(), value) for key, value in self._fake.headers] or None

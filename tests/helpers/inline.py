@@ -21,7 +21,7 @@ class InlineExecutor(ThreadExecutor):
 
 
 class InlineSync(ConsumerGroupSync):
-    # A failed write is repeated the next time.
+    # The next call repeats a failed write.
     def __init__(self, group: OffsetGroup, connector: str) -> None:
         self._group = group
         self._connector = connector

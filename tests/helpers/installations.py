@@ -1,4 +1,4 @@
-"""Installations that pages name, and the test that runs each page's feature in its installation."""
+"""Installations that pages name, and the tests that run each page's feature in its installation."""
 
 from __future__ import annotations
 
@@ -11,15 +11,7 @@ RUN_BY: Final = ROOT / "tests/integration/test_installations.py"
 
 
 class Installation(NamedTuple):
-    """Extras of sinksdk that some pages name together.
-
-    Args:
-        pages: paths from the root of the repository.
-        extras: separated by commas.
-        tests: tests that run what these pages describe with these extras only.
-        others: further packages that the pages tell to install.
-    """
-
+    # ``extras`` are separated by commas; ``others`` are further packages that the pages tell to install.
     pages: tuple[str, ...]
     extras: str
     tests: tuple[str, ...]
@@ -69,7 +61,7 @@ INSTALLATIONS: Final = (
     Installation(("docs/write-a-connector.md",), "cli", ("test_the_command_line_creates_a_package",)),
 )
 
-# Packages that a page tells to install, and why no test installs them.
+# No test installs these packages, although a page tells to.
 NOT_RUN: Final = {
     ("docs/kafka.md", "confluent-kafka"): "needs a librdkafka with Kerberos from the system's packages",
 }

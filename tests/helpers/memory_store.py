@@ -16,7 +16,7 @@ class MemoryStore(Store):
 
     @property
     def url(self) -> str:
-        """Other processes cannot open it."""
+        # Other processes cannot open it.
         return "memory:"
 
     def snapshot(self, prefix: str) -> Store:

@@ -38,10 +38,10 @@ _HOP_BY_HOP: Final = frozenset({"connection", "keep-alive", "transfer-encoding"}
 
 
 def program() -> Path:
-    # Skips the test where it cannot be built.
+    # The test is skipped where MinIO cannot be built.
     folder = Path(sys.prefix, f"minio-{_VERSION}")
     with Path(sys.prefix, "minio.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # several processes of one run ask for it at once
+        fcntl.flock(lock, fcntl.LOCK_EX)  # several processes of one run request it concurrently
         if not (folder / "minio").exists():
             _build(folder)
     return folder / "minio"
@@ -55,7 +55,7 @@ def _build(folder: Path) -> None:
         done = subprocess.run(
             ["go", "install", f"github.com/minio/minio@{_VERSION}"],
             env=environment,
-            cwd=sys.prefix,  # a go.mod further up would have its say
+            cwd=sys.prefix,  # a go.mod in a parent folder would change the build
             capture_output=True,
             text=True,
             timeout=_BUILD_PATIENCE,
@@ -117,7 +117,7 @@ def client(url: str, key_id: str = KEY_ID, secret: str = SECRET) -> S3Client:
 
 
 def make_bucket(url: str, bucket: str) -> None:
-    # As in production: it keeps versions, and a lifecycle rule aborts old uploads.
+    # As in production, the bucket keeps versions, and a lifecycle rule aborts old uploads.
     s3 = client(url)
     s3.create_bucket(Bucket=bucket)
     s3.put_bucket_versioning(Bucket=bucket, VersioningConfiguration={"Status": "Enabled"})
@@ -126,17 +126,14 @@ def make_bucket(url: str, bucket: str) -> None:
         "Status": "Enabled",
         "Filter": {"Prefix": ""},
         "AbortIncompleteMultipartUpload": {"DaysAfterInitiation": 7},
-        "NoncurrentVersionExpiration": {"NoncurrentDays": 1},  # MinIO takes no rule of the other one alone
+        "NoncurrentVersionExpiration": {"NoncurrentDays": 1},  # MinIO accepts no rule of the other kind alone
     }
     s3.put_bucket_lifecycle_configuration(Bucket=bucket, LifecycleConfiguration={"Rules": [rule]})
 
 
 class Forward:
-    """A WSGI application that passes requests on to another server, so that the fault proxy stands before it, too.
-
-    Requests stay unchanged: signatures cover path, query and headers, also the host.
-    """
-
+    # The fault proxy stands before this application. Requests stay unchanged: signatures cover path, query
+    # and headers, also the host.
     def __init__(self, url: str) -> None:
         self._address = urlsplit(url).netloc
 
@@ -144,7 +141,7 @@ class Forward:
         headers = {
             name[5:].replace("_", "-"): value for name, value in environ.items() if name.startswith("HTTP_")
         }
-        headers.pop("EXPECT", None)  # whoever asks before a body has had the layer's answer
+        headers.pop("EXPECT", None)  # the proxy has already answered it
         for name in ("CONTENT_TYPE", "CONTENT_LENGTH"):
             if environ.get(name):
                 headers[name.replace("_", "-")] = environ[name]

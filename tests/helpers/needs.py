@@ -1,4 +1,4 @@
-"""Programs that a test needs besides Python's packages. Where one is missing the test is skipped; in CI it fails."""
+"""Programs that a test needs besides Python's packages: a missing one skips the test, or fails it in CI."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 
 def missing(what: str, how: str) -> NoReturn:
-    """Skip the test that needs this, and say how to get it; in CI a skip would hide something."""
+    # In CI a skip would hide something.
     message = f"{what} is not there: {how}"
     if os.environ.get("CI") == "true":
         pytest.fail(message)

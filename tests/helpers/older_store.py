@@ -1,7 +1,7 @@
-"""What version 62c36d0 left of a connector (tests/fixtures/store_62c36d0/README.md).
+"""A connector's store and bucket as version 62c36d0 left them (tests/fixtures/store_62c36d0/README.md).
 
 S3 chooses upload ids: uploads are created again with their metadata and parts, and the store's texts get the
-new ids, endpoint and bucket. All else is as that version wrote it.
+new ids, endpoint and bucket.
 """
 
 from __future__ import annotations
@@ -42,11 +42,7 @@ def restore_topics(folder: Path) -> None:
 
 
 def restore_s3(s3: Any, endpoint: str, bucket: str) -> dict[str, str]:
-    """Fill an empty bucket.
-
-    Returns:
-        The texts in the store to replace, by what replaces them.
-    """
+    # The result maps texts of the store to their replacements.
     kept = in_s3()
     for item in kept["objects"]:
         s3.put_object(

@@ -8,15 +8,12 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 
 _BELOW_EPHEMERAL = range(15_000, 32_000)
-_CHOICE = random.SystemRandom()  # Hypothesis seeds the module's own generator: processes would draw the same
+_CHOICE = random.SystemRandom()  # Hypothesis seeds the module: processes would draw the same ports
 
 
 def free_port(count: int = 1) -> int:
-    """Return the first of ``count`` free ports in a row.
-
-    They are below the range of outgoing connections and of port 0: a server that starts late, or again, finds
-    its port still free.
-    """
+    # Ports below the range of outgoing connections and of port 0 are still free for a server that starts
+    # late, or again.
     while True:
         first = _CHOICE.choice(_BELOW_EPHEMERAL)
         with ExitStack() as stack, suppress(OSError):
@@ -27,7 +24,7 @@ def free_port(count: int = 1) -> int:
 
 @contextmanager
 def closed_port() -> Iterator[int]:
-    """A port that refuses connections and that no other process gets during the block."""
-    with socket.socket() as bound:  # it does not listen
+    # No other process gets a bound port, which refuses connections while it does not listen.
+    with socket.socket() as bound:
         bound.bind(("127.0.0.1", 0))
         yield bound.getsockname()[1]

@@ -22,12 +22,8 @@ _NO_PATH: Reply = (404, {"error_code": 404, "message": "HTTP 404 Not Found"})
 
 
 class RegistryServer:
-    """Schemas by id, and by subject and version.
-
-    ``failing`` is the status of every response; 0 closes the connection without one. ``credentials`` is
-    ``user:password``. ``requests`` are the requested paths.
-    """
-
+    # ``failing`` is the status of every response; 0 closes the connection instead. ``credentials`` is
+    # ``user:password``.
     def __init__(self) -> None:
         self.failing: int | None = None
         self.credentials: str | None = None
@@ -58,8 +54,7 @@ class RegistryServer:
                 self.end_headers()
                 self.wfile.write(data)
 
-            def log_message(self, *_: object) -> None:
-                """Tests need no log of requests."""
+            def log_message(self, *_: object) -> None: ...
 
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self._server.daemon_threads = True

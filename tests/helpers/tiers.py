@@ -9,7 +9,6 @@ import pytest
 
 
 def extended_after(count: int, cases: Iterable[Any]) -> list[Any]:
-    """Mark all parameters but the first ones as extended."""
     parameters = list(cases)
     return [*parameters[:count], *(_extended(case) for case in parameters[count:])]
 

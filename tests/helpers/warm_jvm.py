@@ -1,7 +1,7 @@
-"""A JVM that successive ``sinksdk run`` processes share.
+"""A JVM that successive ``sinksdk run`` processes share: starting one takes more than half of a short run.
 
-Starting a JVM and the first Spark in it takes more than half of a short run. pyspark connects to the JVM that
-the environment names, as it does under ``spark-submit``; each run starts and stops a Spark of its own in it.
+pyspark connects to the JVM that the environment names, as under ``spark-submit``; each run starts its own
+Spark.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class WarmJvm:
         if self._gateway is not None:
             self._gateway.proc.kill()
             self._gateway.proc.wait()
-        # What the JVM itself needs, and no more: it would count as what its user has told spark-submit.
+        # Only the JVM's own options: others would count as the user's of spark-submit.
         needed = ("spark.driver.defaultJavaOptions", "spark.ui.showConsoleProgress")
         settings = spark_conf("tests", "local[2]", {})
         conf = SparkConf(loadDefaults=False).setAll([(key, settings[key]) for key in needed])
