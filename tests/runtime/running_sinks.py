@@ -1,4 +1,4 @@
-"""Drivers of sinks whose tasks run at once, and in this process."""
+"""Drivers of sinks whose tasks run immediately, in this process."""
 
 from __future__ import annotations
 
@@ -33,8 +33,6 @@ RAW = {"name": "c", "topics": "t", "connector.class": "tests.runtime.running_sin
 
 
 class Task(SinkTask):
-    """Commits everything, unless it was told how to behave."""
-
     behaviour: Callable[[SinkRecords], None] = staticmethod(lambda records: None)
 
     def put(self, records: SinkRecords) -> None:
@@ -53,8 +51,6 @@ class Undiscardable(Task):
 
 
 class Source:
-    """Partitions with so many records; raises what it is told to, once each."""
-
     def __init__(self, ends: Mapping[TopicPartition, int], *errors: Exception) -> None:
         self.ends = dict(ends)
         self.errors = list(errors)
@@ -84,13 +80,10 @@ class Finished:
     def results(self) -> list[TaskResult]:
         return self._results
 
-    def cancel(self) -> None:
-        """Nothing runs."""
+    def cancel(self) -> None: ...
 
 
 class InProcess:
-    """Runs each task of a plan at once, through the real take-over and the real engine."""
-
     def __init__(self, store: Store, task_class: type[SinkTask], connector: str = "c") -> None:
         self.store = store
         self.connector = connector
@@ -102,7 +95,6 @@ class InProcess:
         return Finished([self._run(plan, number) for number in range(len(plan.tasks))])
 
     def batches(self, planned: RangePlan) -> list[Sequence[int]]:
-        """Offsets of a range as its source delivers them."""
         return [range(planned.start, planned.end)]
 
     def _run(self, plan: GenerationPlan, number: int) -> TaskResult:
@@ -143,8 +135,7 @@ class Connector(SinkConnector):
         self.stops.append(is_deleted)
 
 
-class OtherConnector(Connector):
-    """Another class of sinks."""
+class OtherConnector(Connector): ...
 
 
 def driver(

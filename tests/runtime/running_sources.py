@@ -1,4 +1,4 @@
-"""A source that counts, its tasks in threads of this process, and a driver for them."""
+"""A counting source, its tasks in threads of this process, and its driver."""
 
 from __future__ import annotations
 
@@ -33,15 +33,13 @@ class CountingConfig(SourceConnectorConfig):
 
 
 class CountingTask(SourceTask):
-    """Counts until it is stopped; one record a poll."""
-
     started: list[str] = []  # noqa: RUF012 - of all instances
     stops: list[str] = []  # noqa: RUF012 - the same
     hung: list[str] = []  # noqa: RUF012 - the same
     let_go = threading.Event()
 
     def __init__(self) -> None:
-        # Of its own test: one that an earlier test has left behind, and that ends now, is none of this one's.
+        # A task that an earlier test left behind and that ends now must not change this test's lists.
         made = type(self)
         self.started, self.stops, self.hung, self.let_go = made.started, made.stops, made.hung, made.let_go
 
@@ -73,7 +71,6 @@ class CountingTask(SourceTask):
         self.stops.append(self.config.share)
 
     def hang_in(self, method: str) -> None:
-        """Hang there if it is to, and has not yet."""
         if self.config.hangs == method and not self.hung:
             self.hung.append(self.config.share)
             self.let_go.wait(20)
@@ -97,8 +94,6 @@ class Counting(SourceConnector):
 
 
 class Fencing:
-    """A target that remembers which tasks' writers were made, by whom, and refuses as it is told to."""
-
     def __init__(self, target: Target) -> None:
         self._target = target
         self.refusals: list[Exception] = []
@@ -144,7 +139,7 @@ class ThreadsOfTasks:
         return self._results
 
     def cancel(self) -> None:
-        """Threads cannot be: they are left behind, and their results are lost, as Spark's are."""
+        # As with Spark, cancelled threads continue and their results are lost.
         self._is_cancelled = True
 
 
@@ -166,8 +161,7 @@ class Watching:
         self.ends: list[list[tuple[int, str]]] = []
         self.latest: Mapping[int, SourceProgress] = {}
 
-    def planned(self, plan: GenerationPlan) -> None:
-        """The launcher remembers."""
+    def planned(self, plan: GenerationPlan) -> None: ...
 
     def tasks(self, tasks: Mapping[int, SourceProgress]) -> None:
         self.latest = tasks
@@ -180,15 +174,6 @@ class Watching:
 
 
 class Running:
-    """A driver that runs in a thread, and what is around it.
-
-    Args:
-        store: where it keeps what must survive.
-        topics: where its records go.
-        connector: by default one that counts.
-        settings: of the connector, besides the usual ones.
-    """
-
     def __init__(
         self,
         store: Store,
@@ -230,7 +215,7 @@ class Running:
     def _run(self) -> None:
         try:
             self.reason = self.driver.run()
-        except BaseException as error:  # noqa: BLE001 - it is looked at
+        except BaseException as error:  # noqa: BLE001 - the test checks it
             self.error = error
 
     def __enter__(self) -> Self:
@@ -258,5 +243,4 @@ def eventually(condition: Callable[[], object], seconds: float = 15.0) -> None:
 
 
 def counted(values: Sequence[bytes], share: str) -> list[int]:
-    """The numbers of one task that are in the topic."""
     return [int(value.split()[1]) for value in values if value.split()[0] == share.encode()]

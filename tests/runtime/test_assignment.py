@@ -24,14 +24,13 @@ def test_ranges_are_balanced_by_size() -> None:
 
 
 def test_partitions_stay_where_they_were_when_that_costs_nothing() -> None:
-    # Equal ranges go to the tasks that had them before.
     previous = {TopicPartition("t", 0): 1, TopicPartition("t", 1): 0}
 
     assert partitions(assign([planned(0, 10), planned(1, 10)], 2, previous)) == [[1], [0]]
 
 
 def test_balance_is_not_given_up_for_staying() -> None:
-    # Two large ranges that one task had before are divided.
+    # One task had both large ranges before.
     previous = {TopicPartition("t", n): 0 for n in range(2)}
 
     assert sorted(partitions(assign([planned(0, 10), planned(1, 10)], 2, previous))) == [[0], [1]]

@@ -1,5 +1,3 @@
-"""Who has to wait before it is tried again, and for how long."""
-
 from __future__ import annotations
 
 import pytest
@@ -36,7 +34,7 @@ def test_a_partition_waits_until_its_time_has_come() -> None:
 
 
 def test_what_cannot_be_discarded_is_tried_again_after_ever_longer_waits() -> None:
-    # Up to an hour: regression: its partition was opened again each minute, for ever.
+    # Regression: the partition was opened again each minute, for ever.
     clock = ManualClock()
     backoff, waits = Backoff(1.0, clock), []
     for _ in range(14):

@@ -1,5 +1,3 @@
-"""Closing leaves a trail: one line that says where time went."""
-
 from __future__ import annotations
 
 from sinksdk.model.measures import Phase, TaskMeasures
@@ -13,12 +11,12 @@ SLOW = TaskMeasures(
 
 
 def test_the_slowest_task_is_told_phase_by_phase() -> None:
-    # With what is left for Spark and the driver; what took no time is left out.
+    # The rest is Spark and the driver; phases that took no time are left out.
     assert closing_durations(3.6, {0: QUICK, 1: SLOW, 2: TaskMeasures()}) == (
         "3.6 s; the slowest, task 1: close_latency 0.5 s, pre_commit 2.5 s, publish 0.3 s, Spark and the driver 0.3 s"
     )
 
 
 def test_tasks_that_had_ended_before_had_nothing_to_close() -> None:
-    # A generation may end by itself while it is asked to.
+    # A generation may end by itself while it is asked to close.
     assert closing_durations(0.2, {0: TaskMeasures()}) == "0.2 s; no task was open any more"

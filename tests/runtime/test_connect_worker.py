@@ -1,5 +1,3 @@
-"""Several connectors in one process: each is taken on, and none holds another one up."""
-
 from __future__ import annotations
 
 import threading
@@ -37,8 +35,6 @@ class Connector(SinkConnector):
 
 
 class Scene:
-    """A store, and a process that runs its connectors."""
-
     def __init__(self) -> None:
         self.store = MemoryStore()
         self.herder = Herder(self.store)
@@ -100,7 +96,7 @@ def test_connectors_are_taken_on_as_they_come(scene: Scene) -> None:
 
 
 def test_a_connector_that_hangs_holds_no_other_one_up(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-    # Not while it runs, and not when the process ends: then it is left behind, and reported.
+    # At the end of the process the hanging connector is left behind, and reported.
     scene.hanging["bad"] = threading.Event()
     scene.create("bad", "good")
     soon(lambda: scene.committed("good") == 10, "it was held up")
@@ -128,7 +124,7 @@ def test_a_connector_that_ends_its_thread_ends_no_other_one(scene: Scene, error:
 def test_a_connector_whose_records_are_damaged_holds_no_other_one_up(
     scene: Scene, caplog: pytest.LogCaptureFixture
 ) -> None:
-    scene.store.put(status_key("a"), {"state": "NONSENSE"}, None)  # not one of Connect's
+    scene.store.put(status_key("a"), {"state": "NONSENSE"}, None)  # not a state of Connect's
     scene.create("a", "b")
     soon(lambda: scene.committed("b") == 10, "it was not run")
     time.sleep(1.5)
@@ -147,7 +143,7 @@ def test_a_deleted_connector_is_taken_on_no_more(scene: Scene) -> None:
 
 
 def test_what_a_driver_elsewhere_runs_is_left_to_it(scene: Scene) -> None:
-    # As long as it is heard of: the newest driver would win, and two processes would fight for ever.
+    # The newest driver would win, and two processes would fight for ever.
     StatusKeeper(scene.store, "a", "elsewhere:7#1", SystemWallClock()).become("RUNNING")
     scene.create("a", "b")
     soon(lambda: scene.committed("b") == 10, "it was not run")
@@ -157,7 +153,7 @@ def test_what_a_driver_elsewhere_runs_is_left_to_it(scene: Scene) -> None:
 
 
 def test_one_that_was_left_is_taken_on_again(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-    # A newer driver took it over and died: this process is there again, after a while.
+    # The newer driver has died.
     monkeypatch.setattr("sinksdk.runtime.connect_worker._AGAIN", 0.5)
     scene.create("a")
     soon(lambda: scene.committed("a") == 10, "it was not run")
@@ -167,7 +163,7 @@ def test_one_that_was_left_is_taken_on_again(scene: Scene, monkeypatch: pytest.M
     keeper.become("RUNNING")
 
     def is_left() -> bool:
-        keeper.save()  # as a driver that runs does, every two seconds
+        keeper.save()  # as a running driver does, every two seconds
         return scene.worker.running == []
 
     soon(is_left, "it was not left to the other one")

@@ -1,4 +1,4 @@
-"""An operator is heard while a connector waits, at its start, for what is away: within a second, not afterwards."""
+"""An operator's request is applied within a second while a connector waits for an unavailable system."""
 
 from __future__ import annotations
 
@@ -26,22 +26,19 @@ from tests.helpers.inline import INLINE
 from tests.helpers.memory_store import MemoryStore
 from tests.runtime.running_sinks import P0, RAW, Connector, InProcess, Source, Task
 
+# In the middle of a wait of nearly a minute, or of 16 s.
 ASKED: Final = 20.2
-"""When something is wanted of the connector: in the middle of a wait of nearly a minute, or of 16 s."""
 
 HEARD: Final = ASKED + 1.2
 
 
 class Signal(ClosingSignal):
-    """Waiting moves the clock; things happen at their time."""
-
     def __init__(self, clock: ManualClock) -> None:
         super().__init__()
         self._clock = clock
         self._events: list[tuple[float, Callable[[], object]]] = []
 
     def at(self, seconds: float, event: Callable[[], object]) -> None:
-        """Have it happen so many seconds from now; in order."""
         self._events.append((self._clock.now() + seconds, event))
 
     def wait(self, timeout: float) -> bool:
@@ -52,8 +49,6 @@ class Signal(ClosingSignal):
 
 
 class Away:
-    """What is away: it says so for as long as it is."""
-
     is_away = True
     asked = 0
 
@@ -77,8 +72,6 @@ class AwaySource(Source):
 
 
 class Leaderless(Source):
-    """Its partition can be named, and nothing else."""
-
     def partitions(self, subscription: Any) -> Partitions:
         return Partitions({}, [P0])
 
@@ -99,8 +92,6 @@ class AwayGroup:
 
 
 class Bucketless(Connector):
-    """Cannot start while what it writes to is away."""
-
     def __init__(self, away: Callable[[], None]) -> None:
         super().__init__()
         self._away = away
@@ -110,8 +101,6 @@ class Bucketless(Connector):
 
 
 class Scene:
-    """A connector that waits, and the process that runs it, on a hand-moved clock."""
-
     def __init__(
         self,
         source: Source,
@@ -150,7 +139,6 @@ class Scene:
         )
 
     def run(self) -> None:
-        """As a worker does, until the connector is deleted; the end is asked for after a while."""
         self.signal.at(HEARD + 0.1, lambda: self.signal.ask(ClosingReason.SHUTDOWN))
         openers = Openers(lambda record: (self._connector, ConnectorConfig.parse(record.config)))
         WorkerConnector(self.environment(), "c", self.driver, openers, stays=True).run()
@@ -211,7 +199,7 @@ def test_a_connector_that_waits_is_deleted(scene_of: Callable[[], Scene]) -> Non
 
 
 def test_a_rebalance_does_not_end_who_waits_to_catch_up() -> None:
-    # Regression: asked for while the source was away, it had "everything" committed: nothing of it was read.
+    # Regression: with the source unavailable, "everything" was committed, and nothing was read.
     away = Away()
     scene = Scene(AwaySource(away))
     driver = scene.driver(scene.environment(registry.find(scene.store, "c")))

@@ -1,4 +1,4 @@
-"""Deleting a connector whose commits are not all published: nothing that is committed is destroyed."""
+"""Deleting a connector with unpublished commits destroys no committed record."""
 
 from __future__ import annotations
 
@@ -41,8 +41,6 @@ RAW = {"name": "c", "topics": "t", "tasks.max": "1", "poll.interval.ms": "10", "
 
 
 class Outside:
-    """Where a two-phase sink puts things: begun, seen, or gone."""
-
     def __init__(self) -> None:
         self.begun: set[str] = set()
         self.seen: list[str] = []
@@ -50,10 +48,8 @@ class Outside:
         self.is_down = False
         self.has_expired = False
         self.lost = ""
-        """A token that expires before it is published."""
         self.on_lost: Callable[[], None] = lambda: None
         self.rows: list[int] = []
-        """Offsets of records that are seen."""
         self.start: Callable[[], None] = lambda: None
         self.waits = 0
 
@@ -66,8 +62,7 @@ class Outside:
 class TwoPhase(SinkTask):
     outside: ClassVar[Outside]
 
-    def put(self, records: Any) -> None:
-        """Nothing is kept of them."""
+    def put(self, records: Any) -> None: ...
 
     def pre_commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> dict[TopicPartition, Any]:
         tokens = {p: f"{p} to {at.offset}" for p, at in offsets.items()}
@@ -89,8 +84,7 @@ class TwoPhase(SinkTask):
 
 
 class Halves(TwoPhase):
-    """Each commit has two files, of even and of odd offsets; one may be visible, and the other one lost."""
-
+    # One of the two files of a commit may be visible while the other is lost.
     def open(self, partitions: Any) -> None:
         self.skip, self.held = set[int](), list[int]()
         for partition in partitions:
@@ -147,8 +141,6 @@ class OfHalves(Connector):
 
 
 class Group:
-    """A consumer group that the commits are mirrored to."""
-
     def __init__(self) -> None:
         self.at: dict[TopicPartition, int] = {}
         self.is_away = False
@@ -167,8 +159,6 @@ class Group:
 
 
 class HandClock:
-    """Time that passes only while somebody waits."""
-
     def __init__(self) -> None:
         self.at = 0.0
         self.on_wait: Callable[[], None] = lambda: None
@@ -184,8 +174,6 @@ class HandClock:
 
 
 class HandSignal(ClosingSignal):
-    """Waits in hand-moved time, and lets the scene go on meanwhile."""
-
     def __init__(self, clock: HandClock) -> None:
         super().__init__()
         self._clock = clock
@@ -197,8 +185,6 @@ class HandSignal(ClosingSignal):
 
 
 class Scene:
-    """A connector of which 10 records are committed and published, and whoever deletes it."""
-
     def __init__(self, made: type[Connector] = Connector) -> None:
         self.made = made
         self.outside = TwoPhase.outside = Outside()
@@ -228,7 +214,6 @@ class Scene:
         self.driver(self.environment).run(until_caught_up=True)
 
     def leave_unpublished(self, end: int = 15) -> None:
-        """More is read and committed, and then the outside world goes away."""
         self.source.ends[P0] = end
         self.outside.is_down = True
         with pytest.raises(ConnectException, match="the outside world is away"):
@@ -253,7 +238,7 @@ def scene() -> Scene:
 
 
 def test_what_is_committed_is_published_before_a_connector_is_deleted(scene: Scene) -> None:
-    # Regression: its upload was aborted, and 5 committed records were never seen by anybody.
+    # Regression: its upload was aborted, and 5 committed records were never visible.
     scene.leave_unpublished()
     scene.outside.is_down = False
     scene.herder.delete("c")
@@ -266,7 +251,7 @@ def test_what_is_committed_is_published_before_a_connector_is_deleted(scene: Sce
 
 
 def test_who_only_deletes_leaves_alone_what_was_created_again(scene: Scene) -> None:
-    # Regression: a deletion that was held up until then took the new connector for its own, and broke off.
+    # Regression: a delayed deletion took the new connector for its own, and broke off.
     scene.leave_unpublished()
     scene.herder.delete("c")
     held_up = scene.worker(drivers=None, stays=False)
@@ -289,7 +274,7 @@ def test_who_only_deletes_leaves_alone_what_was_created_again(scene: Scene) -> N
 
 
 def test_who_starts_while_it_is_deleted_starts_what_is_created_again(scene: Scene) -> None:
-    # Regression: it went on as the deleted connector, so that the new one found its own archive taken.
+    # Regression: the process continued as the deleted connector, so the new one found its own archive taken.
     started: list[tuple[str, str]] = []
 
     class Told(Connector):
@@ -440,7 +425,6 @@ def test_what_is_given_up_is_discarded_where_that_works(scene: Scene) -> None:
 
 
 def test_force_publishes_first(scene: Scene) -> None:
-    """It gives up only what cannot be published."""
     scene.leave_unpublished()
     scene.outside.is_down = False
     scene.herder.delete("c", force=True)
@@ -461,7 +445,7 @@ def test_what_expired_is_withdrawn_and_the_group_goes_back(scene: Scene) -> None
 
 
 def test_a_group_that_somebody_else_has_taken_on_stays_where_it_is(scene: Scene) -> None:
-    # Who went back to Kafka Connect with it, and deletes here afterwards, reads nothing twice there.
+    # The group was used by Kafka Connect since: reading from an older offset would repeat records there.
     scene.leave_unpublished()
     scene.outside.is_down = False
     scene.group.at = {P0: 5_000}
@@ -473,7 +457,7 @@ def test_a_group_that_somebody_else_has_taken_on_stays_where_it_is(scene: Scene)
 
 
 def test_a_group_that_cannot_be_written_holds_the_deletion_up(scene: Scene) -> None:
-    # Nobody would know any more where to go on; stop(True) is not called twice for it.
+    # The next owner would not know where to resume; stop(True) is not called twice for it.
     scene.outside.calls.clear()
     scene.group.at.clear()
     scene.group.is_away = True
@@ -532,7 +516,6 @@ def test_a_crash_anywhere_is_made_up_for(scene: Scene, write: int) -> None:
 
 
 def test_records_are_never_removed_over_what_is_unpublished(scene: Scene) -> None:
-    # Whatever has been forgotten before.
     scene.leave_unpublished()
     record = scene.herder.delete("c")
 
@@ -543,7 +526,7 @@ def test_records_are_never_removed_over_what_is_unpublished(scene: Scene) -> Non
 
 
 def test_a_deletion_that_is_late_removes_nothing_of_a_connector_created_again(scene: Scene) -> None:
-    # It slept while another process finished, and the name was taken anew: all it touches is fenced.
+    # The late process slept while another one finished and the name was taken again: it is fenced.
     record = scene.herder.delete("c")
     late = Deletion(scene.store, "c", record)
     scene.worker().run()
@@ -580,7 +563,7 @@ def test_keys_that_were_found_before_somebody_else_finished_are_not_removed(
 def test_an_operator_who_asks_again_in_the_last_moment_changes_nothing(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # Regression: the configuration's record had another version then, and stayed.
+    # Regression: the configuration's record had another version by then, and stayed.
     record = scene.herder.delete("c")
     forget = Generations.forget
 
@@ -595,7 +578,7 @@ def test_an_operator_who_asks_again_in_the_last_moment_changes_nothing(
 
 
 def test_who_goes_on_from_the_group_reads_each_record_once(scene: Scene) -> None:
-    # Deleted with an unpublished commit, created again with offset.source=group: nothing lost, nothing twice.
+    # The connector was deleted with an unpublished commit, and created again with offset.source=group.
     scene.leave_unpublished()
     scene.outside.is_down = False
     scene.herder.delete("c")
@@ -626,7 +609,6 @@ def test_who_goes_on_from_the_group_reads_each_record_once(scene: Scene) -> None
 
 @pytest.fixture
 def halves() -> Scene:
-    """10 records are seen; of 5 more, which are committed, only the even ones can be published."""
     scene = Scene(OfHalves)
     scene.leave_unpublished()
     scene.outside.is_down, scene.outside.lost = False, "odd to 15"
@@ -634,7 +616,6 @@ def halves() -> Scene:
 
 
 def go_on_from_the_group(scene: Scene) -> list[int]:
-    """Offsets that are seen after a connector of the same name was made anew, and has read on from the group."""
     assert scene.is_gone()
     scene.source.ends[P0] = 20
     scene.herder.create("c", {**RAW, "offset.source": "group"})
@@ -643,8 +624,7 @@ def go_on_from_the_group(scene: Scene) -> list[int]:
 
 
 def test_a_connector_is_deleted_once_nothing_is_visible_above_its_commits(halves: Scene) -> None:
-    # Regression: records 10, 12 and 14 were visible, the group was at 10, and who went on from there doubled
-    # them.
+    # Regression: records 10, 12 and 14 were visible and the group was at 10, so they were read twice.
     halves.herder.delete("c")
     halves.worker().run()
 
@@ -668,8 +648,7 @@ def test_a_connector_that_is_idle_runs_for_that(halves: Scene, state: str) -> No
 
 
 def test_a_deletion_without_a_driver_says_what_it_waits_for(halves: Scene) -> None:
-    # Nobody is there who could read: it stays, and is deleted by the next one that runs it, whatever
-    # configuration that brings.
+    # Without a driver no rows can be read: the next driver deletes the connector, with any configuration.
     halves.herder.delete("c")
     with pytest.raises(PartlyVisibleException) as refused:
         halves.worker(drivers=None, stays=False, patience=5.0).run()

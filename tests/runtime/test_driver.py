@@ -1,4 +1,4 @@
-"""The driver's decisions, with tasks that run at once and in this process."""
+"""The driver's decisions, with tasks that run immediately in this process."""
 
 from __future__ import annotations
 
@@ -263,7 +263,6 @@ def test_a_sink_that_keeps_its_own_offsets_moves() -> None:
 def test_a_sink_asks_for_what_the_source_does_not_have(
     begin: int, policy: str, asked: int, message: str | None
 ) -> None:
-    # It is told so by name, and the commit stays; where losses are skipped it goes on at the first record.
     store = MemoryStore()
     driver(Source({P0: 9}), store=store)[0].run(until_caught_up=True)
     read: list[int] = []
@@ -294,8 +293,7 @@ def test_a_sink_asks_for_what_the_source_does_not_have(
 
 @pytest.mark.parametrize("window", [600_000, 0])
 def test_a_sink_that_moves_back_for_ever_is_stopped(window: int, caplog: pytest.LogCaptureFixture) -> None:
-    # It lets offsets be committed and asks for the old one each time: FAILED by name, not the same reading
-    # for ever.
+    # The sink commits and requests the old offset each time.
 
     class Forgetful(Task):
         def open(self, partitions: Any) -> None:
@@ -392,12 +390,10 @@ def test_a_discard_that_keeps_failing_neither_spins_nor_holds_the_end_up() -> No
 
 
 def test_what_could_not_be_discarded_is_tried_once_more_before_the_end() -> None:
-    # Regression: a run until caught up left behind what it could have discarded by then, for months maybe.
+    # Regression: a run until caught up left tokens behind, perhaps for months.
     outside: set[str] = set()
 
     class AwayAtFirst(Task):
-        """Begins something in its first generation, and can discard it in the second."""
-
         def open(self, partitions: Any) -> None:
             if self.context.generation() == 1:
                 self.context.prepared({partition: ["begun"] for partition in partitions})
@@ -418,7 +414,7 @@ def test_what_could_not_be_discarded_is_tried_once_more_before_the_end() -> None
 
 
 def test_a_source_that_is_being_written_to_is_asked_again() -> None:
-    # Regression: a half-written file ended the run; it is looked at again.
+    # Regression: a half-written file ended the run.
     made, launcher, _ = driver(Source({P0: 3}, RetriableException("growing"), RetriableException("growing")))
 
     made.run(until_caught_up=True)
@@ -464,7 +460,6 @@ def test_records_wait_until_a_batch_is_whole() -> None:
 
 
 def test_a_connector_that_refuses_a_topic_starts_nothing() -> None:
-    # What `subscribed` raises ends the run before any task exists.
     made, launcher, connector = driver(Source({P0: 3}))
 
     def refuse(topics: Any) -> None:
@@ -477,7 +472,7 @@ def test_a_connector_that_refuses_a_topic_starts_nothing() -> None:
 
 
 def test_a_sink_that_commits_nothing_while_closing_ends_with_its_name() -> None:
-    # Regression: what a closing end left uncommitted was planned again for ever, or passed over in silence.
+    # Regression: uncommitted records of a closing were planned again for ever, or skipped silently.
 
     class Deaf(Task):
         def pre_commit(self, offsets: Any) -> Any:
@@ -530,7 +525,7 @@ def test_attempts_are_counted_anew_at_each_start() -> None:
 
 
 def test_a_status_that_cannot_be_written_ends_nothing() -> None:
-    # Regression: a store outage met while writing what only informs ended the run, and masked its cause.
+    # Regression: an outage of the store while the status was written ended the run, and masked the cause.
 
     class Unwritable(MemoryStore):
         def _write(self, key: str, stored: Any, if_version: str | None) -> bool:
@@ -546,7 +541,7 @@ def test_a_status_that_cannot_be_written_ends_nothing() -> None:
 
 
 def test_a_stop_that_could_not_commit_everything_says_so(caplog: pytest.LogCaptureFixture) -> None:
-    # Nothing is lost, but whoever stopped it hears which partitions are read again.
+    # Nothing is lost, but the operator must know which partitions are read again.
 
     class Unlucky(Task):
         def put(self, records: SinkRecords) -> None:
@@ -592,7 +587,7 @@ def test_a_driver_that_was_asked_gives_way(monkeypatch: pytest.MonkeyPatch) -> N
 def test_a_newcomer_that_dies_leaves_the_older_driver_running(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    # Asked to give way by somebody who never comes: somebody must go on, and it is the one that is there.
+    # The other driver requests a handover and never comes.
     monkeypatch.setattr("sinksdk.runtime.handover._HANDOVER", 0.3)
     source = Source({P0: 3})
     made, launcher, _ = driver(source)
@@ -624,7 +619,7 @@ def test_a_generation_runs_with_the_configuration_it_was_planned_with() -> None:
 
 
 def test_a_driver_that_never_claimed_says_nothing_of_the_connectors_state() -> None:
-    # Regression: a newcomer with a bad configuration wrote FAILED over the status of the one that ran.
+    # Regression: a newcomer with a bad configuration wrote FAILED over the running driver's status.
 
     class Refusing(Connector):
         def start(self, config: ConnectorConfig) -> None:

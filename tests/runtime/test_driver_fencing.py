@@ -1,5 +1,3 @@
-"""A driver whose store was unavailable, and that was replaced meanwhile, ends: the newest one wins."""
-
 from __future__ import annotations
 
 from collections.abc import Callable
@@ -21,8 +19,6 @@ from tests.runtime.test_worker_connector import RAW, Scene, soon
 
 
 class CutOff(MemoryStore):
-    """The same records as another store, from a host that may lose its connection."""
-
     def __init__(self, there: MemoryStore) -> None:
         super().__init__(patience=0.05, pause=0.001)
         self._lock, self._records = there._lock, there._records
@@ -47,8 +43,6 @@ class CutOff(MemoryStore):
 
 
 class Outage(Scene):
-    """A connector that this process runs, over a connection to its store that may fail."""
-
     def __init__(self) -> None:
         super().__init__()
         self.elsewhere = MemoryStore()
@@ -58,7 +52,6 @@ class Outage(Scene):
         self.herder.create("c", RAW)
 
     def replace(self) -> Generations:
-        """Another driver takes the connector over, and runs a generation."""
         other = Generations(self.elsewhere, "c", "elsewhere:7#1")
         claim = other.claim()
         StatusKeeper(self.elsewhere, "c", "elsewhere:7#1", SystemWallClock()).become("RUNNING")
@@ -67,7 +60,6 @@ class Outage(Scene):
         return other
 
     def attempts_end(self) -> None:
-        """Wait until the process has noticed that its store is unavailable."""
         soon(lambda: self.outside.calls[-1].startswith("stop"), "the session did not end")
 
 

@@ -1,4 +1,4 @@
-"""Topics that a connector was subscribed to: what is committed of them is kept, and is in no plan any more."""
+"""Commits of topics that a connector is no longer subscribed to are kept, outside of the plans."""
 
 from __future__ import annotations
 
@@ -24,8 +24,6 @@ METADATA = "as much as an author writes of a partition"
 
 
 class Watched(MemoryStore):
-    """Counts what is written by the kind of key."""
-
     def __init__(self) -> None:
         super().__init__()
         self.written: Counter[str] = Counter()
@@ -35,7 +33,6 @@ class Watched(MemoryStore):
         return super()._write(key, stored, if_version)
 
     def read_dropped(self) -> int:
-        """Bytes of what is stored separately now."""
         return sum(len(stored.body) for key, stored in self._records.items() if "/dropped/" in key)
 
 
@@ -68,7 +65,7 @@ def offsets_of(store: Watched) -> dict[TopicPartition, int]:
 
 
 def test_what_was_committed_of_a_dropped_topic_is_written_once(store: Watched) -> None:
-    # Regression: it stood in every plan, for ever.
+    # Regression: they stood in every plan, for ever.
     generations = Generations(store, "c")
     run(store, generations, {KEPT: 1, **dict.fromkeys(GONE, 7)}, topic_ids={"kept": "k", "gone": "g"})
     run(store, generations, {KEPT: 2}, is_read=is_kept)
@@ -105,7 +102,7 @@ def test_a_topic_that_is_subscribed_to_again_is_in_the_plan_again(store: Watched
 
 
 def test_offsets_that_are_taken_back_do_not_return(store: Watched) -> None:
-    # What is altered by hand while the topic is dropped holds, whatever was set apart before.
+    # Offsets altered while the topic is dropped win over the archived ones.
     generations = Generations(store, "c")
     run(store, generations, {KEPT: 1, GONE[0]: 7, GONE[1]: 8})
     run(store, generations, {KEPT: 2}, is_read=is_kept)
@@ -141,7 +138,7 @@ def test_a_driver_that_was_overtaken_changes_nothing(store: Watched) -> None:
 
 
 def test_what_was_set_apart_and_is_lost_is_an_error(store: Watched) -> None:
-    # Nothing is read from the start of a topic because a value has vanished.
+    # A lost record must not make the connector read a topic from its start.
     generations = Generations(store, "c")
     run(store, generations, {KEPT: 1, GONE[0]: 7})
     claim = run(store, generations, {KEPT: 2}, is_read=is_kept)
@@ -153,7 +150,7 @@ def test_what_was_set_apart_and_is_lost_is_an_error(store: Watched) -> None:
 
 
 def test_an_older_sinksdk_refuses_such_a_plan(store: Watched) -> None:
-    # It would plan without what is set apart, and it would be forgotten.
+    # An older version would plan without the archived commits, and forget them.
     generations = Generations(store, "c")
     run(store, generations, {KEPT: 1, GONE[0]: 7})
     claim = run(store, generations, {KEPT: 2}, is_read=is_kept)
@@ -172,7 +169,6 @@ def test_a_connector_goes_on_with_a_topic_it_had_dropped(store: Watched) -> None
 
 
 def passing(store: Watched, generations: Generations, count: int, first: int = 0) -> None:
-    """Each generation reads one new topic, which is deleted afterwards."""
     for number in range(first, first + count):
         run(
             store, generations, {TopicPartition(f"build-{number}", 0): 9}, topic_ids={f"build-{number}": "id"}
@@ -186,7 +182,7 @@ def plan_of(store: Watched, generation: int) -> tuple[GenerationPlan, int]:
 
 
 def test_plans_do_not_grow_with_topics_that_come_and_go(store: Watched) -> None:
-    # Commits that no generation has added to lately are stored separately, and are not lost.
+    # Commits that no recent generation has added to are archived separately.
     generations = Generations(store, "c")
     passing(store, generations, 100)
     _, size = plan_of(store, 100)

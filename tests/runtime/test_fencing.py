@@ -30,7 +30,6 @@ from sinksdk.engine.writer import FencingRound, fencing_round
 def test_the_decision_table(
     is_pending: bool, recorded: int | None, tasks: int, fence: range, record: int | None
 ) -> None:
-    """Pending configurations, the recorded count and the new one decide whom to fence and what to write."""
     assert fencing_round(is_pending=is_pending, recorded=recorded, tasks=tasks) == FencingRound(fence, record)
 
 

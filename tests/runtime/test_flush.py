@@ -1,4 +1,4 @@
-"""A flush commits everything that is there, tails included, however many turns that takes."""
+"""A flush commits all present records, tails included, in any number of turns."""
 
 from __future__ import annotations
 
@@ -23,20 +23,16 @@ TURNS = pytest.mark.parametrize(
 
 
 class Batched(Connector):
-    """What does not fill a file of ten records waits for ever."""
-
     def batch_policy(self, config: Any) -> BatchPolicy:
         return BatchPolicy(max_records=10, max_wait=None)
 
 
 @pytest.fixture(autouse=True)
 def short_turns(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The first one is as long as one file."""
     monkeypatch.setattr("sinksdk.runtime.planner.LEAST", 10)
 
 
 def idle_until(seconds: float, ends: int, settings: dict[str, Any], *, is_flushed: bool) -> Idle:
-    """Its source stays empty for so long. By the time the flush is asked for, it ends there."""
     idle = Idle(connector=Batched(), **{"poll.interval.ms": 1_000, **settings})
 
     def grow() -> None:
@@ -50,7 +46,6 @@ def idle_until(seconds: float, ends: int, settings: dict[str, Any], *, is_flushe
 
 
 def lengths_read(idle: Idle) -> list[int]:
-    """How many records of P0 each generation was to read at most."""
     return [
         r.records or r.end - r.start for plan in idle.launcher.plans for t in plan.tasks for r in t.ranges
     ]
@@ -64,8 +59,8 @@ def committed(idle: Idle) -> int:
 def test_a_flush_does_not_forget_the_tail_of_a_backlog_that_takes_several_turns(
     settings: dict[str, Any], lengths: list[int]
 ) -> None:
-    # Regression: it was over with the first turn, and five records waited on for their file to be full. Once
-    # all is committed, it is over: what comes later waits as ever.
+    # Regression: the flush ended with the first turn, and five records waited for a full file. Records that
+    # come after the flush wait as usual.
     idle = idle_until(20.2, 105, settings, is_flushed=True)
     idle.at(40.0, lambda: idle.source.ends.update({P0: 112}))
     idle.driver.run()

@@ -1,5 +1,3 @@
-"""Files, jobs and records read where offsets have gaps: driver, store, take-over and engine as they are."""
-
 from __future__ import annotations
 
 from collections.abc import Sequence
@@ -55,16 +53,12 @@ class Whole(Connector):
 
 
 class Growing(Source):
-    """Grows by so many offsets at each look."""
-
     def partitions(self, subscription: Any) -> dict[TopicPartition, OffsetRange]:
         self.ends[P0] += 170
         return super().partitions(subscription)
 
 
 class Gapped(InProcess):
-    """Every so many-th offset holds a record; the driver is closed after so many files."""
-
     every = 2
     close: Any = None
 
@@ -80,7 +74,7 @@ class Gapped(InProcess):
 
 @pytest.mark.parametrize("every", [1, 2, 10])
 def test_a_file_costs_few_jobs_and_hardly_any_record_is_read_twice(every: int) -> None:
-    # Every second offset is a marker, or more are gone: the partition is read when it has a file, and once.
+    # A partition is read only when it has a file.
     Files.read, Files.written, Files.partition = 0, [], P0
     store = MemoryStore()
     settings = {"generation.max.records": 1_000_000}

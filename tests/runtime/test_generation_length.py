@@ -1,5 +1,3 @@
-"""A backlog is read in turns, each of about as long as it may last."""
-
 from __future__ import annotations
 
 import math
@@ -12,7 +10,6 @@ from tests.runtime.running_sinks import P0, P1
 
 
 def lengths(turns: Turns, rate: float, generations: int, *, constant: float = 0.0) -> list[float]:
-    """How long each generation lasts at so many records per second, with a backlog that does not end."""
     found = []
     for _ in range(generations):
         found.append(constant + turns.most / rate)
@@ -35,7 +32,7 @@ def test_a_sink_that_becomes_slow_has_shorter_ranges_from_then_on() -> None:
 
 @pytest.mark.parametrize("constant", [10.0, 59.0, 70.0, 600.0])
 def test_what_a_generation_costs_anew_shrinks_no_turn_to_nothing(constant: float) -> None:
-    # Spark's queue, a warehouse that loads in the commit: shorter turns would make it no cheaper.
+    # Shorter turns would not make Spark's queue, or a warehouse that loads in the commit, any cheaper.
     turns = Turns(60.0)
     lengths(turns, 10_000.0, 50, constant=constant)
     assert turns.most >= LEAST

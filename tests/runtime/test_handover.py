@@ -1,4 +1,4 @@
-"""A second driver: it asks the running one to close, waits for it, and takes over in any case."""
+"""A second driver asks the running one to close, waits for it, and takes over in any case."""
 
 from __future__ import annotations
 
@@ -28,8 +28,6 @@ GRACEFUL = 60.0
 
 
 class Signal(ClosingSignal):
-    """Close requests of a newcomer, which come while it waits: on the site's clock."""
-
     def __init__(self, site: Site) -> None:
         super().__init__()
         self._site = site
@@ -41,8 +39,6 @@ class Signal(ClosingSignal):
 
 
 class Site:
-    """A store in which an older driver has planned generation 1, and a newcomer."""
-
     def __init__(self) -> None:
         self.store = MemoryStore()
         self.clock = ManualClock()
@@ -123,7 +119,7 @@ def test_a_driver_that_never_answers_is_waited_for_no_longer_than_its_tasks_have
 
 
 def test_a_driver_that_is_not_heard_of_is_not_waited_for(site: Site) -> None:
-    # Frozen or dead: no heartbeat for ten seconds ends the wait.
+    # The driver is frozen or dead: the wait ends after ten seconds without a heartbeat.
     site.run_generation()
 
     assert site.await_turn()
@@ -131,7 +127,7 @@ def test_a_driver_that_is_not_heard_of_is_not_waited_for(site: Site) -> None:
 
 
 def test_a_heartbeat_of_long_ago_is_not_waited_for(site: Site) -> None:
-    # After a night nobody waits ten seconds for a driver that ended the day before.
+    # The driver ended the day before.
     site.run_generation()
     site.clock.advance(3600)
 
@@ -149,7 +145,7 @@ def test_a_driver_that_has_ended_is_not_waited_for(site: Site, state: str) -> No
 
 
 def test_a_newcomer_that_is_asked_to_end_claims_nothing(site: Site) -> None:
-    # A signal while it waits for its turn ends it, and the older driver goes on as if nobody had asked.
+    # A signal ends the newcomer while it waits; the older driver continues.
     site.run_generation()
     site.while_waiting = lambda: True
 
@@ -167,7 +163,7 @@ def test_a_reason_that_was_given_before_stays(site: Site) -> None:
 
 
 def test_tasks_see_at_once_what_a_newcomer_asks_for(site: Site) -> None:
-    # Their driver may be frozen: they need not wait for it to pass the request on.
+    # Their driver may be frozen.
     site.run_generation()
     seen = []
     site.while_waiting = lambda: bool(seen.append(closing_request(site.store, "c", 1)))
@@ -186,7 +182,7 @@ def test_a_driver_nobody_asked_goes_on(site: Site) -> None:
 
 
 def test_who_gives_way_too_late_is_fenced(site: Site) -> None:
-    # The newcomer has planned meanwhile, and pruned the plan the older driver would answer in.
+    # The newcomer has planned and pruned the plan that the older driver would respond to.
     site.run_generation()
     new = Generations(site.store, "c")
     new.plan(new.claim(), [], 1)
@@ -206,7 +202,7 @@ def test_a_driver_of_this_process_is_known() -> None:
 
 
 def test_a_process_of_this_host_that_ended_is_known() -> None:
-    # Kill -9 and start again: nobody waits for a process that is not there. One that is there may run.
+    # After kill -9 and a restart no driver waits for the dead process.
     host = register().rpartition(":")[0]
     ended = subprocess.Popen([sys.executable, "-c", ""])
     ended.wait()

@@ -1,4 +1,4 @@
-"""What a driver does while there is nothing to do: it is counted, since a server runs many such drivers."""
+"""The requests of an idle driver are counted, because a server runs many such drivers."""
 
 from __future__ import annotations
 
@@ -25,8 +25,6 @@ MINUTE = 60.0
 
 
 class Signal(ClosingSignal):
-    """Waiting moves the clock; things happen at their time, and the end comes after a minute."""
-
     def __init__(self, clock: ManualClock) -> None:
         super().__init__()
         self.clock = clock
@@ -43,8 +41,6 @@ class Signal(ClosingSignal):
 
 
 class Looked(Source):
-    """Counts the looks at it, and what was asked for at which time."""
-
     def __init__(self, clock: ManualClock) -> None:
         super().__init__({P0: 100})
         self.clock = clock
@@ -56,8 +52,6 @@ class Looked(Source):
 
 
 class Idle:
-    """A driver that has read everything within the first second."""
-
     def __init__(
         self, store: Store | None = None, connector: Connector | None = None, **settings: object
     ) -> None:
@@ -114,7 +108,7 @@ def test_an_order_is_done_within_a_second() -> None:
 
 
 def test_it_is_heard_of_while_it_waits_for_long() -> None:
-    # Idle: a driver that looks at its source once a minute still says every few seconds that it lives.
+    # The driver polls its source once a minute.
     idle = Idle(**{"poll.interval.ms": 60_000})
     beats = Counter[str]()
 
@@ -128,8 +122,6 @@ def test_it_is_heard_of_while_it_waits_for_long() -> None:
 
 
 class Hashed(TopicPartition):
-    """Counts how often anything is looked up by it."""
-
     hashes = 0
 
     def __hash__(self) -> int:
@@ -138,7 +130,7 @@ class Hashed(TopicPartition):
 
 
 def test_looks_of_a_driver_that_catches_up_cost_what_there_are_partitions() -> None:
-    # Regression: with 10,000 partitions each look of a driver that ends when it has caught up took seconds.
+    # Regression: with 10,000 partitions each poll of a driver that ends when caught up took seconds.
     costs = []
     for partitions in (50, 500):
         idle = Idle()
@@ -150,8 +142,6 @@ def test_looks_of_a_driver_that_catches_up_cost_what_there_are_partitions() -> N
 
 
 class Asking(Connector):
-    """Counts how often its tasks' configurations are asked for."""
-
     asked = 0
 
     def task_configs(self, max_tasks: int) -> Any:

@@ -1,5 +1,3 @@
-"""Partitions without a leader: the others are read, and nothing is taken for missing, empty or done."""
-
 from __future__ import annotations
 
 import logging
@@ -20,8 +18,6 @@ from tests.runtime.running_sinks import P0, P1, Finished, InProcess, Source, Tas
 
 
 class Led(Source):
-    """Partition 1 has no leader for now."""
-
     is_led = False
 
     def partitions(self, subscription: Any) -> Partitions:
@@ -30,8 +26,6 @@ class Led(Source):
 
 
 class Elects(InProcess):
-    """The first generation ends with a leader for everybody."""
-
     source: Led
 
     def __init__(self, store: MemoryStore, task_class: type[SinkTask]) -> None:
@@ -49,7 +43,7 @@ class Elects(InProcess):
 def test_a_partition_without_a_leader_holds_no_other_up_and_is_read_once_it_has_one(
     caplog: pytest.LogCaptureFixture, reset: str
 ) -> None:
-    # It was read before: it is not taken for replaced; and catching up does not end without it.
+    # The partition was read before: it does not count as replaced, and catching up waits for it.
     source = Led({P0: 10, P1: 5})
     source.is_led = True
     made, running, _ = driver(source, **{"auto.offset.reset": reset})
@@ -69,7 +63,7 @@ def test_a_partition_without_a_leader_holds_no_other_up_and_is_read_once_it_has_
 
 
 def test_a_partition_without_a_leader_stands_in_the_status_until_it_has_one() -> None:
-    # Which, and since when, also over a restart of the driver; the log may be gone by then.
+    # The log may be gone by then; the start of the outage survives a restart of the driver.
     source = Led({P0: 10, P1: 5})
     made, running, _ = driver(source)
     made.launcher = launcher = Elects(running.store, Task)

@@ -1,5 +1,3 @@
-"""What is lost or taken back is counted: in the status and in the metrics, over restarts of the driver."""
-
 from __future__ import annotations
 
 from collections.abc import Mapping
@@ -23,8 +21,6 @@ class Retention(Source):
 
 
 class Vanishing(Task):
-    """The first publication finds nothing that it could publish."""
-
     has_vanished = False
 
     def open(self, partitions: Any) -> None:
@@ -42,8 +38,7 @@ class Vanishing(Task):
             message = "the upload is gone"
             raise UnpublishableException(message, offset=0, discard=tokens)
 
-    def discard(self, partition: TopicPartition, tokens: Any) -> None:
-        """Nothing is left of them."""
+    def discard(self, partition: TopicPartition, tokens: Any) -> None: ...
 
 
 def value(store: Store, name: str) -> float:
@@ -74,7 +69,7 @@ def test_offsets_that_were_lost_and_skipped_are_counted_once() -> None:
 
 
 def test_a_withdrawn_commit_is_counted() -> None:
-    # Its records are read again; nothing else of it is left to be seen.
+    # Its records are read again, which only this metric shows.
     Vanishing.has_vanished = False
     made, running, _ = driver(Source({P0: 10}), Vanishing)
     made.run(until_caught_up=True)

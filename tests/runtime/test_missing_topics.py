@@ -1,4 +1,4 @@
-"""KIP-662 as a driver lives it: topics that vanish before, between and during generations."""
+"""KIP-662: topics vanish before, between and during generations."""
 
 from __future__ import annotations
 
@@ -37,8 +37,6 @@ GRACE = 0.2  # seconds
 
 
 class Topics:
-    """A source whose topics come and go; each has one partition, and an id of its own."""
-
     def __init__(self, **ends: int) -> None:
         self.ends = ends
         self.made: dict[str, int] = {}
@@ -65,15 +63,11 @@ class Topics:
 
 
 class Foldered(Topics):
-    """The same without ids, as a topic directory is."""
-
     def topic_ids(self, topics: Collection[str]) -> Mapping[str, str]:
         return {}
 
 
 class Slow:
-    """A generation that runs until it is asked to close; then its tasks do what they were about to do."""
-
     def __init__(self, finish: Callable[[], Finished]) -> None:
         self.finish = finish
         self.finished: Finished | None = None
@@ -93,8 +87,6 @@ class Slow:
 
 
 class Site:
-    """A connector on such a source, in this process; several runs of it, one after the other."""
-
     def __init__(self, source: Topics, **settings: object) -> None:
         self.source = source
         self.store = MemoryStore()
@@ -176,12 +168,11 @@ Sites = Callable[..., Site]
 
 
 def expect_missing(site: Site, *topics: str) -> MissingSourceTopicException:
-    """The run ends with these topics, for everybody who wants to know."""
     assert site.runner is not None
     with pytest.raises(MissingSourceTopicException) as caught:
         site.runner.await_termination(60)
     assert caught.value.topics == topics
-    with pytest.raises(MissingSourceTopicException):  # also for whoever asks once more
+    with pytest.raises(MissingSourceTopicException):  # also at a second call
         site.runner.await_termination(0)
     status = site.status()
     assert (status.state, status.missing_topics) == ("FAILED", topics)
@@ -223,7 +214,6 @@ def test_a_topic_deleted_while_nothing_is_to_do(sites: Sites) -> None:
 
 
 def test_the_others_go_on_until_it_is_certain(sites: Sites) -> None:
-    # What comes meanwhile is read and committed.
     site = sites(Topics(a=5, b=3), **{"missing.topic.grace.ms": 5_000})
     site.start()
     site.await_commit(a=5, b=3)
@@ -235,8 +225,6 @@ def test_the_others_go_on_until_it_is_certain(sites: Sites) -> None:
 
 
 def meanwhile(site: Site, happens: Callable[[], None]) -> Callable[[GenerationPlan], Slow]:
-    """Launches a generation during which something happens, and that runs until it is asked to close."""
-
     def launch(plan: GenerationPlan) -> Slow:
         slow = Slow(lambda: site.launcher.launch(plan))
         happens()
@@ -253,7 +241,7 @@ def meanwhile(site: Site, happens: Callable[[], None]) -> Callable[[GenerationPl
 
 @pytest.mark.slow
 def test_a_topic_replaced_during_the_very_first_generation(sites: Sites) -> None:
-    # The longest one of all: what is compared is what was planned, not only what was committed before.
+    # The first generation has no earlier commits: the plan itself is compared.
     site = sites(Topics(a=5, b=3))
 
     def replace() -> None:
@@ -271,7 +259,7 @@ def test_a_topic_replaced_during_the_very_first_generation(sites: Sites) -> None
 
 @pytest.mark.slow
 def test_a_topic_deleted_while_a_generation_runs(sites: Sites) -> None:
-    # The generation closes with reason FAILURE, and what it had is committed before the error.
+    # The generation closes with reason FAILURE and commits before the error.
     site = sites(Topics(a=5, b=3))
     site.start()
     site.await_commit(a=5, b=3)
@@ -285,15 +273,13 @@ def test_a_topic_deleted_while_a_generation_runs(sites: Sites) -> None:
 
 
 class Fell(Finished):
-    """A job that failed as a whole."""
-
     def results(self) -> list[TaskResult]:
         message = "the Spark job failed: no such file"
         raise ConnectException(message)
 
 
 def test_a_job_that_falls_with_a_vanished_topic_costs_nobody_an_attempt(sites: Sites) -> None:
-    # Regression: its tasks failed, and the connector ended with the job's failure instead of the topic's.
+    # Regression: the connector ended with the job's failure instead of the topic's.
     site = sites(Topics(a=5, b=3), **{"restart.max.attempts": 0})
     fell = []
 
@@ -342,7 +328,6 @@ def test_a_topic_that_vanishes_just_before_it_is_read(sites: Sites) -> None:
 def test_a_topic_created_again_is_never_read_from_its_start(
     sites: Sites, source: type[Topics], end: int
 ) -> None:
-    # With fewer records, or with more where topics have ids; deleted while idle.
     site = sites(source(a=5, b=3))
     site.start()
     site.await_commit(a=5, b=3)
@@ -358,7 +343,7 @@ def test_a_topic_created_again_is_never_read_from_its_start(
 
 @pytest.mark.parametrize("end", [2, 500])
 def test_ids_are_remembered_from_run_to_run(sites: Sites, end: int) -> None:
-    # In the plans, each of which takes over what the one before knew.
+    # Each plan takes over the ids of the one before.
     site = sites(Topics(a=5, b=3))
     site.start(until_caught_up=True).await_termination(10)
     site.source.ends["a"] = 9
@@ -371,7 +356,7 @@ def test_ids_are_remembered_from_run_to_run(sites: Sites, end: int) -> None:
 
 
 def test_an_id_is_learnt_of_a_topic_that_was_read_before_there_were_ids(sites: Sites) -> None:
-    # A store of an older version: what is there at the next generation is taken for what was read.
+    # The store is of an older version: the topic of the next generation counts as the one that was read.
     site = sites(Foldered(a=5, b=3))
     site.start(until_caught_up=True).await_termination(10)
     site.source = Topics(a=9, b=3)
@@ -381,7 +366,7 @@ def test_an_id_is_learnt_of_a_topic_that_was_read_before_there_were_ids(sites: S
 
 
 def test_beginning_at_the_end_remembers_ids_too(sites: Sites) -> None:
-    # auto.offset.reset=latest commits before anything is read; the commit is of that topic and no other.
+    # auto.offset.reset=latest commits before anything is read.
     site = sites(Topics(a=5, b=3), **{"auto.offset.reset": "latest"})
     site.start()
     site.await_commit(a=5, b=3)
@@ -392,7 +377,7 @@ def test_beginning_at_the_end_remembers_ids_too(sites: Sites) -> None:
 
 
 def test_beginning_at_the_end_waits_for_topics_that_are_in_doubt(sites: Sites) -> None:
-    # Regression: a topic that came late was read from its beginning, though it should begin at its end.
+    # Regression: a topic that came late was read from its beginning, not from its end.
     site = sites(Topics(a=5), **{"auto.offset.reset": "latest", "missing.topic.grace.ms": 10_000})
     site.start()
     time.sleep(0.1)
@@ -403,7 +388,6 @@ def test_beginning_at_the_end_waits_for_topics_that_are_in_doubt(sites: Sites) -
 
 
 def test_waiting_goes_on_with_the_others_and_takes_the_topic_up_again(sites: Sites) -> None:
-    # missing.topic.policy=wait: the status names it meanwhile.
     site = sites(Topics(a=5, b=3), **{"missing.topic.policy": "wait"})
     site.start()
     site.await_commit(a=5, b=3)

@@ -1,4 +1,4 @@
-"""``offset.source=group``: where a connector begins that another system has run before."""
+"""``offset.source=group``: the first offsets of a connector that another system ran before."""
 
 from __future__ import annotations
 
@@ -25,8 +25,6 @@ FROM_GROUP = {"offset.source": "group", "offset.mirror": False}
 
 
 class Group:
-    """A consumer group of somebody else; raises what it is told to, once each."""
-
     def __init__(
         self, offsets: Mapping[TopicPartition, int], *errors: Exception, in_use: bool = False
     ) -> None:
@@ -54,7 +52,7 @@ class Group:
 
 
 def test_a_group_says_where_to_begin() -> None:
-    # What it has committed is committed here, before anything is read.
+    # The group's offsets are committed before anything is read.
     made, launcher, _ = driver(Source({P0: 5, P1: 5}), group=Group({P0: 3}), **FROM_GROUP)
 
     made.run(until_caught_up=True)
@@ -89,7 +87,7 @@ def test_a_group_that_does_not_answer_is_asked_again() -> None:
 
 
 def test_a_start_that_waits_for_its_group_can_be_ended() -> None:
-    # Nothing is committed: the next start is the first one still.
+    # Nothing is committed: the next start is still the first one.
     away = [RetriableException("no broker answers")] * 100_000
     made, launcher, _ = driver(Source({P0: 5}), group=Group({P0: 3}, *away), **FROM_GROUP)
     thread = threading.Thread(target=made.run)
@@ -105,8 +103,6 @@ def test_a_start_that_waits_for_its_group_can_be_ended() -> None:
 
 
 class TwoPhase(Task):
-    """Commits at each record; what it has prepared is seen once it is published, which fails from ``down`` on."""
-
     seen: ClassVar[list[str]] = []
     down: ClassVar[float] = math.inf
 
@@ -134,8 +130,7 @@ def two_phase() -> type[TwoPhase]:
 
 
 def test_the_group_never_shows_what_nobody_can_see_yet(two_phase: type[TwoPhase]) -> None:
-    # Regression: the group was at 9, of which nothing beyond 6 was published: who went on from it lost 3
-    # records.
+    # Regression: the group was at 9, and nothing beyond 6 was published: a successor lost 3 records.
     group, store, source = Group({}), MemoryStore(), Source({P0: 6})
     driver(source, two_phase, group=group, store=store)[0].run(until_caught_up=True)
     assert group.committed == {P0: 6}

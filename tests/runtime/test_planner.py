@@ -31,7 +31,6 @@ def chosen(
 
 
 def batches(planner: Planner, *backlogs: Backlog, now: float = 0.0) -> list[tuple[int, int | None]]:
-    """Where the ranges begin, and after how many records they end."""
     return [(planned.start, planned.records) for planned in planner.decide(backlogs, now).ranges]
 
 
@@ -164,7 +163,7 @@ def test_partitions_of_one_task_share_its_budget() -> None:
 
 
 def test_a_batch_larger_than_the_budget_is_read_whole() -> None:
-    # One batch is always read, or it would never be written.
+    # An unread batch would never be written.
     planner = Planner(BatchPolicy(max_records=100, max_wait=None), max_records=10)
     decision = planner.decide([backlog(250)], 0.0)
 
@@ -192,7 +191,6 @@ def test_without_a_deadline_nothing_is_ever_due_by_time() -> None:
 
 
 def learned(*generations: tuple[int, int, int]) -> PlannerState | None:
-    """What is remembered after generations that read so many records of so many offsets and kept back the rest."""
     after, start = None, 0
     for offsets, records, kept in generations:
         planned = RangePlan(topic="t", partition=0, start=start, end=start + offsets)
@@ -222,8 +220,7 @@ def test_a_read_in_vain_is_outweighed_before_the_next_batch_is_trusted() -> None
 
 
 def test_where_a_transform_makes_several_records_of_each_offset_few_offsets_are_a_batch() -> None:
-    # Three records of one offset: a quiet partition's batch is read once it is there, not when it is due.
-    # Regression: as many offsets as a batch has records were waited for.
+    # Regression: three records of one offset: the planner waited for as many offsets as a batch has records.
     after = learned((100, 300, 0))
 
     assert batches(HUNDRED, replace(backlog(130, 100), state=after)) == []

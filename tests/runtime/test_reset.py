@@ -1,4 +1,4 @@
-"""Offsets taken back by hand: a partition without a commit begins as if nothing had ever been committed."""
+"""Removed offsets: a partition without a commit starts as if nothing had ever been committed."""
 
 from __future__ import annotations
 
@@ -19,7 +19,6 @@ from tests.runtime.test_offset_group import Group
 
 
 def run(store: MemoryStore, source: Any, group: Group | None = None, **settings: object) -> dict[str, int]:
-    """Run until caught up; the offset that each partition was read from."""
     quick = {"missing.topic.grace.ms": 20, "offset.mirror": False}
     made, launcher, _ = driver(source, store=store, group=group, **{**quick, **settings})
     made.run(until_caught_up=True)
@@ -48,7 +47,7 @@ def test_latest_decides_again_after_a_reset() -> None:
 
 
 def test_none_refuses_again_after_a_reset() -> None:
-    # Regression: it began at the first record instead of saying that nothing is committed.
+    # Regression: the connector began at the first record.
     store, source = MemoryStore(), Source({P0: 10, P1: 5})
     run(store, source)
     reset(store)
@@ -103,7 +102,7 @@ def test_created_stopped_and_altered_in_part_the_others_begin_as_configured() ->
 
 
 def test_created_stopped_and_altered_in_part_the_others_begin_where_the_group_stands() -> None:
-    # A move from Kafka Connect in which one partition was corrected by hand.
+    # One partition of a connector that moves from Kafka Connect was corrected by hand.
     store, source = MemoryStore(), Source({P0: 10, P1: 10})
     Herder(store).create("c", RAW, "STOPPED")
     Herder(store).alter_offsets("c", {P0: 9})
@@ -112,7 +111,7 @@ def test_created_stopped_and_altered_in_part_the_others_begin_where_the_group_st
 
 
 def test_after_a_reset_the_group_is_not_asked_again() -> None:
-    # It holds what this connector has mirrored: Connect, whose commits are the group's, deletes it.
+    # The group holds the mirrored commits; Connect deletes them in a reset, as they are the group's.
     store, source = MemoryStore(), Source({P0: 10})
     assert run(store, source, Group({P0: 3}), **{"offset.source": "group"}) == {"t-0": 3}
     reset(store)
@@ -121,7 +120,7 @@ def test_after_a_reset_the_group_is_not_asked_again() -> None:
 
 
 def test_a_topic_made_again_is_read_after_a_reset() -> None:
-    # Regression: the id of the one that was deleted outlived its offsets, and refused the new one for ever.
+    # Regression: the id of the deleted topic outlived its offsets, and refused the new topic for ever.
     store, source = MemoryStore(), Topics(t=10)
     run(store, source)
     source.delete("t")
@@ -182,7 +181,7 @@ def test_a_plan_of_an_older_version_has_decided_everything() -> None:
 
 
 def test_a_reset_takes_back_what_was_committed_until_the_last_moment(monkeypatch: pytest.MonkeyPatch) -> None:
-    # Regression: partitions were listed first, and what was committed of others meanwhile stayed.
+    # Regression: partitions were listed first, and commits of other partitions meanwhile stayed.
     store = MemoryStore()
     Herder(store).create("c", RAW, "STOPPED")
     claim = Generations.claim

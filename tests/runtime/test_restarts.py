@@ -1,5 +1,3 @@
-"""Which failures count, and which end a connector while its generation still runs."""
-
 from __future__ import annotations
 
 import logging
@@ -37,8 +35,8 @@ def test_a_final_failure_closes_the_others_at_once(failure: str | None, is_final
 
 
 def test_a_partition_that_only_waits_spends_no_attempt(caplog: pytest.LogCaptureFixture) -> None:
-    # It is opened when its task has said, and the next generation knows since when it has been tried. The log
-    # says it when that begins, and when it is over.
+    # Its task opens it at the time that it has named. The log has one line for the beginning, one for the
+    # end.
     clock, store = ManualClock(), MemoryStore()
     config = ConnectorConfig.parse({"name": "c", "topics": "t", "restart.max.attempts": "0"})
     status, backoff = StatusKeeper(store, "c", "driver", clock), Backoff(1.0, clock)
@@ -103,7 +101,7 @@ def test_an_executors_wrong_clock_makes_no_partition_wait_for_hours(
 
 
 def test_a_wait_of_the_running_generation_closes_no_other_task() -> None:
-    # Though ``restart.max.attempts`` is 0: a wait is none of them.
+    # A wait is no attempt, although ``restart.max.attempts`` is 0.
     clock = ManualClock()
     config = ConnectorConfig.parse({"name": "c", "topics": "t", "restart.max.attempts": "0"})
     status = StatusKeeper(MemoryStore(), "c", "driver", clock)

@@ -1,4 +1,4 @@
-"""Retention that overtakes a partition between planning and reading: others are read, what is left goes on."""
+"""Retention overtakes a partition between plan and read: the other partitions are read."""
 
 from __future__ import annotations
 
@@ -14,8 +14,6 @@ from tests.runtime.running_sinks import P0, P1, Finished, InProcess, Source, Tas
 
 
 class Retention(Source):
-    """Partition 0 loses its oldest records, partition 1 does not."""
-
     begin = 0
 
     def partitions(self, subscription: Any) -> dict[TopicPartition, OffsetRange]:
@@ -30,8 +28,6 @@ class Failed(Finished):
 
 
 class Overtaken(InProcess):
-    """Between plan and read so many records are removed, so many times; whoever reads them fails the job."""
-
     source: Retention
     removed = 500
     times = 6
@@ -61,8 +57,7 @@ def overtaken(loss: str) -> tuple[Any, Overtaken]:
 
 
 def test_retention_that_overtakes_a_partition_fails_nothing_where_losses_are_skipped() -> None:
-    # Six times in a row, with two attempts: the others are read without it, and it is read from where it
-    # begins.
+    # Retention overtakes it six times in a row, with two attempts.
     made, launcher = overtaken("skip")
     made.run(until_caught_up=True)
 

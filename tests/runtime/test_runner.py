@@ -1,5 +1,3 @@
-"""A driver in the background: who hears of its end, and when."""
-
 from __future__ import annotations
 
 import threading
@@ -11,8 +9,6 @@ from sinksdk.runtime.connect_worker import ConnectorRunner
 
 
 class Driver:
-    """Runs until it is closed; then raises what it was given."""
-
     def __init__(self, error: BaseException | None = None) -> None:
         self.error = error
         self.reasons: list[ClosingReason] = []
@@ -43,7 +39,7 @@ def test_a_runner_runs_in_the_background_until_it_is_closed() -> None:
 
 
 def test_what_ended_it_reaches_everyone_who_waits() -> None:
-    # KIP-662: the topics are named, each time it is asked.
+    # KIP-662: the topics are named at each call.
     runner = ConnectorRunner(Driver(MissingSourceTopicException(["b", "a"])))
     runner.start()
     runner.close()
@@ -65,7 +61,6 @@ def test_a_time_out_that_ended_it_is_not_taken_for_one_of_waiting() -> None:
 
 
 def test_a_runner_starts_once() -> None:
-    """A driver's state is that of one run."""
     driver = Driver()
     driver.closed.set()
     runner = ConnectorRunner(driver)

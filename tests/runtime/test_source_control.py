@@ -1,5 +1,3 @@
-"""A source's life in a process: paused, resumed, configured anew, restarted, deleted, as its operator wants."""
-
 from __future__ import annotations
 
 import threading
@@ -37,8 +35,6 @@ RAW = {
 
 
 class Life:
-    """A worker in a thread, as a server has one for each connector of its store."""
-
     def __init__(self) -> None:
         CountingTask.started, CountingTask.stops = [], []
         self.store, self.topics = MemoryStore(), MemoryTopics()
@@ -76,7 +72,6 @@ class Life:
         self.await_tasks(2)
 
     def await_tasks(self, started: int) -> None:
-        """Until so many tasks have been started in all."""
         eventually(lambda: len(CountingTask.started) == started)
 
     def expect_each_once(self) -> None:
@@ -95,7 +90,6 @@ def life() -> Iterator[Life]:
 
 
 def test_paused_and_resumed(life: Life) -> None:
-    """Its tasks have stopped, and the connector; another one goes on where they ended."""
     life.begin()
     life.herder.pause("c")
     eventually(lambda: life.herder.info("c").state == "PAUSED")
@@ -108,7 +102,6 @@ def test_paused_and_resumed(life: Life) -> None:
 
 
 def test_configured_anew(life: Life) -> None:
-    """Another connector is made, with the new configuration, and so are all tasks."""
     life.begin()
     life.herder.configure("c", {**RAW, "restart.max.attempts": "9"})
     life.await_tasks(4)
@@ -119,7 +112,6 @@ def test_configured_anew(life: Life) -> None:
 
 
 def test_restarted(life: Life) -> None:
-    """The same with the same configuration."""
     life.begin()
     life.herder.restart("c")
     life.await_tasks(4)
@@ -129,7 +121,7 @@ def test_restarted(life: Life) -> None:
 
 
 def test_deleted_while_it_runs(life: Life) -> None:
-    # Tasks end first, then stop(True) comes (KIP-883); its offsets stay where they are, as in Connect.
+    # Tasks end first, then stop(True) comes (KIP-883); offsets stay, as in Connect.
     life.begin()
     eventually(lambda: len(life.topics.positions["c"]) == 2)
     life.herder.delete("c")
@@ -151,7 +143,6 @@ def test_deleted_while_it_is_stopped(life: Life) -> None:
 
 
 def test_failed_and_configured_anew(life: Life) -> None:
-    """FAILED with the cause once its attempts are used up; another configuration starts it again."""
     life.herder.create("c", {**RAW, "restart.max.attempts": "0", "fails": "true"})
     life.thread.start()
     eventually(lambda: life.herder.info("c").state == "FAILED")

@@ -1,4 +1,4 @@
-"""A source's driver: generations of tasks that run in threads, through the real take-over and the real engine."""
+"""A source's driver, with tasks in threads that really take over and run the real engine."""
 
 from __future__ import annotations
 
@@ -41,12 +41,10 @@ pytestmark = pytest.mark.usefixtures("at_once")
 
 
 def status(store: MemoryStore) -> ConnectorStatus:
-    """What the store says of the connector."""
     return read_status(store, "c")
 
 
 def recorded(store: MemoryStore) -> int | None:
-    """How many transactional ids the task count record names."""
     row = table.read(store, task_count_key("c"), TaskCountRecord)
     assert row is not None
     return row.value.transactional_tasks
@@ -80,7 +78,7 @@ def test_the_next_start_goes_on_where_the_last_one_ended() -> None:
 
 
 def test_a_changed_configuration_starts_other_tasks() -> None:
-    # What runs closes with a commit; those before are fenced, and the tasks of the new one begin.
+    # The old tasks close with a commit and are fenced before the new ones start.
     store, topics = MemoryStore(), MemoryTopics()
     with Running(store, topics) as running:
         eventually(lambda: running.launcher.plans and len(CountingTask.started) == 2)
@@ -107,7 +105,7 @@ def test_a_changed_configuration_starts_other_tasks() -> None:
     ],
 )
 def test_a_round_of_fencing(before: int | None, after: int, fenced: list[int]) -> None:
-    # KIP-618's table, P = yes: whom a driver fences before tasks that are not those of the last record.
+    # KIP-618's table, P = yes: the driver fences the tasks of the last record before the new ones.
     store, topics = MemoryStore(), MemoryTopics()
     if before is not None:
         first = Running(store, topics)
@@ -125,7 +123,7 @@ def test_a_round_of_fencing(before: int | None, after: int, fenced: list[int]) -
 
 
 def test_tasks_with_the_same_configurations_fence_themselves() -> None:
-    # KIP-618's table, P = no: each task's transactional id is that of its predecessor; no round is needed.
+    # KIP-618's table, P = no: each task has its predecessor's transactional id; no round is needed.
     store, topics = MemoryStore(), MemoryTopics()
     for _ in range(2):
         with Running(store, topics) as running:
@@ -188,8 +186,6 @@ def test_a_failed_task_brings_the_next_generation_while_the_others_run_on() -> N
 
 
 class Unreachable(InThreads):
-    """Tasks that cannot reach their store, although the driver can, for as long as it is away."""
-
     is_away = True
 
     def launch(self, plan: GenerationPlan) -> ThreadsOfTasks:
@@ -200,15 +196,12 @@ class Unreachable(InThreads):
 
 
 class Lost(ThreadsOfTasks):
-    """A job that failed with its tasks' store."""
-
     def results(self) -> Sequence[SourceTaskResult]:
         message = "its tasks cannot work: store s: no answer for 30 s"
         raise RetriableException(message)
 
 
 def test_an_outage_of_the_store_at_its_tasks_counts_no_attempt() -> None:
-    # It is waited for, and shown meanwhile.
     store, topics = MemoryStore(), MemoryTopics()
     running = Running(store, topics, **{"restart.max.attempts": 0, "restart.backoff.ms": 100})
     launcher = Unreachable(store, running.target)
@@ -249,7 +242,6 @@ def test_a_task_that_fails_too_often_fails_the_connector() -> None:
     ("wish", "reason"), [("PAUSED", ClosingReason.PAUSE), ("STOPPED", ClosingReason.STOP)]
 )
 def test_an_operator_stops_it(wish: registry.TargetState, reason: ClosingReason) -> None:
-    """Paused or stopped in the store: the tasks close, and the driver says why it ended."""
     store, topics = MemoryStore(), MemoryTopics()
     with Running(store, topics) as running:
         eventually(lambda: len(CountingTask.started) == 2)
@@ -261,8 +253,7 @@ def test_an_operator_stops_it(wish: registry.TargetState, reason: ClosingReason)
 
 
 class LookedAtSeldom(MemoryStore):
-    """Its requests are paid for: a driver looks every 20 s."""
-
+    # Requests to this store cost money: a driver polls every 20 s.
     closing_poll = 40.0
 
 
@@ -295,7 +286,7 @@ def test_requests_before_the_next_call_of_task_configs_are_one() -> None:
 
 
 def test_one_generation_follows_requests_that_come_at_once() -> None:
-    # All before the next call of task_configs: one generation answers them.
+    # All requests come before the next call of task_configs.
     store, topics = MemoryStore(), MemoryTopics()
     with Running(store, topics) as running:
         eventually(lambda: len(CountingTask.started) == 2)
@@ -303,14 +294,12 @@ def test_one_generation_follows_requests_that_come_at_once() -> None:
             for _ in range(20):
                 running.connector.context.request_task_reconfiguration()
         eventually(lambda: len(CountingTask.started) == 4)
-        time.sleep(1.5)  # longer than the driver's interval of looks
+        time.sleep(1.5)  # longer than the driver's poll interval
 
     assert len(running.launcher.plans) == 2
 
 
 class AsksWhileItIsAsked(Counting):
-    """Learns of a third share while it gives the first two."""
-
     def task_configs(self, max_tasks: int) -> Sequence[Mapping[str, str]]:
         shares = super().task_configs(max_tasks)
         if len(shares) == 2:
@@ -328,7 +317,7 @@ def test_a_request_during_task_configs_counts() -> None:
 
 
 def test_a_request_that_comes_while_nothing_runs_is_not_lost() -> None:
-    # While fencing is tried again, say, after task_configs was called: the request waits for the tasks.
+    # The request comes after task_configs, while fencing is retried.
     store, topics = MemoryStore(), MemoryTopics()
     with Running(store, topics):
         eventually(lambda: len(CountingTask.started) == 2)
@@ -345,8 +334,6 @@ def test_a_request_that_comes_while_nothing_runs_is_not_lost() -> None:
 
 
 class AsksTooEarlyAndTooLate(Counting):
-    """Asks when there are no tasks yet, and when there are none any more."""
-
     def start(self, config: Any) -> None:
         super().start(config)
         self.context.request_task_reconfiguration()
@@ -386,8 +373,6 @@ def test_a_connector_raises_an_error() -> None:
 
 
 class RaisesInStart(Counting):
-    """Its thread fails before it has come further."""
-
     def start(self, config: Any) -> None:
         super().start(config)
         self.context.raise_error(ConfigException("'table' cannot be watched: make it readable"))
@@ -412,7 +397,7 @@ def test_what_is_no_exception_cannot_be_raised() -> None:
 
 
 def test_a_source_without_tasks_waits_for_some() -> None:
-    # An empty list, as in Connect: no job runs until the connector asks, or an operator; then all goes on.
+    # As in Connect, an empty list starts no job until the connector or an operator requests one.
     store, topics = MemoryStore(), MemoryTopics()
     running = Running(store, topics)
     running.connector.shares = []
@@ -461,7 +446,7 @@ def test_orders_are_applied_while_tasks_run() -> None:
 
 
 def test_a_newer_driver_takes_over() -> None:
-    # It asks first: the older one's tasks close with a commit, and no number is lost or comes twice.
+    # The older driver's tasks close with a commit: no number is lost or repeated.
     store, topics = MemoryStore(), MemoryTopics()
     with Running(store, topics) as older:
         eventually(lambda: len(CountingTask.started) == 2)

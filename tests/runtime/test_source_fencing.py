@@ -1,4 +1,4 @@
-"""A task that was taken for dead, and is not: what it does once its successors run never counts."""
+"""A frozen task that was taken for dead changes nothing once its successors run."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def target(request: pytest.FixtureRequest, tmp_path: Path) -> Target:
 
 @pytest.mark.parametrize("tasks", [1, 2, 4])
 def test_a_frozen_transaction_never_counts(target: Target, tasks: int) -> None:
-    # From three tasks to fewer or more: the frozen ones are fenced, whether or not they have successors.
+    # From three tasks to fewer or more: some frozen tasks have no successor.
     store = MemoryStore()
     running = Running(store, target)
     running.connector.shares = [{"share": f"new-{task}"} for task in range(tasks)]
@@ -46,7 +46,7 @@ def test_a_frozen_transaction_never_counts(target: Target, tasks: int) -> None:
 
 
 def test_a_single_task_fences_its_predecessor_by_itself(target: Target) -> None:
-    # R = N = 1: no round, and the frozen transaction does not count all the same.
+    # R = N = 1: there is no round.
     store = MemoryStore()
     running = Running(store, target)
     running.connector.shares = [{"share": "new"}]
@@ -59,7 +59,7 @@ def test_a_single_task_fences_its_predecessor_by_itself(target: Target) -> None:
 
 
 def test_a_connector_that_is_created_again_is_fenced_against_its_former_self(target: Target) -> None:
-    # The task count record outlives the deletion (F5): what was frozen before it is fenced after it.
+    # The task count record outlives the deletion (F5).
     store = MemoryStore()
     running = Running(store, target)
     running.connector.shares = [{"share": "new"}]
@@ -74,7 +74,7 @@ def test_a_connector_that_is_created_again_is_fenced_against_its_former_self(tar
 
 
 def test_an_old_task_that_starts_late_touches_nothing(target: Target) -> None:
-    # A generation that is over: its task abandons before it has a writer, and fences nobody.
+    # Its generation is over: the task ends before it creates a writer, and fences no other task.
     store = MemoryStore()
     generations = Generations(store, "c")
     raw = {"name": "c", "connector.class": "tests.runtime.running_sources:Counting"}

@@ -1,4 +1,4 @@
-"""A source's task whose code does not come back: it is told where, and neither its driver nor its siblings wait."""
+"""A source's task whose code hangs is reported with its lines; driver and siblings do not wait."""
 
 from __future__ import annotations
 
@@ -20,7 +20,6 @@ pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("at_once")]
 
 @pytest.fixture(autouse=True)
 def let_go() -> Iterator[None]:
-    """No thread that hangs outlives its test for long."""
     yield
     CountingTask.let_go.set()
 
@@ -83,7 +82,7 @@ def test_a_poll_that_waits_is_no_hang() -> None:
 def test_a_poll_that_ignores_stop_keeps_no_connector_from_being_changed(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    # Given up after the graceful time, and told of with its line; what it still polls goes nowhere.
+    # Records that the task polls after it was given up are dropped.
     store, topics = MemoryStore(), MemoryTopics()
     with running(store, topics, "poll") as it:
         eventually(lambda: CountingTask.hung)

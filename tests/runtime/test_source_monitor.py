@@ -1,5 +1,3 @@
-"""How a source is looked at: what is left out, and that the background holds nobody up."""
-
 from __future__ import annotations
 
 import threading
@@ -26,8 +24,6 @@ A, B = TopicPartition("a", 0), TopicPartition("b", 0)
 
 
 class Source:
-    """Topics with so many records in partition 0; something may happen before each answer."""
-
     def __init__(self, **ends: int) -> None:
         self.ends = ends
         self.ids: dict[str, str] = {}
@@ -65,7 +61,6 @@ class Scene:
         self.monitor = SourceMonitor(config, source, self.clock)
 
     def refresh(self) -> None:
-        """Refresh, and let the background come to its end."""
         self.monitor.refresh_in_background()
         await_refreshes()
         self.monitor.refresh_in_background()
@@ -114,8 +109,6 @@ def test_a_source_that_misses_what_nobody_asked_for_is_not_asked_for_ever() -> N
 
 
 class Recreated:
-    """A topic that is deleted and created again after each of the first few queries of its offsets."""
-
     def __init__(self, times: int, *, has_ids: bool = True) -> None:
         self.times = times
         self.has_ids = has_ids
@@ -142,7 +135,7 @@ class Recreated:
 def test_a_topic_recreated_between_its_offsets_and_its_id_has_the_offsets_of_the_new_one(
     subscription: Subscription, known: dict[str, str], times: int
 ) -> None:
-    # Never the new id with the old offsets: the new topic would be read from the old one's start.
+    # The new id with the old offsets would make the driver read the new topic from the old one's start.
     snapshot = take_snapshot(cast("Any", Recreated(times)), subscription, 0.0, known)
 
     assert (snapshot.ids, snapshot.partitions) == (
@@ -163,7 +156,6 @@ def test_a_topic_that_is_recreated_all_the_time_is_missing() -> None:
 
 @pytest.mark.parametrize("has_ids", [True, False])
 def test_a_known_topic_costs_one_query_of_offsets_and_one_of_ids(*, has_ids: bool) -> None:
-    # As before; also of a source without ids.
     source = Recreated(0, has_ids=has_ids)
     known = {"a": "id-0"} if has_ids else {}
     take_snapshot(cast("Any", source), Subscription((), "a"), 0.0, known)
@@ -177,11 +169,11 @@ def test_a_monitor_compares_ids_with_those_of_its_last_snapshot() -> None:
     scene.monitor.refresh()
     source.asked.clear()
     scene.monitor.refresh()
-    assert source.asked == ["ids", "offsets", "ids"]  # of b, which is not there
+    assert source.asked == ["ids", "offsets", "ids"]  # of b, which is missing
 
 
 def test_nothing_is_read_of_a_topic_that_is_missing_or_another() -> None:
-    # Also while that is not certain: what is read in doubt is read wrong.
+    # Records of a doubtful topic may be the wrong ones.
     scene = Scene(Source(a=5, b=2))
     scene.monitor.compare_with(Read({B: 3}))
 
@@ -220,7 +212,6 @@ def test_a_glance_comes_every_two_seconds() -> None:
 
 
 def test_what_is_in_doubt_is_glanced_at_when_the_grace_time_is_over() -> None:
-    # Before the next glance would be due.
     scene = Scene(Source(a=5), **{"missing.topic.grace.ms": 2_000})
     scene.monitor.refresh()
     scene.clock.advance(1.999)
@@ -234,7 +225,7 @@ def test_what_is_in_doubt_is_glanced_at_when_the_grace_time_is_over() -> None:
 
 
 def test_a_source_that_hangs_holds_nobody_up() -> None:
-    # The generation is watched on meanwhile, and no second question is asked.
+    # The driver supervises the generation meanwhile, and sends no second query.
     scene, answer = Scene(Source(a=5, b=5)), threading.Event()
     scene.source.happens = lambda: assert_true(answer.wait(5))
     scene.clock.advance(100)
@@ -260,7 +251,7 @@ def test_lag_is_unknown_once_the_last_query_began_too_long_ago() -> None:
 
 
 def test_lag_is_reported_while_a_query_before_a_plan_gets_no_response() -> None:
-    # A frozen broker holds the query, not the driver, for as long as a request may take.
+    # A frozen broker delays the query for as long as a request may take.
     scene, answer = Scene(Source(a=5, b=5)), threading.Event()
     scene.source.happens = lambda: assert_true(answer.wait(5))
     seen: list[float] = []
@@ -279,7 +270,7 @@ def assert_true(value: object) -> None:
 
 
 def test_a_glance_from_before_is_not_compared_with_later_commits() -> None:
-    # What it saw is older than they are: an end below them would mean nothing.
+    # Its offsets are older than the commits: an end below them means nothing.
     scene, answer = Scene(Source(a=5, b=5)), threading.Event()
     scene.source.happens = lambda: assert_true(answer.wait(5))
     scene.monitor.refresh_in_background()

@@ -1,5 +1,3 @@
-"""What a source has measured, compared with what its topics hold: over failures, restarts and drivers."""
-
 from __future__ import annotations
 
 from collections.abc import Sequence
@@ -36,8 +34,6 @@ pytestmark = pytest.mark.usefixtures("at_once")
 
 
 class Stumbling(CountingTask):
-    """Of share b, every seventh poll of a task fails once it has polled six records that are committed."""
-
     def poll(self) -> Sequence[SourceRecord]:
         if self.config.share == "b" and self.next % 7 == 6 and not self.stumbled.get(self.next):
             self.stumbled[self.next] = True
@@ -55,7 +51,6 @@ def stumbling(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def metric(store: MemoryStore, name: str) -> float:
-    """A metric's values of all tasks together."""
     text = exposition(Herder(store), "")[0].decode()
     return sum(
         sample.value
@@ -133,7 +128,7 @@ def test_a_stopped_source_keeps_what_it_has_told() -> None:
 
 
 def test_the_next_tasks_tell_of_what_they_have_only_read() -> None:
-    # A task knows its source partitions from asking for their offsets, before it commits anything of them.
+    # A task knows its source partitions from their offsets before it commits anything.
     store, topics = MemoryStore(), MemoryTopics()
     with Running(store, topics):
         eventually(lambda: len(topics.positions["c"]) == 2)
@@ -157,7 +152,6 @@ def at(file: str, byte: int, *, committed: bool = True) -> SourcePartitionOffset
 def told(
     *rows: tuple[int, Sequence[SourcePartitionOffset]], more: bool = False
 ) -> dict[str, tuple[int, int | None]]:
-    """Byte and task of each file, where tasks have said this in those generations; the last one is planned."""
     store = MemoryStore()
     Herder(store).create("c", {"connector.class": "tests.runtime.running_sources:Counting"})
     generations = Generations(store, "c")
@@ -187,6 +181,6 @@ def test_what_is_told_stays_until_the_next_tasks_have_said_something() -> None:
 
 
 def test_where_not_all_can_be_told_only_what_is_certain_is() -> None:
-    # What is not told of may be newer than what somebody else was answered, or a former task had committed.
+    # Positions that are not reported may be newer than another task's, or than a former commit.
     rows = (2, [at("a", 9), at("b", 1, committed=False)]), (1, [at("c", 3)])
     assert told(*rows, more=True) == {"a": (9, 0)}

@@ -1,4 +1,4 @@
-"""Tokens that a task noted and never committed: the driver plans their partition, and its task discards them."""
+"""A driver plans the partitions of tokens that were never committed; its task discards them."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Recording(Task):
 
 
 def crashed() -> Store:
-    """A connector whose only task has committed three records of P0, has begun an upload, and is gone."""
+    # The only task has committed three records, has begun an upload, and is gone.
     store = MemoryStore()
     generations = Generations(store, "c")
     read = RangePlan.of(P0, 0, end=READ)

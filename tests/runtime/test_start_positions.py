@@ -10,7 +10,6 @@ THERE = {P0: OffsetRange(10, 50), P1: OffsetRange(0, 7)}
 
 
 def test_earliest_commits_nothing_beforehand() -> None:
-    """A connector that begins at the first record there is needs no position for it."""
     assert first_positions(THERE, "earliest") == {}
 
 
@@ -28,18 +27,17 @@ def test_partitions_of_topics_that_are_not_subscribed_are_not_begun() -> None:
 
 
 def test_a_groups_offset_below_the_log_is_kept() -> None:
-    # What the group had not read and the log has lost is for on.data.loss to judge, not to pass over here.
+    # on.data.loss decides about records that the group had not read and the log has lost.
     assert first_positions(THERE, "earliest", {P0: 3}) == {P0: 3}
 
 
 def test_a_groups_offset_beyond_the_end_is_an_error() -> None:
-    # The topic was made again since; beginning anywhere would be a guess.
+    # The topic was recreated: any start would be a guess.
     with pytest.raises(ConfigException, match=r"t-1: the consumer group is at offset 8.* ends at 7"):
         first_positions(THERE, "latest", {P1: 8})
 
 
 def test_none_refuses_to_guess() -> None:
-    """auto.offset.reset=none names every partition without an offset."""
     with pytest.raises(ConfigException, match=r"t-1: nothing is committed.*'none'"):
         first_positions(THERE, "none", {P0: 20})
 

@@ -1,5 +1,3 @@
-"""What a supervisor does while a generation runs: it looks, is patient, and ends what shall end."""
-
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
@@ -42,8 +40,6 @@ TP = TopicPartition("t", 0)
 
 
 class Running:
-    """A generation that runs for so many looks, something may happen at each, and tells what became of it."""
-
     def __init__(self, clock: ManualClock, looks: int) -> None:
         self.clock = clock
         self.looks = looks
@@ -70,8 +66,6 @@ class Running:
 
 
 class MoodyStore(MemoryStore):
-    """Raises what it is told to, instead of reading."""
-
     error: Exception | None = None
 
     def _read(self, key: str) -> Stored | None:
@@ -192,7 +186,7 @@ def test_measures_are_those_that_the_tasks_reported() -> None:
 
 
 def test_tasks_are_told_when_closing_was_asked_for() -> None:
-    # So that each can say how long it did not see it.
+    # Each task can then report its close latency.
     site = Site(looks=10)
     site.signal.ask(ClosingReason.REBALANCE)
     site.run()
@@ -251,7 +245,7 @@ def test_a_store_that_is_away_when_the_tasks_are_to_close_cancels_nothing() -> N
         if site.clock.now() - began > away:
             site.store.error = None
         if site.closed:
-            site.running.looks = 0  # they close
+            site.running.looks = 0  # the tasks close
 
     site.running.happens = moods
     site.signal.ask(ClosingReason.REBALANCE, final=False)
@@ -263,7 +257,7 @@ def test_a_store_that_is_away_when_the_tasks_are_to_close_cancels_nothing() -> N
 
 
 def test_the_end_of_the_process_waits_for_no_store() -> None:
-    # Tasks that cannot be asked to close are cancelled after the time that they would have had.
+    # Tasks that cannot be asked to close are cancelled after their graceful time.
     site = Site(looks=10_000)
     site.store.error = StoreUnavailable("no answer")
     site.running.tells = list
@@ -275,7 +269,7 @@ def test_the_end_of_the_process_waits_for_no_store() -> None:
         site.store.error = None
         cancel()
 
-    site.running.cancel = note  # type: ignore[method-assign]  # and notes when
+    site.running.cancel = note  # type: ignore[method-assign]
     site.signal.ask(ClosingReason.SHUTDOWN)
     site.run()
 
@@ -299,9 +293,8 @@ CAST = "[CAST_INVALID_INPUT] The value '0.0' cannot be cast to \"BIGINT\". SQLST
 
 
 def test_a_record_that_a_transform_cannot_compute_is_named_and_ends_the_connector() -> None:
-    # One sentence with the key, partition, offset and Spark's class of errors; no retry can help. The offset
-    # is the one that the task has accepted: the record comes after it. Of the task's ranges, those before the
-    # last one with an accepted record are read.
+    # The record comes after the last offset that the task accepted; ranges before that one are read. No retry
+    # can help.
     site = Site(looks=3)
     others = [RangePlan(topic="t", partition=number, start=0, end=10) for number in (1, 2)]
     first, second = site.plan.tasks[0], TaskPlan(ranges=tuple(others))

@@ -1,4 +1,4 @@
-"""Which topics are missing, to the millisecond; looks are written down, nothing is asked."""
+"""Missing topics, to the millisecond, from given snapshots without a source."""
 
 from __future__ import annotations
 
@@ -21,8 +21,6 @@ NO_B = "there is no topic 'b'"
 
 
 class Scene:
-    """A watch, and looks at a source that holds what it is told to."""
-
     def __init__(
         self, *topics: str, regex: str | None = None, grace: float = 10.0, waits: bool = False
     ) -> None:
@@ -32,7 +30,6 @@ class Scene:
         self.read = Read()
 
     def look(self, *, ids: Mapping[str, str] | None = None, **ends: int) -> None:
-        """Look: topics that are there, each with the end of its partition 0."""
         self.watch.see(
             Snapshot(
                 self.clock.now(),
@@ -49,7 +46,7 @@ class Scene:
 
 
 def test_a_partition_without_a_leader_is_neither_missing_nor_replaced() -> None:
-    # Its topic is there though nothing of it can be asked; another partition that ends early still tells.
+    # Another partition that ends early still shows a replaced topic.
     scene = Scene(regex="a|b")
     scene.watch.see(
         Snapshot(0.0, {B: OffsetRange(0, 9)}, unavailable=frozenset({A})), Read({A: 50, B: 9}, {})
@@ -65,7 +62,7 @@ def named() -> Scene:
 
 
 def test_a_topic_is_missing_for_certain_once_the_grace_time_is_over(named: Scene) -> None:
-    # Not a millisecond before; and only a look can tell, not the time that passes.
+    # Only a poll can tell, not the passing time.
     named.look(a=5)
     assert (named.watch.gone, named.watch.recheck_at) == (frozenset("b"), named.clock.now() + 10)
     named.clock.advance(9.999)
@@ -119,7 +116,7 @@ def test_what_the_source_says_of_several_topics_is_said_once() -> None:
 
 
 def test_an_expression_that_matches_nothing_waits(caplog: pytest.LogCaptureFixture) -> None:
-    # As in Connect; it is said once, and what appears is no news to be told.
+    # As in Connect; the log has one line.
     scene = Scene(regex="a|b", grace=0)
     scene.look()
     scene.look()
@@ -151,7 +148,7 @@ def test_a_topic_that_is_not_subscribed_any_more_is_nobodys() -> None:
 
 
 def test_another_id_is_another_topic(named: Scene) -> None:
-    # Deleted and created again, with more records than before: its end would tell nothing.
+    # The new topic has more records: its end shows nothing.
     named.read = Read({B: 3}, {"b": "one"})
     named.look(a=5, b=500, ids={"b": "two"})
     named.clock.advance(10)
@@ -165,7 +162,7 @@ def test_another_id_is_another_topic(named: Scene) -> None:
 
 
 def test_ids_that_are_not_known_say_nothing(named: Scene) -> None:
-    # A commit from before ids were remembered, and a source that does not tell any.
+    # A commit from before ids were stored, and a source without ids.
     named.read = Read({A: 3, B: 3}, {"b": "one"})
     named.look(a=5, b=5, ids={"a": "x"})
     assert named.watch.gone == frozenset()
@@ -225,7 +222,7 @@ def test_waiting_goes_on_without_it_and_says_so_once(caplog: pytest.LogCaptureFi
 
 
 def test_which_generations_close() -> None:
-    """When the connector fails, whatever runs; when it waits, what reads the missing topic."""
+    # A failing connector closes every generation, a waiting one only those that read the missing topic.
     failing, waiting = Scene("a", "b", grace=0), Scene("a", "b", grace=0, waits=True)
     assert not failing.watch.must_close({"a"})
     failing.look(a=5)

@@ -11,11 +11,9 @@ TP = TopicPartition("t", 0)
 
 
 class Source:
-    """Has records at these offsets; counts how often it is asked; fails as often as it is told."""
-
     def __init__(self, *offsets: int, failures: int = 0, most: int = 100_000) -> None:
         self.offsets = offsets
-        self.most = most  # partitions that there is time for
+        self.most = most  # partitions that a request has time for
         self.failures = failures
         self.asked = 0
 
@@ -54,7 +52,7 @@ def test_a_partition_that_grows_is_not_asked_about() -> None:
 
 
 def test_a_range_with_records_is_asked_about_once() -> None:
-    # A record that was found is remembered while it is unread, however often the end moves and rests.
+    # A found record is remembered while it is unread, whether or not the end moves.
     source = Source(3, 5, 7)
     ends = [5, 5, 6, 6, 8, 8]
 
@@ -91,7 +89,7 @@ def test_a_source_that_gives_no_answer_is_asked_again() -> None:
 
 
 def test_ten_thousand_quiet_partitions_do_not_hold_the_driver_up() -> None:
-    # Regression: they were asked about one after another, in its step, and nobody sent its heartbeat.
+    # Regression: the driver queried them one after another in its step, and sent no heartbeat.
     source, later = Source(most=6_000), []
     gaps = TrailingGaps(source, later.append)  # type: ignore[arg-type]  # the same
     quiet = [Backlog(TopicPartition("t", n), OffsetRange(0, 5), 0) for n in range(10_000)]

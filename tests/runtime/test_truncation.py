@@ -1,4 +1,4 @@
-"""A log that lost its tail, by unclean leader election or a restored broker, and has grown again (KIP-320)."""
+"""A log lost its tail, by unclean leader election or a restored broker, and has grown again (KIP-320)."""
 
 from __future__ import annotations
 
@@ -22,8 +22,6 @@ from tests.runtime.running_sinks import P0, P1, Source, Task, driver
 
 
 class Log(Source):
-    """Partitions with the epochs of their leaders, each of which has begun at an offset."""
-
     def __init__(self, ends: Mapping[TopicPartition, int]) -> None:
         super().__init__(ends)
         self.epochs = dict.fromkeys(ends, 3)
@@ -38,7 +36,6 @@ class Log(Source):
         return {"t": "id"}
 
     def elect(self, partition: TopicPartition, loses_from: int | None = None) -> None:
-        """Another leader, which may not have the newest records."""
         if loses_from is not None:
             self.ends[partition] = loses_from
         self.epochs[partition] += 1
@@ -59,7 +56,6 @@ class Log(Source):
 
 
 def run(store: MemoryStore, log: Log, **settings: object) -> list[tuple[int, int]]:
-    """Run a connector to the end; what it has planned to read of partition 0."""
     made, launcher, _ = driver(log, Task, store=store, **settings)
     made.run(until_caught_up=True)
     ranges = [r for plan in launcher.plans for task in plan.tasks for r in task.ranges]
@@ -120,7 +116,7 @@ def test_with_skip_a_truncated_log_is_read_on_above_the_commit(
 
 
 def test_a_loss_from_an_unknown_offset_on_is_counted(store: MemoryStore) -> None:
-    # Regression: it was logged, and the metric that tells whether a connector loses stood still.
+    # Regression: the loss was logged, but missing from the metric.
     log = Log({P0: 100})
     run(store, log)
     log.epochs[P0], log.begins[P0] = 2, {2: 0}
@@ -183,7 +179,8 @@ def snapshot(epoch: int | None, extent: OffsetRange = OffsetRange(0, 150)) -> Sn
 
 
 def test_only_commits_of_another_epoch_are_compared() -> None:
-    # Not those without one, and not again while commit and leader stay; a lost tail stays known.
+    # Commits without an epoch are not compared, nor the same commit and leader again; a lost tail stays
+    # known.
     log = Log({P0: 150})
     check = TruncationCheck(log)
     for committed, now in ((entry(100, None), 4), (entry(100, 4), 4), (entry(100, 3), None)):
@@ -200,7 +197,7 @@ def test_only_commits_of_another_epoch_are_compared() -> None:
 
 
 def test_commits_keep_their_epoch_through_publishing_withdrawing_and_repeating(store: MemoryStore) -> None:
-    # One at the same offset without a new read, or below it, is of the epoch before; a new one of its plan.
+    # A commit at the same offset without a new read, or below it, keeps its epoch; a new one has its plan's.
     generations = Generations(store, "c")
 
     def task(start: int, epoch: int | None) -> RangePlan:

@@ -1,4 +1,4 @@
-"""A connector whose source does not respond: its lag is unknown, and after errors.retry.timeout it is a failure."""
+"""A source that does not respond: its lag is unknown; after errors.retry.timeout the connector fails."""
 
 from __future__ import annotations
 
@@ -27,8 +27,6 @@ WHY: Final = "broker 1 has not responded"
 
 
 class Frozen(Source):
-    """Does not respond while it is frozen: a request then takes ten seconds."""
-
     def __init__(self, clock: ManualClock) -> None:
         super().__init__({P0: 10, P1: 10})
         self.clock = clock
@@ -43,8 +41,6 @@ class Frozen(Source):
 
 
 class Signal(ClosingSignal):
-    """Waiting moves the clock; events happen at their time."""
-
     def __init__(self, clock: ManualClock) -> None:
         super().__init__()
         self.clock = clock
@@ -58,8 +54,6 @@ class Signal(ClosingSignal):
 
 
 class Unlaunchable(InProcess):
-    """Jobs cannot be launched for a while."""
-
     is_away = False
 
     def launch(self, plan: GenerationPlan) -> Finished:
@@ -69,8 +63,6 @@ class Unlaunchable(InProcess):
 
 
 class Scene:
-    """A driver on a clock that is moved by its waits."""
-
     def __init__(self, **settings: object) -> None:
         self.clock, self.store = ManualClock(), MemoryStore()
         self.signal, self.source = Signal(self.clock), Frozen(self.clock)
@@ -169,12 +161,11 @@ def test_a_source_that_does_not_respond_for_longer_than_the_retry_timeout_is_a_f
 
 
 def failures_of(metrics: list[str]) -> list[float]:
-    """The values of the metric of partitions' failures."""
     return [float(line.split()[-1]) for line in metrics if line.startswith("sinksdk_partition_failures{")]
 
 
 def test_generations_that_cannot_be_launched_are_a_failure_after_the_retry_timeout() -> None:
-    # Regression: that was planned again and again, for ever, with a line of INFO.
+    # Regression: they were planned again for ever, with a line of INFO.
     scene = Scene()
 
     def leave() -> None:

@@ -1,5 +1,3 @@
-"""A connector follows what its operator wants: run, pause, stop, configure, restart, delete."""
-
 from __future__ import annotations
 
 import logging
@@ -45,8 +43,6 @@ RAW = {**running_sinks.RAW, "tasks.max": "1", "poll.interval.ms": "10", "restart
 
 
 class Outside:
-    """What connectors do outside: their calls, in order; and how they behave."""
-
     def __init__(self) -> None:
         self.calls: list[str] = []
         self.start: Callable[[], None] = lambda: None
@@ -69,8 +65,6 @@ class Connector(SinkConnector):
 
 
 class Scene:
-    """A connector in the store, and a process that runs it."""
-
     def __init__(self) -> None:
         self.store = MemoryStore()
         self.herder = Herder(self.store)
@@ -110,7 +104,6 @@ class Scene:
 
     @contextmanager
     def running(self, **options: Any) -> Iterator[threading.Thread]:
-        """A process that runs the connector while the block does."""
         thread = threading.Thread(target=self._run, args=(self.worker(**options),), daemon=True)
         self.error: BaseException | None = None
         thread.start()
@@ -124,7 +117,7 @@ class Scene:
     def _run(self, worker: WorkerConnector) -> None:
         try:
             worker.run()
-        except BaseException as error:  # noqa: BLE001 - looked at by the test
+        except BaseException as error:  # noqa: BLE001 - the test checks it
             self.error = error
 
     def state(self) -> str:
@@ -148,7 +141,7 @@ def scene() -> Scene:
 
 
 def soon(condition: Callable[[], bool], what: str) -> None:
-    """Within a second or so; ten on a machine that is busy with other things."""
+    # Ten seconds are for a busy machine; usually it takes one.
     give_up = time.monotonic() + 10.0
     while not condition():
         assert time.monotonic() < give_up, what
@@ -156,7 +149,7 @@ def soon(condition: Callable[[], bool], what: str) -> None:
 
 
 def test_pausing_stops_the_connector_and_resuming_starts_it(scene: Scene) -> None:
-    # Within a second or so; what was produced meanwhile is read afterwards (D1: pausing is no deletion).
+    # Records produced meanwhile are read afterwards (D1: pausing is no deletion).
     with scene.running():
         soon(lambda: scene.committed() == 10, "nothing was read")
         scene.herder.pause("c")
@@ -172,7 +165,7 @@ def test_pausing_stops_the_connector_and_resuming_starts_it(scene: Scene) -> Non
 
 
 def test_offsets_altered_while_it_is_stopped_hold_when_it_goes_on(scene: Scene) -> None:
-    # KIP-875: the claim of whoever altered them does not fence the process that will go on.
+    # KIP-875: the claim of the herder that altered them does not fence the process that resumes.
     with scene.running():
         soon(lambda: scene.committed() == 10, "nothing was read")
         scene.herder.stop("c")
@@ -266,7 +259,7 @@ def test_while_its_process_deletes_a_connector_nobody_else_takes_it_over(scene: 
 
 @pytest.mark.parametrize("state", ["PAUSED", "STOPPED"])
 def test_deleting_a_connector_that_does_not_run_cleans_up_too(scene: Scene, state: str) -> None:
-    # D4: the KIP is silent, Connect would skip it; here a connector is made and started for it.
+    # D4: the KIP says nothing, Connect would skip it; here a connector is created and started for it.
     with scene.running() as thread:
         soon(lambda: scene.committed() == 10, "nothing was read")
         (scene.herder.pause if state == "PAUSED" else scene.herder.stop)("c")
@@ -279,7 +272,7 @@ def test_deleting_a_connector_that_does_not_run_cleans_up_too(scene: Scene, stat
 
 
 def test_a_failed_connector_is_cleaned_up_too(scene: Scene) -> None:
-    # D5: start raised, so nothing may be there to stop; what it made before it raised must go all the same.
+    # D5: start raised; what it created before must be removed all the same.
 
     def refuse() -> None:
         message = "half-way"
@@ -379,7 +372,6 @@ def test_a_connector_that_is_not_there_is_not_run(scene: Scene) -> None:
 
 
 def test_flushing_commits_what_would_wait(scene: Scene) -> None:
-    # Everything that is there when it is asked for, tails included; then it goes on as before.
     scene.herder.configure("c", {**RAW})
     with scene.running():
         soon(lambda: scene.committed() == 10, "nothing was read")
@@ -443,7 +435,7 @@ def test_what_may_go_by_itself_is_tried_again(scene: Scene) -> None:
 
 @pytest.mark.slow
 def test_an_outage_of_the_store_ends_no_connector(scene: Scene) -> None:
-    # Whoever stays looks again until the store answers; then the connector runs as before.
+    # A process that stays retries until the store responds.
     answer, reads = scene.store._read, []
 
     def refuse(key: str) -> Any:
@@ -460,7 +452,7 @@ def test_an_outage_of_the_store_ends_no_connector(scene: Scene) -> None:
 
 
 def test_what_was_wanted_while_it_started_is_done_before_it_reads(scene: Scene) -> None:
-    # Regression: a deletion that was done just before the driver's claim left a plan under the deleted name.
+    # Regression: a deletion that finished just before the driver's claim left a plan under the deleted name.
     scene.outside.start = lambda: remove_by_hand(scene)
     with scene.running() as thread:
         thread.join(30)
@@ -471,13 +463,12 @@ def test_what_was_wanted_while_it_started_is_done_before_it_reads(scene: Scene) 
 
 
 def remove_by_hand(scene: Scene) -> None:
-    """As `sinksdk delete` does where it hears of no driver."""
+    # ``sinksdk delete`` does this when no driver sends heartbeats.
     Herder(scene.store).delete("c")
     Deletion(scene.store, "c", Herder(scene.store).connector("c")).remove()
 
 
 def away(scene: Scene, attempts: int) -> list[int]:
-    """The bucket is away for so many attempts at a start; the list grows with them."""
     begun: list[int] = []
 
     def start() -> None:
@@ -491,7 +482,6 @@ def away(scene: Scene, attempts: int) -> list[int]:
 
 
 def test_a_connector_says_what_it_waits_for(scene: Scene) -> None:
-    # What, since when, how often it was tried, and when it is tried next; nothing any more once it runs.
     away(scene, 10**6)
     seen: list[tuple[Waiting, float]] = []
 
@@ -511,7 +501,7 @@ def test_a_connector_says_what_it_waits_for(scene: Scene) -> None:
 
 
 def test_a_process_for_one_connector_waits_with_what_it_brings(scene: Scene) -> None:
-    # `sinksdk run` while S3 is away: it goes on by itself, with the configuration of its own file.
+    # `sinksdk run` while S3 is unavailable resumes by itself, with the configuration of its own file.
     scene.herder.configure("c", {**RAW, "tasks.max": "7"})
     begun = away(scene, 2)
     with scene.running(brings_config=True, stays=False, backoff=0.01):
@@ -522,7 +512,7 @@ def test_a_process_for_one_connector_waits_with_what_it_brings(scene: Scene) -> 
 
 
 def test_who_waits_tells_nothing_in_the_place_of_a_driver_that_runs(scene: Scene) -> None:
-    # It has not taken over yet: the status stays that of the driver that still reads.
+    # The waiting process has not taken over: the status stays that of the driver that still reads.
     away(scene, 10**6)
     status = StatusKeeper(scene.store, "c", "elsewhere:1#1", SystemWallClock())
     status.become("RUNNING")
@@ -543,8 +533,6 @@ def test_an_outage_at_the_start_is_two_lines(scene: Scene, caplog: pytest.LogCap
 
 
 class Unreachable(InProcess):
-    """Tasks that cannot reach their store, although the driver can, for as long as it is away."""
-
     is_away = True
 
     def launch(self, plan: GenerationPlan) -> Finished:
@@ -552,8 +540,6 @@ class Unreachable(InProcess):
 
 
 class Lost(Finished):
-    """A job that failed with its tasks' store."""
-
     def results(self) -> list[TaskResult]:
         message = "its tasks cannot work: store s: no answer for 30 s"
         raise RetriableException(message)
@@ -562,7 +548,7 @@ class Lost(Finished):
 def test_an_outage_of_the_store_at_its_tasks_counts_no_attempt(
     scene: Scene, caplog: pytest.LogCaptureFixture
 ) -> None:
-    # It is waited for, shown meanwhile, and logged when it begins and when it is over.
+    # The log has one line for the beginning and one for the end of the outage.
     scene.herder.configure("c", {**RAW, "restart.max.attempts": "0"})
     scene.launcher = launcher = Unreachable(scene.store, Task)
     with scene.running():
@@ -581,7 +567,7 @@ def test_an_outage_of_the_store_at_its_tasks_counts_no_attempt(
 
 
 def test_what_waits_ends_at_once_when_it_is_asked_to(scene: Scene) -> None:
-    # Ctrl-C, however long it would have waited for.
+    # Ctrl-C ends a wait of any length.
     message = "the bucket is away"
 
     def start() -> None:

@@ -1,4 +1,4 @@
-"""Tasks that are frozen in the middle of a transaction, and taken for dead."""
+"""Tasks that freeze in the middle of a transaction, and are taken for dead."""
 
 from __future__ import annotations
 
@@ -21,8 +21,6 @@ from tests.runtime.running_sources import CountingConfig
 
 
 class Freezing:
-    """A writer whose third transaction is frozen between its records and its commit, until it is thawed."""
-
     def __init__(self, writer: TransactionalWriter, frozen: threading.Event, thaw: threading.Event) -> None:
         self._writer = writer
         self._frozen, self._thaw = frozen, thaw
@@ -41,8 +39,6 @@ class Freezing:
 
 
 class FreezingTarget:
-    """Freezes the writers of the tasks it is told to; all others are as they are."""
-
     def __init__(self, target: Target, tasks: int) -> None:
         self._target = target
         self._tasks = tasks
@@ -58,15 +54,6 @@ class FreezingTarget:
 
 
 class Zombies:
-    """A generation without a driver, whose tasks freeze in their third transaction, until they are thawed.
-
-    Args:
-        store: where it is planned.
-        target: where its tasks write.
-        tasks: how many there are.
-        settings: of the connector, besides the usual ones.
-    """
-
     def __init__(
         self, store: MemoryStore, target: Target, tasks: int, settings: Mapping[str, str] = {}
     ) -> None:
@@ -75,7 +62,7 @@ class Zombies:
         raw = {
             "name": "c",
             "connector.class": "tests.runtime.running_sources:Counting",
-            "closing.poll.ms": "100000",  # what is frozen does not look
+            "closing.poll.ms": "100000",  # a frozen task does not poll
             **settings,
         }
         generations = Generations(store, "c")
@@ -95,7 +82,7 @@ class Zombies:
     def _run(self, task: int) -> None:
         try:
             self.ended.append(run_source_attempt(self._spec, self._store, task))
-        except Exception as error:  # noqa: BLE001 - it is looked at
+        except Exception as error:  # noqa: BLE001 - the test checks it
             self.ended.append(error)
 
     def __enter__(self) -> Self:
@@ -106,7 +93,6 @@ class Zombies:
         return self
 
     def thaw(self) -> None:
-        """What is frozen goes on, to its end."""
         self.target.thaw.set()
         for thread in self._threads:
             thread.join(30)
@@ -117,7 +103,6 @@ class Zombies:
 
 
 def committed(target: Target, share: str, settings: Mapping[str, Any] = {}) -> int | None:
-    """Up to which number a share is committed."""
     offsets = target.offsets(CountingConfig.parse({"name": "c", **settings}))
     try:
         found = offsets.offset({"share": share})
