@@ -1,6 +1,6 @@
-"""The stores the contract is run against, and a wrapper that loses answers of any of them.
+"""The stores that the contract runs against, and a wrapper that loses responses of any of them.
 
-Another backend joins by one more name in ``SHARED``, and a fixture for its place in ``conftest.py``.
+To add a backend, add a name to ``SHARED`` and a fixture for its place to ``conftest.py``.
 """
 
 from __future__ import annotations
@@ -19,11 +19,7 @@ from tests.store.postgres_server import PostgresServer
 
 
 class Place(Protocol):
-    """Where the stores of one kind are, for as long as the tests run."""
-
-    def url(self, folder: Path) -> str:
-        """URL of a new store, which is not made yet."""
-        ...
+    def url(self, folder: Path) -> str: ...
 
 
 class Files:
@@ -40,8 +36,6 @@ class Schemas:
 
 
 class Prefixes:
-    """S3: a prefix each, in one bucket."""
-
     def __init__(self, endpoint: str, bucket: str) -> None:
         self.endpoint = endpoint
         self.bucket = bucket
@@ -56,25 +50,19 @@ SHARED = (
     pytest.param("s3", marks=pytest.mark.slow),
     pytest.param("minio", marks=[pytest.mark.slow, pytest.mark.nightly]),
 )
-"""Backends that other processes reach by their URL."""
 
 BACKENDS = ("memory", *SHARED)
 
+# MinIO lacks keys that no store needs: folders of other keys, 500 characters.
 OF_ANY_KEY = tuple(backend for backend in BACKENDS if "minio" not in getattr(backend, "values", ()))
-"""Backends that have keys which MinIO has not, as no store needs them: folders of other keys, 500 characters."""
 
 Primitive = Literal["read", "write", "remove", "keys"]
 Fault = Literal["before", "after"] | Callable[[], None] | None
 
 
 class LossyStore(Store):
-    """Another store whose answers get lost as told, per primitive and in order.
-
-    ``before``: the request never arrived. ``after``: it took effect, the answer got lost. A function is
-    run where an answer gets lost, and tells by its result whether the request took effect. None: all is
-    well; so is everything once the list is used up.
-    """
-
+    # ``before``: the request never arrived. ``after``: it took effect, the response got lost. A function runs
+    # where a response gets lost, and its result tells whether the request took effect.
     def __init__(self, inner: Store, *, patience: float = 60.0) -> None:
         super().__init__(patience=patience, pause=0.0)
         self.inner = inner

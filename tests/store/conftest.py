@@ -19,7 +19,7 @@ S3_SERVERS = {"s3": "s3_server", "minio": "minio_server"}
 
 @pytest.fixture(scope="session")
 def s3_credentials() -> Iterator[None]:
-    """They are where boto3 finds them by itself."""
+    # boto3 itself finds them there.
     with pytest.MonkeyPatch.context() as environment:
         environment.setenv("AWS_ACCESS_KEY_ID", minio.KEY_ID)
         environment.setenv("AWS_SECRET_ACCESS_KEY", minio.SECRET)
@@ -29,7 +29,6 @@ def s3_credentials() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def s3_server(s3_credentials: None) -> Iterator[tuple[str, FaultProxy]]:
-    """Moto behind the fault proxy, with a bucket."""
     with serving_s3() as (endpoint, proxy):
         boto3.client("s3", endpoint_url=endpoint).create_bucket(Bucket=BUCKET)
         yield endpoint, proxy
@@ -37,7 +36,6 @@ def s3_server(s3_credentials: None) -> Iterator[tuple[str, FaultProxy]]:
 
 @pytest.fixture(scope="session")
 def minio_server(minio_url: str, s3_credentials: None) -> Iterator[tuple[str, FaultProxy]]:
-    """MinIO behind the fault proxy, with a bucket that keeps versions."""
     minio.make_bucket(minio_url, BUCKET)
     with serving_s3(minio.Forward(minio_url)) as (endpoint, proxy):
         yield endpoint, proxy
@@ -45,8 +43,7 @@ def minio_server(minio_url: str, s3_credentials: None) -> Iterator[tuple[str, Fa
 
 @pytest.fixture(scope="session")
 def places(request: pytest.FixtureRequest) -> Callable[[str], Place]:
-    """Where the stores of a backend are; its server is started when it is asked for first."""
-
+    # The server starts with the first place that a test requests.
     def place(backend: str) -> Place:
         if backend == "postgresql":
             return Schemas(request.getfixturevalue("postgres"))
@@ -59,7 +56,6 @@ def places(request: pytest.FixtureRequest) -> Callable[[str], Place]:
 
 @pytest.fixture
 def new_store(places: Callable[[str], Place], tmp_path: Path) -> Iterator[Callable[[str], Store]]:
-    """A new, empty store of a backend."""
     opened: list[Store] = []
 
     def make(backend: str) -> Store:

@@ -1,4 +1,4 @@
-"""A PostgreSQL server of the tests' own: Debian's programs, a temporary folder, the loopback interface."""
+"""A PostgreSQL server of the tests: Debian's programs, a temporary folder, the loopback interface."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _SETTINGS = {
     "listen_addresses": "127.0.0.1",
     "unix_socket_directories": "",
     "max_connections": "30",
-    # A session looks for a deadlock once, so long after it began to wait: a test's other session must wait by then.
+    # A session checks for a deadlock once, after this time: a test's other session must wait by then.
     "deadlock_timeout": "2s",
     "lc_messages": "C",
     "logging_collector": "off",
@@ -34,18 +34,10 @@ _SETTINGS = {
 
 @dataclass
 class PostgresServer:
-    """A server that runs.
-
-    Args:
-        port: where it listens, on the loopback interface.
-        data: its folder.
-    """
-
     port: int
     data: Path
 
     def url(self, schema: str | None = None, *, port: int | None = None, database: str = "postgres") -> str:
-        """A store's URL, with its table in a schema of its own; the schema is made."""
         url = f"postgresql://{USER}@127.0.0.1:{port or self.port}/{database}"
         if schema is None:
             return url
@@ -54,7 +46,6 @@ class PostgresServer:
         return f"{url}?options=-csearch_path%3D{schema}"
 
     def connect(self, schema: str = "public") -> psycopg.Connection:
-        """A session besides those of the store; every statement is a transaction of its own."""
         return psycopg.connect(
             host="127.0.0.1",
             port=self.port,
@@ -66,7 +57,6 @@ class PostgresServer:
 
     @contextmanager
     def password_required(self, user: str, password: str) -> Iterator[None]:
-        """A user who must show a password, for as long as the block runs."""
         rules = self.data / "pg_hba.conf"
         before = rules.read_text()
         with self.connect() as connection:
@@ -88,7 +78,6 @@ class PostgresServer:
 
 @contextmanager
 def serving() -> Iterator[PostgresServer]:
-    """A new, empty server; it ends, and its folder goes, with the block."""
     programs = _programs()
     folder = Path(tempfile.mkdtemp(prefix="postgres-"))
     try:
@@ -112,7 +101,7 @@ def serving() -> Iterator[PostgresServer]:
             _await(server, process, log)
             yield server
         finally:
-            process.send_signal(signal.SIGINT)  # ends sessions, and then itself
+            process.send_signal(signal.SIGINT)  # ends sessions, then the server
             process.wait(timeout=30)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
@@ -126,7 +115,7 @@ def _programs() -> Path:
 
 
 def _as_somebody(folder: Path) -> Sequence[str]:
-    """PostgreSQL refuses to run as root; what comes before its commands then."""
+    # PostgreSQL refuses to run as root; the result comes before its commands.
     if os.geteuid() != 0:
         return ()
     shutil.chown(folder, "nobody")

@@ -1,4 +1,4 @@
-"""What drivers and tasks write into a store, step by step, as the protocol's tests need it."""
+"""The writes of drivers and tasks to a store, step by step, for tests of the protocol."""
 
 from __future__ import annotations
 
@@ -32,7 +32,6 @@ def note(partition: TopicPartition, *tokens: Token) -> PreparedTokens:
 
 
 def claim(store: Store, generation: int) -> None:
-    """A driver claims a generation: tasks and plan stay those of the one before."""
     row = table.read(store, task_count_key("c"), TaskCountRecord)
     record = row.value if row else TaskCountRecord(claimed=0)
     table.write(
@@ -44,7 +43,6 @@ def claim(store: Store, generation: int) -> None:
 
 
 def fence(store: Store, task: int, generation: int) -> TaskRecord | None:
-    """A driver moves a task's record to its generation."""
     row = table.read(store, task_key("c", task), TaskRecord)
     before = row.value if row else TaskRecord(generation=generation)
     moved = before.model_copy(update={"generation": generation, "attempt": 0})
@@ -59,7 +57,6 @@ def plan(
     config: dict[str, str] | None = None,
     **base: tuple[object, ...],
 ) -> GenerationPlan:
-    """A driver plans what it claimed: ranges [0, 100) of these partitions, task by task."""
     planned = GenerationPlan(
         generation=generation,
         config_version=1,

@@ -1,4 +1,4 @@
-"""Stores' URLs: what they mean, what is wrong with them, and what of them is ever shown."""
+"""URLs of stores: their meaning, their errors, and the parts that are never shown."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from sinksdk.store.addresses import S3Address
 from sinksdk.store.sql_engine import sql_address
 
 HARD = "p@ss/w:rd?&=%41+#"
-"""A password with everything that means something in a URL."""
 
 
 @pytest.fixture(autouse=True)

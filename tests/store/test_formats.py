@@ -1,7 +1,6 @@
-"""The store's values, to the letter: a store written by one version is read by the next.
+"""The store's values, byte by byte: the next version must read a store of this one.
 
-A test that fails here means a change of format: old stores must still be read, so it needs a new format
-version and a way up from this one, not another golden text.
+A change of format needs a new format version and an upgrade path from this one, not another golden text.
 """
 
 from __future__ import annotations
@@ -561,13 +560,11 @@ def named(case: object) -> str | None:
 
 @pytest.mark.parametrize(("value", "written"), GOLDEN, ids=named)
 def test_values_are_written_so(value: Value, written: dict[str, object]) -> None:
-    """Values: each is written as exactly this JSON, field by field in this order."""
     assert json.dumps(value.as_json()) == json.dumps(written)
 
 
 @pytest.mark.parametrize(("value", "written"), GOLDEN, ids=named)
 def test_values_are_read_so(value: Value, written: dict[str, object]) -> None:
-    """Values: what was written so is read back as it was."""
     assert type(value).model_validate(written) == value
 
 
@@ -599,7 +596,7 @@ def test_values_of_a_later_version_are_read(value: Value, written: dict[str, obj
 def test_whoever_changes_a_newer_record_takes_nothing_from_it(
     model: type[Value], newer: dict[str, object]
 ) -> None:
-    # Values: regression: a driver of an older version that fenced a newer one's task dropped fields of it.
+    # Regression: a driver of an older version that fenced a newer one's task dropped fields of it.
 
     def contains(whole: object, part: object) -> bool:
         if isinstance(part, dict):
@@ -655,7 +652,7 @@ def test_what_is_tried_again_is_read_as_this_version_knows_it() -> None:
 
 
 def test_a_word_of_a_newer_version_is_no_damage() -> None:
-    # Values: regression: an operator was told to restore the store from a backup, and to lose commits.
+    # Regression: the message told the operator to restore the store from a backup, and to lose commits.
     store = MemoryStore()
     body = {"generation": 1, "config_version": 1, "tasks": [], "committed": []}
     store.put("plan", {**body, "closing": {"reason": "DRAIN", "timeout": 60.0}}, None)
@@ -782,7 +779,6 @@ def test_measures_of_other_versions_are_read() -> None:
 
 
 def test_the_envelope() -> None:
-    """Values: each is one JSON object with the format's version and a nonce, which is the value's version."""
     store = MemoryStore()
     row = table.write(store, "store", StoreIdentity(id="5d2f"), None)
     assert json.loads(store._records["store"].body) == {"format": 1, "nonce": row.version, "id": "5d2f"}
@@ -801,7 +797,6 @@ def test_values_that_were_read_are_not_kept() -> None:
 
 
 def test_a_value_whose_version_still_stands_is_not_read_again() -> None:
-    # Values: what was read before is given again as it is; what was written since is read.
     store = MemoryStore()
     first = table.write(store, "k", StoreIdentity(id="a"), None)
     assert table.read_again(store, "k", StoreIdentity, first) is first
@@ -812,6 +807,5 @@ def test_a_value_whose_version_still_stands_is_not_read_again() -> None:
 
 
 def test_values_cannot_be_changed() -> None:
-    # Values: frozen; a change is another value, written by compare-and-set.
     with pytest.raises(ValidationError):
         TaskRecord(generation=1).generation = 2

@@ -50,7 +50,6 @@ def taken(store: MemoryStore, generation: int, number: int = 0) -> TaskLedger:
 
 
 def test_generations_are_numbered_from_one_for_ever(store: MemoryStore) -> None:
-    # Each claim counts up, also that of a new driver.
     first = Generations(store, "c")
 
     assert [first.claim().generation, first.claim().generation] == [1, 2]
@@ -124,7 +123,7 @@ def test_a_claim_that_was_never_planned_loses_nothing(store: MemoryStore) -> Non
     first = Generations(store, "c")
     next_generation(first, task(TP), task(OTHER))
     taken(store, 1, 1).commit({OTHER: OffsetAndMetadata(9)})
-    first.claim()  # and dies
+    first.claim()  # the driver dies
 
     assert Generations(store, "c").claim().committed[OTHER].offset == 9
 
@@ -167,7 +166,6 @@ def test_a_lost_plan_is_an_error_and_never_an_empty_base(store: MemoryStore) -> 
 
 
 def test_old_plans_are_pruned_and_the_last_one_stays(store: MemoryStore) -> None:
-    # After a plan counts, those before it are removed.
     generations = Generations(store, "c")
     for _ in range(4):
         next_generation(generations, task(TP))
@@ -176,8 +174,6 @@ def test_old_plans_are_pruned_and_the_last_one_stays(store: MemoryStore) -> None
 
 
 class Counting(MemoryStore):
-    """Counts the bytes that are read of each key, and lets many requests be made at once."""
-
     most_at_once = 20
 
     def __init__(self) -> None:
@@ -259,7 +255,6 @@ def test_closing_is_asked_for_once_and_seen_in_the_plan(store: MemoryStore) -> N
 
 
 def test_a_record_beyond_our_generation_means_that_we_are_the_zombie(store: MemoryStore) -> None:
-    # A driver that meets a task of a later generation while fencing ends at once.
     generations = Generations(store, "c")
     next_generation(generations, task(TP))
     store.put(task_key("c", 0), TaskRecord(generation=99, attempt=1).as_json(), None)
@@ -269,7 +264,8 @@ def test_a_record_beyond_our_generation_means_that_we_are_the_zombie(store: Memo
 
 
 def test_a_base_that_a_newer_driver_pruned_is_a_fence_and_no_damage(store: MemoryStore) -> None:
-    # Regression: overtaken between its claim and reading the base, a driver took the store for damaged.
+    # Regression: a driver that was overtaken between its claim and reading the base took the store for
+    # damaged.
     next_generation(Generations(store, "c"), task(TP))
     old = Generations(store, "c")
     count = old._claim()
@@ -295,7 +291,7 @@ def test_what_a_plan_was_made_from_is_not_merged_again(store: MemoryStore) -> No
     # Regression: a task that did not start left its old notes, and the next merge revived them as stale.
     generations = Generations(store, "c")
     next_generation(generations, task(OTHER), task(TP))
-    taken(store, 1, 1).prepare({TP: [Token("path")]})  # and dies
+    taken(store, 1, 1).prepare({TP: [Token("path")]})  # the task dies
     next_generation(generations, task(TP))
     ledger = taken(store, 2)
     ledger.mark_discarded(TP, ledger.stale(TP))
@@ -304,14 +300,14 @@ def test_what_a_plan_was_made_from_is_not_merged_again(store: MemoryStore) -> No
     ledger.mark_published(TP)
     ledger.flush()
     next_generation(generations, task(TP), task(OTHER))
-    taken(store, 3, 0)  # task 1 is never started
+    taken(store, 3, 0)  # task 1 never starts
 
     claim = generations.claim()
     assert (claim.stale, claim.committed[TP].offset, claim.committed[TP].publish) == ({}, 100, ())
 
 
 def test_a_fencing_that_fails_leaves_the_plan_as_it_was(store: MemoryStore) -> None:
-    # KIP-618 (F4): what could not fence every task plans nothing; the next round fences the same tasks.
+    # KIP-618 (F4): the next round fences the same tasks.
     next_generation(Generations(store, "c"), task(TP), task(OTHER))
     broken = BrokenStore(store, task_key("c", 1))
 
@@ -327,8 +323,6 @@ def test_a_fencing_that_fails_leaves_the_plan_as_it_was(store: MemoryStore) -> N
 
 
 class BrokenStore(MemoryStore):
-    """Another store, in which one key cannot be written."""
-
     def __init__(self, other: MemoryStore, key: str) -> None:
         super().__init__(patience=0.05)
         self._records = other._records
@@ -341,8 +335,7 @@ class BrokenStore(MemoryStore):
 
 
 def test_a_connector_created_again_is_fenced_against_its_former_self(store: MemoryStore) -> None:
-    # KIP-618 (F5): the task count record outlives the configuration; generations go on, old tasks stay
-    # fenced.
+    # KIP-618 (F5): the task count record outlives the configuration; generations continue.
     register(store, "c", {"topics": "t"})
     next_generation(Generations(store, "c"), task(TP))
     zombie = taken(store, 1)
@@ -362,7 +355,7 @@ def test_a_connector_created_again_is_fenced_against_its_former_self(store: Memo
 def test_offsets_below_records_that_are_visible_above_a_withdrawn_commit_are_refused(
     store: MemoryStore,
 ) -> None:
-    # An operator's commit does not know which of them are visible: they would be written twice.
+    # An operator's commit does not know the visible tokens: their records would be written twice.
     generations = Generations(store, "c")
     generations.plan(generations.claim(), [task(TP, OTHER)], 1)
     taken = take_over(store, "c", 1, 0)

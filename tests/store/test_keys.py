@@ -1,4 +1,4 @@
-"""The store's keys, to the letter: a store written by one version is read by the next."""
+"""The store's keys, byte by byte: the next version must read a store of this one."""
 
 from __future__ import annotations
 
@@ -29,16 +29,15 @@ from sinksdk.store import keys
     ],
 )
 def test_keys(key: str, text: str) -> None:
-    # Exactly these; a connector's name is percent-encoded, so that no name reaches into another's keys.
+    # A connector's name is percent-encoded, so that no name reaches into another connector's keys.
     assert key == text
 
 
 def test_plans_sort_by_generation() -> None:
-    """Plans sort by their generation, as text, up to a million million."""
     found = [keys.plan_key("c", generation) for generation in (1, 2, 9, 10, 99, 100, 999_999_999_999)]
     assert sorted(found) == found
 
 
 def test_what_belongs_to_a_generation_sorts_between_its_plan_and_the_next() -> None:
-    # So that everything below a plan's key is of an older generation, and may go.
+    # Every key below a plan's is of an older generation, and may be removed.
     assert keys.plan_key("c", 7) < keys.closing_key("c", 7) < keys.plan_key("c", 8)

@@ -1,5 +1,3 @@
-"""What a task writes into its record: commits with their tokens, notes, and what is settled of them."""
-
 from __future__ import annotations
 
 import pytest
@@ -62,7 +60,7 @@ def test_a_commit_is_one_write_with_its_tokens(store: MemoryStore, ledger: TaskL
 
 
 def test_tokens_to_publish_are_never_overwritten(store: MemoryStore, ledger: TaskLedger) -> None:
-    # Commit: one that would overwrite tokens not yet published is refused, and nothing of it is written.
+    # No part of such a commit is written.
     before = recorded(store)
     with pytest.raises(
         ConnectException, match="at 20 would overwrite tokens that are committed and not published: c"

@@ -1,4 +1,4 @@
-"""What a connector has committed: plans and tasks' records merged, for its driver and for bystanders."""
+"""Commits of a connector: plans and tasks' records merged, for its driver and for bystanders."""
 
 from __future__ import annotations
 
@@ -31,7 +31,6 @@ def based(*committed: PartitionCommit, stale: tuple[PreparedTokens, ...] = ()) -
 
 
 def test_merging_nothing() -> None:
-    """Merge: without a plan and without records nothing is committed and nothing is stale."""
     assert merge(None, []) == ({}, {}, ())
 
 
@@ -48,14 +47,12 @@ def test_the_entry_of_the_highest_generation_wins() -> None:
 
 
 def test_a_later_entry_of_the_same_generation_wins_over_the_plan() -> None:
-    # Merge: an entry of the plan's own generation that a task has written since stands over the plan's.
     record = TaskRecord(generation=5, attempt=1, entries=(entry(P0, 20, 5),))
     assert merge(based(entry(P0, 10, 5)), [record]).committed == {P0: entry(P0, 20, 5)}
 
 
 def test_published_tokens_do_not_come_back() -> None:
-    # Merge: a leftover record that still lists tokens does not bring them back once a newer entry has
-    # published.
+    # A leftover record may still list tokens that a newer entry has published.
     leftover = TaskRecord(generation=5, entries=(entry(P0, 10, 3, A),))
     publisher = TaskRecord(generation=5, attempt=1, entries=(entry(P0, 10, 5),))
     for records in ([leftover, publisher], [publisher, leftover]):
@@ -86,14 +83,14 @@ def test_a_token_that_moved_with_its_partition_is_settled_by_whoever_discarded_i
 
 
 def test_reading_commits_before_there_are_any(store: MemoryStore) -> None:
-    # committed_offsets: empty for a connector nobody knows, and while its first generation is only claimed.
+    # The connector is unknown, or its first generation is only claimed.
     assert committed_offsets(store, "c") == {}
     claim(store, 1)
     assert committed_offsets(store, "c") == {}
 
 
 def test_reading_commits_while_tasks_write(store: MemoryStore) -> None:
-    # committed_offsets: plan and tasks' records merged, while a generation runs and while it is being fenced.
+    # Records are read while a generation runs and while it is being fenced.
     plan(store, 1, [P0], [P1], committed=(entry(P0, 10, 0), entry(P1, 20, 0), entry(P2, 30, 0)))
     first = take_over(store, "c", 1, 0).ledger
     first.prepare({P0: [A]})
@@ -106,7 +103,6 @@ def test_reading_commits_while_tasks_write(store: MemoryStore) -> None:
 
 
 def test_reading_commits_by_url(tmp_path: object) -> None:
-    """committed_offsets: takes a store's URL too, and writes nothing."""
     url = f"sqlite:///{tmp_path}/state.db"
     store = open_store(url, create=True)
     plan(store, 1, [P0], committed=(entry(P0, 10, 0),))
@@ -123,7 +119,7 @@ def test_a_plan_that_is_lost_is_an_error(store: MemoryStore) -> None:
 
 
 def test_a_generation_planned_while_reading(store: MemoryStore) -> None:
-    # read_commits: a generation planned, and the old plan pruned, while it reads makes it read again.
+    # The old plan is pruned during the read.
     plan(store, 1, [P0], committed=(entry(P0, 10, 0),))
     lossy = LossyStore(store)
     read = lossy._read

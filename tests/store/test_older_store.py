@@ -1,4 +1,4 @@
-"""A store that version 62c36d0 has written, read by this one: what it keeps, row by row, and as operators see it."""
+"""This version reads a store that version 62c36d0 has written, row by row and as operators see it."""
 
 from __future__ import annotations
 
@@ -33,7 +33,6 @@ KINDS: dict[str, type[Value]] = {
     "history": ConnectorHistory,
     "generations": GenerationPlan,
 }
-"""By the part of the key that comes after the connector's name."""
 
 
 @pytest.fixture
@@ -53,7 +52,6 @@ def kind(key: str) -> str:
 
 
 def holds(value: Any, older: Any) -> bool:
-    """Whether a value says all that an older one says, and perhaps more."""
     if isinstance(older, dict):
         return isinstance(value, dict) and all(
             key in value and holds(value[key], kept) for key, kept in older.items()
@@ -77,8 +75,7 @@ def test_every_row_is_read_and_nothing_in_it_is_lost(file: Path, store: Store) -
 
 
 def test_its_commits_and_tokens_are_those_that_s3_had(file: Path, store: Store) -> None:
-    # Commits that are not published, and stale tokens of the plan and of a task, are all uploads S3 still
-    # knew, but for one that was complete.
+    # S3 still had all of these uploads, but for a complete one.
     merged = read_commits(store, CONNECTOR)
     unpublished = {p.partition: [t.id for t in e.publish] for p, e in merged.committed.items() if e.publish}
     stale = {p.partition: list(tokens) for p, tokens in merged.stale.items()}
@@ -103,8 +100,6 @@ def test_its_commits_and_tokens_are_those_that_s3_had(file: Path, store: Store) 
 
 
 class MuchLater(SystemWallClock):
-    """A clock of a day when whoever drove the connector is long gone."""
-
     def time(self) -> float:
         return 2e9
 
@@ -122,6 +117,6 @@ def test_an_operator_sees_what_it_did(store: Store) -> None:
     assert herder.offsets(CONNECTOR) == {
         TopicPartition("orders", number): offset for number, offset in COMMITTED.items()
     }
-    # Two partitions were killed before they could say what they had committed last: 60 records each.
+    # Two partitions were killed before they reported their last commits: 60 records each.
     assert sum(bucket.records for bucket in history.buckets) == sum(COMMITTED.values()) - 2 * 60
     assert [(failure.partition, failure.times) for failure in history.failures] == [(4, 6)]

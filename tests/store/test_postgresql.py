@@ -1,4 +1,4 @@
-"""The store in PostgreSQL: a real server, connections that are cut, and what the server refuses."""
+"""The store in a real PostgreSQL server: connections that are cut, and requests that the server refuses."""
 
 from __future__ import annotations
 
@@ -77,8 +77,6 @@ cuts = pytest.mark.parametrize(
 def test_a_first_write_is_made_exactly_once(
     store: SqlStore, remote: SqlStore, proxy: TcpProxy, how: list[str]
 ) -> None:
-    # put: a connection cut before the INSERT arrived, or after it took effect, leaves the value once, its
-    # version known.
     proxy.spoil(rb"INSERT INTO sinksdk_records", *how)
     version = remote.put("k", {"x": 1}, None)
     assert len(proxy.spoiled) == len(how)
@@ -100,7 +98,6 @@ def test_a_replacement_is_made_exactly_once(
 
 @cuts
 def test_a_delete_is_made(store: SqlStore, remote: SqlStore, proxy: TcpProxy, how: list[str]) -> None:
-    """delete: the same for the DELETE."""
     version = remote.put("k", {"x": 1}, None)
     proxy.spoil(rb"DELETE FROM sinksdk_records", *how)
     remote.delete("k", version)
@@ -122,12 +119,11 @@ def test_reading_and_listing_are_asked_again(
 def test_somebody_else_writes_while_the_answer_is_lost(
     store: SqlStore, remote: SqlStore, proxy: TcpProxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # put: the UPDATE took effect, its answer was lost, somebody has replaced it since: a conflict, theirs
-    # stands.
+    # The UPDATE took effect and its response was lost; another value has replaced it since.
     first = store.put("k", {"by": "nobody"}, None)
     is_replaced = threading.Event()
     pausing = SimpleNamespace(monotonic=time.monotonic, sleep=lambda _: is_replaced.wait(60))
-    monkeypatch.setattr(base, "time", pausing)  # it asks again when the value is replaced
+    monkeypatch.setattr(base, "time", pausing)  # the retry comes after the replacement
     proxy.spoil(rb"UPDATE sinksdk_records", CUT_AFTER)
     caught: list[BaseException] = []
 
@@ -168,7 +164,6 @@ def test_connections_cut_while_nothing_happens(remote: SqlStore, proxy: TcpProxy
 
 
 def test_a_lasting_outage(postgres: PostgresServer, schema: str, proxy: TcpProxy) -> None:
-    """StoreUnavailable: after the store's patience; as soon as the server is back, all is well."""
     remote = SqlStore(postgres.url(schema, port=proxy.port), create=True, patience=0.5)
     version = remote.put("k", {"x": 1}, None)
     proxy.is_refusing = True
@@ -198,7 +193,7 @@ def test_a_store_that_nobody_holds_keeps_no_connection(
             found = looking.execute("SELECT pid FROM pg_stat_activity WHERE application_name = 'sinksdk'")
             return {pid for (pid,) in found}
 
-        before = sessions()  # those of earlier tests may be about to end
+        before = sessions()  # sessions of earlier tests may be about to end
         opened = SqlStore(remote.url)
         opened.get("k")
         (mine,) = sessions() - before
@@ -238,13 +233,12 @@ def test_a_forked_process_has_connections_of_its_own(
 
 
 def test_a_deadlock_is_resolved(postgres: PostgresServer, schema: str, store: SqlStore) -> None:
-    """put: the server ends a deadlock by rolling the write back; it is made again and stands once."""
     first = store.put("k", {"x": 1}, None)
     deadlocks = "SELECT deadlocks FROM pg_stat_database WHERE datname = 'postgres'"
     versions: list[str] = []
     with session(postgres, schema) as other, session(postgres, schema) as looking:
         before = looking.execute(deadlocks).fetchone()[0]
-        other.execute("SET deadlock_timeout = '30s'")  # the store's session is the one that is ended
+        other.execute("SET deadlock_timeout = '30s'")  # the server ends the store's session
         with other.transaction(force_rollback=True):
             other.execute("UPDATE sinksdk_records SET value = 'theirs' WHERE key = 'k'")
             writing = threading.Thread(target=lambda: versions.append(store.put("k", {"x": 2}, first)))
@@ -261,7 +255,6 @@ def test_a_deadlock_is_resolved(postgres: PostgresServer, schema: str, store: Sq
 
 
 def wait_for_lock(looking: psycopg.Connection) -> None:
-    """Wait until some session of the server waits for a lock."""
     while not looking.execute("SELECT count(*) FROM pg_locks WHERE NOT granted").fetchone()[0]:
         time.sleep(0.01)
 
@@ -281,7 +274,6 @@ def test_a_lock_is_waited_for_in_vain(
 
 
 def test_sessions_have_their_limits(store: SqlStore) -> None:
-    """A store's sessions: time limits, and commits that are on the disk when they are answered."""
     with store._engine().connect() as connection:
         shown = [connection.exec_driver_sql(f"SHOW {name}").scalar() for name in
                  ("statement_timeout", "lock_timeout", "synchronous_commit", "application_name")]  # fmt: skip
@@ -289,7 +281,7 @@ def test_sessions_have_their_limits(store: SqlStore) -> None:
 
 
 def answering(postgres: PostgresServer, schema: str, state: str, times: int) -> None:
-    """Let the server itself answer writes with an SQLSTATE, so many times (it counts in a sequence)."""
+    # The server counts the responses in a sequence.
     with session(postgres, schema) as other:
         other.execute("CREATE SEQUENCE asked")
         other.execute(
@@ -342,7 +334,6 @@ def test_what_does_not_pass_is_told_at_once(
 
 
 def test_too_many_connections_are_waited_for(postgres: PostgresServer, schema: str, store: SqlStore) -> None:
-    # While the server has no connection left, requests wait for one.
     version = store.put("k", {"x": 1}, None)
     store.close()
     with session(postgres, schema) as other:
@@ -351,7 +342,7 @@ def test_too_many_connections_are_waited_for(postgres: PostgresServer, schema: s
             while True:
                 taken.append(postgres.connect())
         except psycopg.OperationalError as error:
-            assert "too many clients" in str(error)  # noqa: PT017 - how far the loop goes is the point
+            assert "too many clients" in str(error)  # noqa: PT017 - the loop ends here
         before = time.monotonic()
         threading.Timer(0.5, lambda: [connection.close() for connection in taken[1:]]).start()
         assert store.get("k") == ({"x": 1}, version)
@@ -362,7 +353,6 @@ def test_too_many_connections_are_waited_for(postgres: PostgresServer, schema: s
 
 
 def test_opening_creates_nothing(postgres: PostgresServer, schema: str) -> None:
-    """Without create=True a database without our table is refused, and no table is made."""
     with pytest.raises(ConfigException, match="is there but is no store of sinksdk"):
         open_store(postgres.url(schema))
     with session(postgres, schema) as other:
@@ -370,7 +360,7 @@ def test_opening_creates_nothing(postgres: PostgresServer, schema: str) -> None:
 
 
 def test_plain_urls_are_taken(postgres: PostgresServer, schema: str, store: SqlStore) -> None:
-    """postgresql://, as everybody writes it, is opened with psycopg; what is shown can be used again."""
+    # The scheme names no driver: the store chooses psycopg.
     store.put("k", {"x": 1}, None)
     url = postgres.url(schema)
     assert url.startswith("postgresql://")
@@ -389,7 +379,6 @@ def test_a_database_that_is_missing(postgres: PostgresServer, monkeypatch: pytes
 
 
 def test_a_wrong_password(postgres: PostgresServer) -> None:
-    """ConfigException: at once, with what to do, and without the password."""
     with postgres.password_required("somebody", "right"), pytest.raises(ConfigException) as caught:
         open_store(f"postgresql://somebody:wrong@127.0.0.1:{postgres.port}/postgres", create=True)
     assert "correct user and password in the store's URL" in str(caught.value)
@@ -412,7 +401,7 @@ def test_a_password_from_a_reference(
 
 
 def test_a_user_that_may_not_create(postgres: PostgresServer, schema: str) -> None:
-    # ConfigException: names the right that is missing; a table that somebody else made is enough.
+    # A table that another user has created is enough.
     url = postgres.url(schema).replace("//sinksdk@", "//guest@")
     with session(postgres, schema) as other:
         other.execute("CREATE ROLE guest LOGIN")
@@ -429,7 +418,7 @@ def test_a_user_that_may_not_create(postgres: PostgresServer, schema: str) -> No
 
 
 def test_a_standby_is_refused(postgres: PostgresServer, schema: str, store: SqlStore) -> None:
-    """ConfigException: a server that takes no writes is refused to a driver, also where the store is there already."""
+    # A driver needs a server that accepts writes, even if the store exists already.
     with session(postgres, schema) as other:
         other.execute("CREATE ROLE reader LOGIN")
         other.execute("ALTER ROLE reader SET default_transaction_read_only = on")
@@ -444,7 +433,7 @@ def test_a_standby_is_refused(postgres: PostgresServer, schema: str, store: SqlS
 
 
 def test_nobody_listens() -> None:
-    """StoreUnavailable: a server that is not there is waited for, for as long as somebody may wait at a terminal."""
+    # An operator at a terminal does not wait long.
     with pytest.raises(StoreUnavailable, match=r"opening it got no response for 0\.3 s: .*127\.0\.0\.1"):
         SqlStore("postgresql://127.0.0.1:9/db", create=True, patience=0.3)
 

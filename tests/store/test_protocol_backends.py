@@ -1,4 +1,4 @@
-"""The whole protocol on each store: drivers claim, fence and plan, tasks take over and commit; faults in between."""
+"""The whole protocol on each store: claims, fencing, plans, take-overs, commits, faults in between."""
 
 from __future__ import annotations
 
@@ -43,7 +43,6 @@ def taken(store: Store, generation: int, number: int) -> TaskLedger:
 
 
 def play(store: Store) -> None:
-    """Two generations of one driver, a speculative copy, a driver that takes over; checked as it goes."""
     old = Generations(store, "c")
     old.plan(old.claim(), [task(P0), task(P1)], 1)
     first, other = taken(store, 1, 0), taken(store, 1, 1)
@@ -100,8 +99,7 @@ def test_the_protocol_on_each_store(backend: str, new_store: Callable[[str], Sto
 def test_every_mutation_of_the_protocol_spoiled_once(
     fault: Fault, places: Callable[[str], Place], s3_server: tuple[str, FaultProxy], tmp_path: Path
 ) -> None:
-    # S3: whichever one request that changes something is spoiled, the protocol ends the same, nothing lost or
-    # fenced.
+    # Each request that changes something is spoiled once.
     proxy, spoiled = s3_server[1], 0
     while True:
         store = open_store(places("s3").url(tmp_path), create=True)
@@ -122,7 +120,7 @@ def test_every_mutation_of_the_protocol_spoiled_once(
 def test_every_statement_of_the_protocol_cut_once(
     how: str, postgres: PostgresServer, places: Callable[[str], Place], tmp_path: Path
 ) -> None:
-    # PostgreSQL: whichever one write's connection is cut, the protocol ends the same, nothing lost or fenced.
+    # Each write's connection is cut once.
     with serving_tcp(postgres.port) as proxy:
         number = 0
         while True:

@@ -1,4 +1,4 @@
-"""The store on S3: what is particular to it, with real requests to moto and MinIO, and faults in between."""
+"""Features of the store on S3, with real requests to moto and MinIO, and faults in between."""
 
 from __future__ import annotations
 
@@ -45,8 +45,6 @@ every_fault = pytest.mark.parametrize("fault", PASSING.values(), ids=PASSING)
 
 
 class Place:
-    """A prefix of its own, the proxy before it, and S3 as an outsider sees it."""
-
     def __init__(self, endpoint: str, proxy: FaultProxy) -> None:
         self.proxy = proxy
         self.endpoint = endpoint
@@ -77,7 +75,7 @@ def place(request: pytest.FixtureRequest) -> Iterator[Place]:
 
 @pytest.fixture
 def forgetful(s3_server: tuple[str, FaultProxy]) -> Iterator[Place]:
-    """Moto, which checks no signatures: a request may lose its condition."""
+    # Moto checks no signatures: a request may lose its condition.
     s3_server[1].reset()
     yield Place(*s3_server)
     s3_server[1].reset()
@@ -94,8 +92,6 @@ def store(place: Place) -> S3Store:
 @every_fault
 @pytest.mark.parametrize("times", [1, 3])
 def test_a_first_write_is_made_exactly_once(place: Place, store: S3Store, fault: Fault, times: int) -> None:
-    # put: through lost answers, own retries answered with 412, 409, 500 and throttling, it stands once, its
-    # version known.
     place.proxy.next("PutObject", *[fault] * times)
     version = store.put("k", {"x": 1}, None)
     assert [request.fault for request in place.proxy.requests][:times] == [fault] * times
@@ -117,12 +113,11 @@ def test_a_replacement_is_made_exactly_once(place: Place, store: S3Store, fault:
 
 @every_fault
 def test_a_delete_is_made(place: Place, store: S3Store, fault: Fault) -> None:
-    """delete: through the same faults the key is gone, and may be made anew."""
     warm = store.put("warm", {}, None)
-    store.delete("warm", warm)  # whether the endpoint deletes on condition is known from now on
+    store.delete("warm", warm)  # the store now knows whether the endpoint deletes on condition
     version = store.put("k", {"x": 1}, None)
     place.proxy.reset()
-    # MinIO knows no conditional delete: there the value is replaced by an empty one.
+    # MinIO has no conditional delete: an empty value replaces the value there.
     place.proxy.next("DeleteObject" if store._deletes else "PutObject", fault)
     store.delete("k", version)
     assert place.proxy.requests[0].fault == fault
@@ -140,7 +135,7 @@ def test_reading_and_listing_are_asked_again(place: Place, store: S3Store, fault
 
 
 def test_an_own_retry_is_answered_with_412(place: Place, store: S3Store) -> None:
-    # put: the answer was lost, the retry fails on the own first attempt; the nonce tells, in one look.
+    # The response was lost and the retry meets the first attempt; the nonce shows it with one read.
     place.proxy.next("PutObject", DROP_ANSWER)
     version = store.put("k", {"x": 1}, None)
     assert place.proxy.operations() == ["PutObject", "PutObject", "GetObject", "GetObject"]
@@ -148,7 +143,7 @@ def test_an_own_retry_is_answered_with_412(place: Place, store: S3Store) -> None
 
 
 def test_boto3_itself_asks_only_once(place: Place, store: S3Store) -> None:
-    # Retries are the store's alone: what boto3 would ask again behind its back nobody could resolve.
+    # The store itself resolves lost responses: a retry within boto3 would leave their outcome unknown.
     place.proxy.always(INTERNAL_ERROR)
     with pytest.raises(Lost):
         store._read("k")
@@ -156,8 +151,7 @@ def test_boto3_itself_asks_only_once(place: Place, store: S3Store) -> None:
 
 
 def test_somebody_else_writes_while_the_answer_is_lost(place: Place, store: S3Store) -> None:
-    # put: the write took effect, its answer was lost, somebody has replaced it since: a conflict, theirs
-    # stands.
+    # The write took effect, its response was lost, and another process has replaced the value since.
     other = place.open()
     first = store.put("k", {"by": "us"}, None)
     place.proxy.next(
@@ -174,7 +168,7 @@ def test_somebody_else_writes_while_the_answer_is_lost(place: Place, store: S3St
 
 
 def test_an_answer_that_comes_late(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    # put: an answer that is not there within the time limit is as good as lost; the value stands once.
+    # A response after the time limit counts as lost.
     monkeypatch.setattr(s3, "_READ_TIMEOUT", 0.3)
     s3._client.cache_clear()
     store = place.open()
@@ -189,7 +183,6 @@ def test_an_answer_that_comes_late(place: Place, monkeypatch: pytest.MonkeyPatch
     "fault", [DROP_REQUEST, DROP_ANSWER, SLOW_DOWN], ids=["lost", "answers lost", "throttled"]
 )
 def test_a_lasting_outage(place: Place, fault: Fault) -> None:
-    """StoreUnavailable: after the store's patience, with S3's words; afterwards the value stands once or not at all."""
     store = place.open(patience=0.5)
     place.proxy.always(fault)
     with pytest.raises(StoreUnavailable, match=r"writing k got no response for 0\.5 s: "):
@@ -212,7 +205,6 @@ def test_a_refusal_is_told_at_once(place: Place, store: S3Store) -> None:
 
 
 def test_opening_leaves_one_object(place: Place) -> None:
-    """create=True: leaves the mark that this is a store, and nothing of the probe; the second time changes nothing."""
     place.open()
     assert place.names() == ["!store"]
     before = place.body("!store")
@@ -235,7 +227,7 @@ def test_opening_leaves_one_object(place: Place) -> None:
 def test_store_whose_mark_is_of_another_format_is_not_opened(
     place: Place, body: bytes, message: str, *, create: bool
 ) -> None:
-    # A newer sinksdk may keep its values elsewhere: this one would take the store for an empty one.
+    # A newer sinksdk may keep its values elsewhere: this version would take the store for an empty one.
     place.client.put_object(Bucket=BUCKET, Key=f"{place.prefix}/!store", Body=body)
     with pytest.raises(StoreUnreadable, match=message):
         place.open(create=create)
@@ -244,7 +236,6 @@ def test_store_whose_mark_is_of_another_format_is_not_opened(
 
 
 def test_opening_creates_nothing(place: Place) -> None:
-    """Without create=True a prefix without a store is refused, and nothing is written there."""
     with pytest.raises(
         ConfigException, match=f"{place.prefix}.* is no store of sinksdk; check bucket and prefix"
     ):
@@ -254,7 +245,7 @@ def test_opening_creates_nothing(place: Place) -> None:
 
 @every_fault
 def test_opening_through_faults(place: Place, fault: Fault) -> None:
-    """create=True: each request of opening may go wrong once; the endpoint is not blamed for it."""
+    # The endpoint is not blamed for a single fault.
     needed = 0
     while True:
         needed += 1
@@ -298,11 +289,10 @@ def test_denied_access_says_what_to_grant(place: Place) -> None:
         ConfigException, match="grant these credentials s3:GetObject, s3:PutObject and s3:Delete"
     ):
         S3Store(place.url, create=True)
-    assert place.proxy.operations() == ["PutObject", "DeleteObject"]  # of the probe, neither of them twice
+    assert place.proxy.operations() == ["PutObject", "DeleteObject"]  # of the probe, each once
 
 
 def test_without_credentials(place: Place, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """ConfigException: where boto3 finds no credentials, the message says where they may come from."""
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.delenv(name)
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
@@ -333,7 +323,6 @@ def test_the_expected_store_is_opened_and_another_refused(place: Place) -> None:
 
 @pytest.fixture
 def without_deletes(place: Place) -> S3Store:
-    """A store on an endpoint that honours the conditions of PutObject only."""
     store = place.open()
     place.proxy.always(FORGET_CONDITION, lambda request: request.operation == "DeleteObject")
     return store
@@ -367,7 +356,6 @@ def test_what_was_emptied_is_made_anew(place: Place, without_deletes: S3Store) -
 
 @every_fault
 def test_emptying_through_faults(place: Place, without_deletes: S3Store, fault: Fault) -> None:
-    """delete: emptying is made exactly once too, whatever becomes of the answers."""
     warm = without_deletes.put("warm", {}, None)
     without_deletes.delete("warm", warm)
     version = without_deletes.put("k", {"x": 1}, None)
@@ -382,7 +370,6 @@ def test_emptying_through_faults(place: Place, without_deletes: S3Store, fault: 
 def test_somebody_elses_write_survives_a_delete_without_condition(
     place: Place, without_deletes: S3Store
 ) -> None:
-    # delete: a value that somebody wrote since is a conflict, and stays.
     first = without_deletes.put("k", {"x": 1}, None)
     second = without_deletes.put("k", {"x": 2}, first)
     with pytest.raises(Conflict):
@@ -394,7 +381,6 @@ def test_somebody_elses_write_survives_a_delete_without_condition(
 
 
 def test_keys_are_readable_names(place: Place, store: S3Store) -> None:
-    """A key is the object's name below the prefix; only what not every S3 takes is encoded."""
     keys = {
         "connectors/orders.v1/tasks-count": "connectors/orders.v1/tasks-count",
         "a b/../ü": "a%20b/%2E%2E/%C3%BC",
@@ -428,7 +414,7 @@ def test_two_stores_in_one_bucket(place: Place) -> None:
 
 
 def test_a_replacement_needs_one_request_once_the_version_was_seen(place: Place, store: S3Store) -> None:
-    # put: the ETag of a version that was read or written here is remembered; of any other it is read first.
+    # The store remembers ETags that it has read or written; other ones it must read first.
     version = store.put("k", {"x": 1}, None)
     other = place.open(create=False)
     other.get("k")
@@ -441,7 +427,7 @@ def test_a_replacement_needs_one_request_once_the_version_was_seen(place: Place,
 
 
 def test_tasks_look_seldom(place: Place, store: S3Store) -> None:
-    """closing_poll: five seconds: each look costs money."""
+    # Each poll costs money.
     assert store.closing_poll == 5.0
 
 
@@ -452,6 +438,5 @@ def counting(call: Callable[[], object], proxy: FaultProxy) -> int:
 
 
 def test_what_opening_costs(place: Place) -> None:
-    """Opening is 7 requests for a driver, and 1 for a task."""
     assert counting(lambda: S3Store(place.url, create=True), place.proxy) == 7
     assert counting(lambda: S3Store(place.url), place.proxy) == 1

@@ -1,4 +1,4 @@
-"""Commits of a task with many partitions: written in proportion to what changed, and set apart in segments."""
+"""Commits of a task with many partitions: writes in proportion to the change, and archived segments."""
 
 from __future__ import annotations
 
@@ -28,7 +28,6 @@ class Measured(MemoryStore):
 
 
 def planned(store: Store, partitions: int) -> list[TopicPartition]:
-    """A generation with one task that has so many partitions."""
     generations, found = Generations(store, "c"), [TopicPartition("t", p) for p in range(partitions)]
     ranges = tuple(RangePlan.of(p, 0, end=9) for p in found)
     generations.plan(generations.claim(), [TaskPlan(ranges=ranges)], 1)
@@ -42,7 +41,6 @@ def taken(store: Store, generation: int = 1) -> TaskLedger:
 
 
 def end(ledger: TaskLedger, partition: TopicPartition, offset: int) -> None:
-    """A partition ends: what was begun for it is noted, committed and published."""
     token = Token(f"upload of {partition} to {offset}")
     ledger.prepare({partition: [token]})
     ledger.commit({partition: OffsetAndMetadata(offset, "files: 12", [token])})
@@ -64,7 +62,7 @@ def offsets(store: Store) -> dict[TopicPartition, int]:
 
 
 def bytes_per_partition(partitions: int) -> float:
-    """Written by a task with so many partitions, each of which was committed before and ends once more."""
+    # Each partition was committed before and ends once more.
     store = Measured()
     ends = planned(store, partitions)
     before = taken(store)
@@ -112,7 +110,7 @@ def test_commits_set_apart_are_commits(backend: str, new_store: Callable[[str], 
 
 
 def test_segments_are_pruned_with_their_generation() -> None:
-    # Those of a task that was fenced while it set commits apart, too.
+    # A task may be fenced while it archives commits.
     store = MemoryStore()
     ends = planned(store, 100)
     ledger = taken(store)
@@ -153,7 +151,7 @@ def test_a_withdrawn_commit_that_was_set_apart_goes_back() -> None:
 
 
 def test_a_sinksdk_that_does_not_know_segments_reads_nothing_of_a_record_that_has_some() -> None:
-    # It would take what is in them for uncommitted. A record without any it reads, as it always did.
+    # An older version would take archived commits for missing. Records without segments stay readable.
     store = MemoryStore()
     ends = planned(store, 100)
     ledger = taken(store)

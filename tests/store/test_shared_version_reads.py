@@ -1,4 +1,4 @@
-"""Versions that many threads look at again and again are read together."""
+"""Versions that many threads poll are read together."""
 
 from __future__ import annotations
 
@@ -15,8 +15,6 @@ from sinksdk.testing.faults import ManualClock
 
 
 class Read:
-    """What stands in a store, and which keys each request named."""
-
     def __init__(self) -> None:
         self.versions = {"a": "a1", "b": "b1"}
         self.requests: list[set[str]] = []
@@ -29,7 +27,6 @@ class Read:
 
 
 def test_keys_are_read_together() -> None:
-    """Once they have been asked for, all keys are one request, at most one in a quarter of a second."""
     read, clock = Read(), ManualClock()
     glances = Glances(read, clock.now)
     for key in ("a", "b", "c"):
@@ -42,7 +39,7 @@ def test_keys_are_read_together() -> None:
 
 
 def test_a_version_is_no_older_than_it_may_be() -> None:
-    # What was written a quarter of a second ago is seen, and a key that is new is read at once.
+    # A new key is read at once.
     read, clock = Read(), ManualClock()
     glances = Glances(read, clock.now)
     glances.version("a")
@@ -64,7 +61,7 @@ def test_keys_that_nobody_asks_for_are_forgotten() -> None:
 
 
 def test_a_read_that_takes_long_holds_nobody_up() -> None:
-    # In an outage each thread waits for its own request, not for all those before it.
+    # In an outage each thread waits for its own request only.
     read, clock = Read(), ManualClock()
     glances = Glances(read, clock.now)
     found = []

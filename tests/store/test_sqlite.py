@@ -21,7 +21,7 @@ from sinksdk.store.sql import SqlStore
 
 
 def test_a_relative_path_is_made_absolute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    # SQLite: a relative path is made absolute, so that a process elsewhere opens the same file.
+    # A process with another working directory opens the same file.
     monkeypatch.chdir(tmp_path)
     store = open_store("sqlite:///state.db", create=True)
     store.put("k", {"x": 1}, None)
@@ -45,7 +45,6 @@ def test_a_relative_path_is_made_absolute(tmp_path: Path, monkeypatch: pytest.Mo
     ],
 )
 def test_any_file_name_will_do(tmp_path: Path, written: str, name: str) -> None:
-    # SQLite: the file is the one that was named, whatever its path is made of; no other one comes into being.
     folder = tmp_path / f"in {name}"
     folder.mkdir()
     url = f"sqlite:///{tmp_path}/in {written}/{written}"
@@ -58,7 +57,6 @@ def test_any_file_name_will_do(tmp_path: Path, written: str, name: str) -> None:
 
 
 def test_opening_creates_nothing(tmp_path: Path) -> None:
-    """SQLite: without create=True no database comes into being; the error says which one is missing."""
     with pytest.raises(
         ConfigException, match=r"state\.db cannot be opened: unable to open database file; check"
     ):
@@ -87,7 +85,7 @@ def test_a_folder_that_is_missing(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("url", ["sqlite://", "sqlite:///:memory:"])
 def test_a_database_in_memory_is_refused(url: str) -> None:
-    # SQLite: a database in memory dies with its process, and each process would have another.
+    # Each process would have another database in memory.
     with pytest.raises(ConfigException, match="dies with its process; name a file"):
         open_store(url, create=True)
 
@@ -148,7 +146,6 @@ connection.execute("ROLLBACK")
 
 @contextmanager
 def locked(database: Path, kind: str) -> Iterator[subprocess.Popen[str]]:
-    """Another process holds a write lock until its input is closed."""
     with subprocess.Popen(
         [sys.executable, "-c", LOCK, str(database), kind],
         stdin=subprocess.PIPE,
@@ -161,7 +158,6 @@ def locked(database: Path, kind: str) -> Iterator[subprocess.Popen[str]]:
 
 @pytest.mark.parametrize("kind", ["IMMEDIATE", "EXCLUSIVE"])
 def test_a_locked_database_is_waited_for(tmp_path: Path, kind: str) -> None:
-    # SQLite: while another process holds a write lock, writes wait for it; they neither fail nor are lost.
     store = open_store(f"sqlite:///{tmp_path}/state.db", create=True)
     first = store.put("k", {"x": 1}, None)
     with locked(tmp_path / "state.db", kind) as holder, ThreadPoolExecutor() as pool:
@@ -173,8 +169,7 @@ def test_a_locked_database_is_waited_for(tmp_path: Path, kind: str) -> None:
 
 
 def test_opening_a_locked_database(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    # SQLite: under another process's write lock a store is opened and read; where it may be created, it is
-    # waited for.
+    # A store is opened and read without the lock; creating one waits for it.
     monkeypatch.setattr(sql, "_OPENING", 60.0)
     url = f"sqlite:///{tmp_path}/state.db"
     open_store(url, create=True).put("k", {"x": 1}, None)
@@ -281,7 +276,7 @@ def test_the_expected_store_is_opened(tmp_path: Path) -> None:
 
 
 def test_another_store_is_refused(tmp_path: Path) -> None:
-    """open_store(expected_id): another store is refused: driver and executors must reach the same one."""
+    # Driver and executors must reach the same store.
     url = f"sqlite:///{tmp_path}/a.db"
     identify(open_store(url, create=True))
     with pytest.raises(ConfigException, match="is not the store this connector was started with"):
@@ -307,7 +302,7 @@ def test_the_table_is_where_sql_users_look_for_it(tmp_path: Path) -> None:
 def test_the_file_is_its_owners_alone(tmp_path: Path) -> None:
     store = SqlStore(f"sqlite:///{tmp_path}/state.db", create=True)
     store.put("k", {"x": 1}, None)
-    with sqlite3.connect(tmp_path / "state.db") as reader:  # the files beside it are there while it is open
+    with sqlite3.connect(tmp_path / "state.db") as reader:  # the files next to it exist while it is open
         reader.execute("select * from sinksdk_records").fetchall()
         store.put("l", {"x": 1}, None)
         assert {path.stat().st_mode & 0o777 for path in tmp_path.iterdir()} == {0o600}
@@ -364,8 +359,7 @@ def test_a_file_that_was_removed(tmp_path: Path) -> None:
 
 
 def test_a_forked_process_inherits_no_connection(tmp_path: Path) -> None:
-    # SQLite: a child would take its parent's locks for its own; it inherits no open file, and the parent goes
-    # on.
+    # A child would take its parent's locks for its own.
     store = open_store(f"sqlite:///{tmp_path}/state.db", create=True)
     store.put("k", {"x": 1}, None)
     if (child := os.fork()) == 0:

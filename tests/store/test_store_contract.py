@@ -1,4 +1,4 @@
-"""What every store must do, whatever it is made of: compare-and-set that leaves no doubt."""
+"""The contract of every store: compare-and-set without doubtful outcomes."""
 
 from __future__ import annotations
 
@@ -60,7 +60,6 @@ def test_what_is_written_is_read(store: Store) -> None:
 
 
 def test_a_large_value(store: Store) -> None:
-    """put, get: a value of a megabyte comes back whole."""
     value = {"text": "x" * 1_000_000}
     store.put("k", value, None)
     assert store.get("k").value == value
@@ -117,7 +116,6 @@ def test_creating_what_is_there_is_a_conflict(store: Store) -> None:
 
 
 def test_replacing_the_last_version(store: Store) -> None:
-    """Put with the last version replaces the value."""
     first = store.put("k", {"x": 1}, None)
     second = store.put("k", {"x": 2}, first)
     assert store.get("k") == ({"x": 2}, second)
@@ -139,7 +137,6 @@ def test_replacing_what_is_not_there_is_a_conflict(store: Store) -> None:
 
 
 def test_versions_never_repeat(store: Store) -> None:
-    """Versions never repeat, also over delete and re-create; equal values never share one."""
     versions = set()
     version = store.put("k", {"x": 1}, None)
     for _ in range(5):
@@ -154,7 +151,6 @@ def test_versions_never_repeat(store: Store) -> None:
 
 
 def test_a_version_from_before_a_delete_is_worth_nothing(store: Store) -> None:
-    # Versions never repeat: one from before delete and re-create replaces and deletes nothing.
     old = store.put("k", {"x": 1}, None)
     store.delete("k", old)
     new = store.put("k", {"x": 1}, None)
@@ -166,7 +162,6 @@ def test_a_version_from_before_a_delete_is_worth_nothing(store: Store) -> None:
 
 
 def test_deleting(store: Store) -> None:
-    """delete: removes the key in the given version; what is gone already is as good."""
     version = store.put("k", {"x": 1}, None)
     store.delete("k", version)
     assert store.get("k") is None
@@ -182,7 +177,6 @@ def test_deleting_another_version_is_a_conflict(store: Store) -> None:
 
 
 def test_listing(store: Store) -> None:
-    """list: exactly the keys that begin with the prefix, sorted; upper and lower case are different."""
     keys = ("a/2", "a/10", "ab/1", "A/1", "b/1", "a_/1", "a%/1")
     for key in keys:
         store.put(key, {}, None)
@@ -234,7 +228,7 @@ def test_reading_does_not_share_the_value(store: Store) -> None:
 
 @pytest.mark.parametrize("name", ["format", "nonce"])
 def test_the_stores_own_fields(store: Store, name: str) -> None:
-    # put: the store's own fields cannot be overwritten: a lost nonce would be a lost answer.
+    # A lost nonce would be a lost response.
     with pytest.raises(ValueError, match=name):
         store.put("k", {name: "mine"}, None)
     assert store.get("k") is None
@@ -242,7 +236,7 @@ def test_the_stores_own_fields(store: Store, name: str) -> None:
 
 @pytest.mark.parametrize("written", [NEWEST_FORMAT + 1, 0, None, "1"])
 def test_a_value_of_another_format_is_refused(store: Store, written: object) -> None:
-    # get: a value with a format this version does not know is an error that says to upgrade, not a guess.
+    # The error says to upgrade.
     body = json.dumps({"format": written, "nonce": "n", "x": 1})
     assert store._write("k", Stored(body, "n"), None)
     with pytest.raises(
@@ -263,7 +257,7 @@ def test_a_damaged_value_is_an_error_that_names_its_key(store: Store, body: str)
 
 
 def test_an_error_of_the_backend_is_no_damage(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    # Regression: a driver's KeyError was told as "is damaged; restore the store from a backup".
+    # Regression: the message for a driver's KeyError was "is damaged; restore the store from a backup".
 
     def read(key: str) -> Stored | None:
         raise KeyError(key)
@@ -277,7 +271,7 @@ def test_an_error_of_the_backend_is_no_damage(store: Store, monkeypatch: pytest.
 
 
 def increment(store: Store, times: int) -> None:
-    """Count up by compare-and-set, as everything does that uses a store."""
+    # All users of a store write by compare-and-set.
     done = 0
     while done < times:
         found = store.get("counter")
@@ -290,7 +284,6 @@ def increment(store: Store, times: int) -> None:
 
 
 def test_threads_lose_nothing(store: Store) -> None:
-    """Compare-and-set: 8 threads that increment one counter lose nothing."""
     threads = [threading.Thread(target=increment, args=(store, 10)) for _ in range(8)]
     for thread in threads:
         thread.start()
@@ -314,8 +307,7 @@ sys.exit(max(process.exitcode for process in running))
 
 @pytest.mark.slow
 def test_processes_lose_nothing(shared: Store) -> None:
-    # Compare-and-set: 4 processes that increment one counter lose nothing, also through a store opened
-    # before.
+    # Another store object was opened before.
     subprocess.run([sys.executable, "-c", INCREMENT, shared.url], check=True, timeout=120)
     assert shared.get("counter").value == {"count": 100}
 
@@ -327,8 +319,7 @@ def test_processes_lose_nothing(shared: Store) -> None:
     "lost", [["before"], ["after"], ["before", "before", "after"], ["after", "before", "after"]]
 )
 def test_a_lost_answer_to_a_first_write(lost: list[str], lossy: LossyStore) -> None:
-    # Unknown outcome: an answer to a first write that was lost before or after the effect is resolved by the
-    # nonce.
+    # The nonce resolves a response that was lost before or after the effect.
     lossy.faults["write"].extend(lost)
     version = lossy.put("k", {"x": 1}, None)
     assert lossy.inner.get("k") == ({"x": 1}, version)
@@ -338,7 +329,6 @@ def test_a_lost_answer_to_a_first_write(lost: list[str], lossy: LossyStore) -> N
     "lost", [["before"], ["after"], ["before", "before", "after"], ["after", "before", "after"]]
 )
 def test_a_lost_answer_to_a_replacement(lost: list[str], lossy: LossyStore) -> None:
-    # Unknown outcome: an answer to a replacement that was lost before or after the effect is resolved.
     first = lossy.put("k", {"x": 1}, None)
     lossy.faults["write"].extend(lost)
     version = lossy.put("k", {"x": 1}, first)
@@ -349,7 +339,6 @@ def test_a_lost_answer_to_a_replacement(lost: list[str], lossy: LossyStore) -> N
 
 @pytest.mark.parametrize("lost", [["before"], ["after"], ["after", "after", "before"]])
 def test_a_lost_answer_to_a_delete(lost: list[str], lossy: LossyStore) -> None:
-    # Unknown outcome: a delete whose answer was lost before or after the effect has happened.
     version = lossy.put("k", {"x": 1}, None)
     lossy.faults["remove"].extend(lost)
     lossy.delete("k", version)
@@ -375,7 +364,7 @@ def test_the_answer_that_resolves_may_get_lost_too(lossy: LossyStore) -> None:
 
 @pytest.mark.parametrize("effect", [False, True], ids=["before the effect", "after the effect"])
 def test_somebody_else_writing_in_the_window(effect: bool, lossy: LossyStore) -> None:
-    # Unknown outcome: somebody else has written since: it stays unknown, and is a conflict; theirs stands.
+    # Another process has written since.
     first = lossy.put("k", {"by": "us"}, None)
 
     def somebody_else() -> None:
@@ -403,7 +392,7 @@ def test_somebody_else_creating_in_the_window(lossy: LossyStore) -> None:
 
 
 def test_somebody_else_recreating_what_was_deleted(lossy: LossyStore) -> None:
-    # Unknown outcome: a delete whose key somebody has made anew since is a conflict; theirs stands.
+    # Another process has created the key again since.
     version = lossy.put("k", {"by": "us"}, None)
     lossy.faults["remove"].append(lambda: lossy.inner.put("k", {"by": "them"}, None))
     with pytest.raises(Conflict):
@@ -412,7 +401,6 @@ def test_somebody_else_recreating_what_was_deleted(lossy: LossyStore) -> None:
 
 
 def test_without_a_doubt_a_write_is_one_request(lossy: LossyStore) -> None:
-    # A write or delete that is answered asks nothing else of the store.
     version = lossy.put("k", {"x": 1}, None)
     version = lossy.put("k", {"x": 2}, version)
     lossy.delete("k", version)
@@ -420,7 +408,6 @@ def test_without_a_doubt_a_write_is_one_request(lossy: LossyStore) -> None:
 
 
 def test_an_honest_conflict_is_no_doubt(lossy: LossyStore) -> None:
-    # A conflict without any lost answer is one look at what stands there, no retry.
     lossy.put("k", {"x": 1}, None)
     lossy.requests.clear()
     with pytest.raises(Conflict):
@@ -430,7 +417,6 @@ def test_an_honest_conflict_is_no_doubt(lossy: LossyStore) -> None:
 
 @pytest.mark.parametrize("primitive", ["read", "write", "remove", "keys"])
 def test_a_lasting_outage(primitive: Primitive, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    """StoreUnavailable: raised within the store's patience, names the store and what was asked of it."""
     lossy = LossyStore(store, patience=10.0)
     lossy._pause = 0.5
     version = lossy.put("k", {"x": 1}, None)
@@ -463,8 +449,7 @@ def test_an_outage_after_the_effect(store: Store) -> None:
 
 
 def test_a_value_that_nobody_has_replaced_is_written() -> None:
-    # Regression: an object copied in place has another ETag and the same value; its owner was told of a
-    # conflict.
+    # Regression: an object copied in place has another ETag and the same value; its owner saw a conflict.
 
     class Touched(MemoryStore):
         refusals = 0

@@ -1,4 +1,4 @@
-"""Who owns a task: taking its record over, and fencing whoever had it before (KIP-618 for sinks)."""
+"""The owner of a task: taking its record over, and fencing the previous owner (KIP-618 for sinks)."""
 
 from __future__ import annotations
 
@@ -89,8 +89,7 @@ def test_a_record_beyond_ours_is_left_alone(store: MemoryStore) -> None:
 
 
 def test_a_generation_claimed_between_the_two_looks(store: MemoryStore) -> None:
-    # take_over: the second look closes the race: a generation claimed while the record was taken over is
-    # seen.
+    # The second read sees a generation that was claimed while the record was taken over.
     plan(store, 1, [P0])
     lossy = LossyStore(store)
 
@@ -118,8 +117,6 @@ def test_a_fence_between_looking_and_taking_over(store: MemoryStore) -> None:
 
 
 def test_two_attempts_at_the_same_time(store: MemoryStore) -> None:
-    # take_over: of two attempts that look at the same time both get numbers of their own; the later one owns
-    # it.
     plan(store, 1, [P0])
     lossy = LossyStore(store)
     write = lossy._write
@@ -139,8 +136,7 @@ def test_two_attempts_at_the_same_time(store: MemoryStore) -> None:
 
 
 def test_a_lost_answer_does_not_fence_oneself(store: MemoryStore) -> None:
-    # take_over, commit: an answer lost after the effect is resolved by the store; the attempt owns its
-    # record.
+    # The store resolves a response that was lost after the effect.
     plan(store, 1, [P0])
     lossy = LossyStore(store)
     lossy.faults["write"].extend(["after", "after", "before"])
@@ -188,7 +184,6 @@ def test_moving_the_record_fences_its_task(store: MemoryStore) -> None:
 
 
 def test_a_commit_before_the_fence_is_read_by_it(store: MemoryStore) -> None:
-    # Fencing: what the task committed before is read by the fence; nothing is lost between the two.
     plan(store, 1, [P0])
     ledger = take_over(store, "c", 1, 0).ledger
     ledger.prepare({P0: [A]})
@@ -212,11 +207,9 @@ def test_a_fenced_record_is_taken_over_from_the_plan(store: MemoryStore) -> None
 
 
 def test_losing_every_answer_once_changes_nothing() -> None:
-    # Unknown outcomes: the protocol goes the same way when each single answer is lost once after its effect.
+    # Each request takes effect and loses its first response.
 
     class LosesFirst(MemoryStore):
-        """Every request takes effect, and its first answer is lost."""
-
         def __init__(self) -> None:
             super().__init__()
             self.asked: set[tuple[object, ...]] = set()

@@ -1,4 +1,4 @@
-"""The life of a token: every step from every state, and what it leads to."""
+"""The life of a token: every step from every state, and its result."""
 
 from __future__ import annotations
 
@@ -20,7 +20,6 @@ NONE = TaskRecord(generation=5, attempt=1)
 
 
 def at(state: TokenState | None) -> TaskTokens:
-    """Token A of P0 in a state."""
     left = TaskRecord(generation=5, attempt=2, prepared=(note(P0, A),))
     match state:
         case TokenState.STALE:
@@ -60,7 +59,6 @@ def test_each_step_leads_to_one_state_or_is_refused(state: TokenState | None, st
 
 
 def test_published_tokens_are_gone() -> None:
-    """TaskTokens: what is published can neither be committed, nor withdrawn, nor discarded."""
     published = at(TokenState.COMMITTED).publish(P0)
     assert published.of(P0, *TokenState) == ()
     for step in ("commit", "withdraw", "discard"):
@@ -81,7 +79,7 @@ def test_a_commit_covers_tokens_as_it_lists_them() -> None:
 
 
 def test_tokens_are_published_in_the_order_of_their_commit() -> None:
-    # Regression: the first upload of a group says what is visible already; another one was taken for the
+    # Regression: the first upload of a group says which rows are visible; another one was taken for the
     # first.
     tokens = NOTHING.prepare({P0: [A, B, Token("c")]}).commit(P0, OffsetAndMetadata(9, publish=["c", "a"]))
 
@@ -98,7 +96,7 @@ def test_a_token_of_another_partition_is_refused() -> None:
 
 
 def test_an_id_is_prepared_by_one_attempt_only() -> None:
-    # prepare: an inherited or a discarded id is refused: a frozen predecessor may be about to discard it.
+    # A frozen predecessor may be about to discard the id.
     for state in (TokenState.STALE, TokenState.LEFT):
         with pytest.raises(ConnectException, match="token a was noted by an earlier attempt, and another"):
             at(state).prepare({P1: [A]})
