@@ -2,14 +2,14 @@
 
 ::
 
-    SinkTaskHarness  FakeContext  ManualClock  MemoryCommitLog     run one sink task, step by step
-    MemoryDestination  FaultPlan  Fault  FaultKind  Crash          a destination in memory, and injected
-    faults check_sink  Capabilities  Guarantee  Report  json_record       check a sink under faults in one
-    line sink_machine  check_machine  SinkTaskMachine  Trial            check a sink with steps of your own
-    replay  SinkContractError  KitError                            replay a failed schedule of a sink
-    check_source  SourceCapabilities  MemoryOrigin  SourceReport   check a source under faults in one line
-    replay_source  SourceContractError                             replay a failed schedule of a source
-    ConnectorHarness                                               run a connector's class from start to stop
+    SinkTaskHarness  FakeContext  ManualClock  MemoryCommitLog    run one sink task, step by step
+    MemoryDestination  FaultPlan  Fault  FaultKind  Crash         a destination in memory, injected faults
+    check_sink  Capabilities  Guarantee  Report  json_record      check a sink under faults in one line
+    sink_machine  check_machine  SinkTaskMachine  Trial           check a sink with steps of your own
+    replay  SinkContractError  KitError                           replay a failed schedule of a sink
+    check_source  SourceCapabilities  MemoryOrigin  SourceReport  check a source under faults in one line
+    replay_source  SourceContractError                            replay a failed schedule of a source
+    ConnectorHarness                                              run a connector's class from start to stop
 
 Only :func:`check_sink`, :func:`sink_machine` and :func:`check_machine` need Hypothesis
 (``pip install sinksdk[testing]``); they import it when they are called.

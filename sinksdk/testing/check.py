@@ -1,4 +1,4 @@
-"""check_sink checks a sink under faults in one line of an author's test module."""
+"""Check a sink under faults in one line of an author's test module."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ _NOT_LISTED = ("cases", "steps", "destination operations", "duplicates seen", "l
 
 @dataclass(frozen=True)
 class Report:
-    """The result of a run in which the sink kept its promise. Its text lists the checks.
+    """The result of a run in which the sink kept its promise; its text lists the checks.
 
     Args:
         exercised: how often each step and each fault happened.
@@ -62,12 +62,12 @@ class Report:
 
     @property
     def guarantee(self) -> Guarantee:
-        """How often readers see a record."""
+        """The delivery guarantee that the sink declared."""
         return self.capabilities.guarantee
 
     @property
     def cases(self) -> int:
-        """How many schedules were run."""
+        """The number of schedules that were run."""
         return self.exercised["cases"]
 
     def __str__(self) -> str:
@@ -108,40 +108,39 @@ class SinkOptions(TypedDict, total=False):
     """Options of :func:`check_sink`, :func:`sink_machine` and :func:`replay`.
 
     Args:
-        destination: creates an empty destination for each case. It is given the fault plan, which the
-            destination (or the client in front of it) runs each operation with. Use it to check the sink with
-            the system that it writes to, or with a double of that.
+        destination: creates an empty destination for each case. The destination, or the client in front of
+            it, runs each operation with the fault plan that it is given. Use it to check the sink with its
+            system, or with a double of that.
         config: the argument of ``start``, or a function of the destination that creates it. Use it for a task
-            that reads its configuration; its converters are applied, and with ``dead_letters`` bad records
-            are tolerated as with ``errors.tolerance=all``.
+            that reads its configuration; its converters are applied, and ``dead_letters`` implies
+            ``errors.tolerance=all``.
         capabilities: what the sink promises; by default only that nothing is lost. Use it as soon as the sink
-            promises more, or less: the kit checks what is declared.
+            promises more, or less.
         partitions: at least two topic partitions. Use it for a sink whose behaviour depends on their names.
         record: creates the record of a partition at an offset, the same each time; by default its value is a
-            JSON object, some records have no value (tombstones), some no key, some neither, and some keys are
-            in several partitions. Use it for a sink that can read only certain records, or a configuration
-            with a schema for values; use :func:`bytes_record` for a sink that accepts any bytes and null.
-        poison: the value of records that cannot be delivered, put when ``dead_letters`` is declared; or
-            several such values, put in turn. The rest of such a record comes from ``record``. Use it if the
-            sink refuses other values than invalid JSON, or refuses values for several reasons.
-        leftovers: returns the names of data at a destination that readers will never see. By default the
-            destination's own method of this name is called, if it has one. Use it for a sink with
-            ``discard``.
-        clean_up: called with the destination when a case is finished; does nothing by default. Use it for
-            files, schemas and connections.
+            JSON object, some records lack value, key or both, and some keys are in several partitions. Use it
+            for a sink that reads only certain records; :func:`bytes_record` suits a sink that accepts any
+            bytes and null.
+        poison: the value, or several values in turn, of records that cannot be delivered, put when
+            ``dead_letters`` is declared. The rest of such a record comes from ``record``. Use it if the sink
+            refuses other values than invalid JSON.
+        leftovers: returns the names of data at a destination that readers will never see; by default the
+            destination's own method of this name. Use it for a sink with ``discard``.
+        clean_up: called with the destination when a case is finished. Use it for files, schemas and
+            connections.
         steps: an author's own steps by name: functions of the trial and of the step's arguments. Use it with
             ``sink_machine``, for events that the kit does not know.
         transforms: whether half of the cases have a transform before the sink, which drops records and turns
-            others into up to five with the same offset. Use it, set to False, for a sink that never runs with
-            a transform that multiplies records, such as one whose table has the offset as its key.
+            others into up to five with the same offset. Use it, set to False, for a sink that never runs
+            after a transform that multiplies records, such as one whose table has the offset as its key.
         row: returns the key and value that a record leaves in the mapping that ``read_back`` returns; None as
-            the value: the key is deleted; None instead of both: the sink refuses the record (one without a
-            key, say), and must report it. It is given the record as it is in the topic, before converters. By
-            default it returns the record's own key and value, which are bytes. Use it if a row is more, or
-            less, than these bytes: with converters, always.
-        alter: what the connector's ``alter_offsets`` does at a destination. It is given the destination, a
-            partition, and the offset that an operator sets, or None if the operator removes it. Use it for a
-            sink that keeps offsets of its own; it is called again when it raises.
+            the value deletes the key; None instead of both: the sink refuses the record and must report it.
+            The record is given as it is in the topic, before converters; by default its own key and value,
+            which are bytes, are returned. Use it if a row is more, or less, than these bytes: with
+            converters, always.
+        alter: the effect of the connector's ``alter_offsets`` on a destination: a function of the
+            destination, a partition, and the offset that an operator sets, or None if the operator removes
+            it. Use it for a sink that keeps offsets of its own; it is called again when it raises.
     """
 
     destination: Callable[[FaultPlan], Any]
@@ -183,13 +182,12 @@ def check_sink(
         options: those of :class:`SinkOptions`.
 
     Returns:
-        The checks, and the number of faults of each kind. It is also printed.
+        The checks, and the number of faults of each kind; they are also printed.
 
     Raises:
         SinkContractError: the sink does not keep its promise; with a short story and the steps to replay it.
-        KitError: the run shows nothing: ``read_back`` sees nothing, no record with a value is delivered, the
-            sink does not start, some faults hardly ever happened, or more than at-least-once is declared and
-            ``destination`` never uses its fault plan.
+        KitError: the run shows nothing, because of the options, of a sink that does not start, or of faults
+            that hardly ever happened.
     """
     __tracebackhide__ = True  # of pytest, which shows the author's test then
     return check_machine(sink_machine(make_task, read_back=read_back, **options), settings=settings)
@@ -220,7 +218,7 @@ def sink_machine(
 
 
 def check_machine(machine: type[SinkTaskMachine], *, settings: hypothesis.settings | None = None) -> Report:
-    """Run a machine as :func:`check_sink` does, and raise what that raises."""
+    """Run a machine as :func:`check_sink` does, with the same result and errors."""
     __tracebackhide__ = True
     machine.exercised.clear()
     with quiet():
@@ -245,9 +243,9 @@ def _first_failure(
         sweep, letters = _sweep(subject), _dead_letter_schedules(subject)
     except SinkContractError as found:
         return found
-    # Only a fault at one certain operation loses a letter: the default number of cases leaves none out.
+    # A letter is lost only by a fault at one certain operation: the default number of cases tries all.
     most = len(letters) if settings.max_examples >= _ENOUGH_CASES else settings.max_examples
-    # The schedules with a transform are few: choosing evenly among all of them would leave these out.
+    # Few schedules have a transform: an even choice among all of them would leave these out.
     for schedule in [
         *evenly(letters, min(most, len(letters))),
         *fairly(sweep, settings.max_examples),
@@ -387,7 +385,7 @@ def _play(
 
 def _check_without_faults(subject: Subject[Any]) -> None:
     trial = Trial(subject)
-    before = list(subject.read_back(trial.destination))  # of a mapping, its keys
+    before = list(subject.read_back(trial.destination))  # or the keys of a mapping
     if before:
         raise KitError(
             f"read_back sees {before[:3]} in a destination that nothing was written to: let `destination` "

@@ -1,4 +1,4 @@
-"""ConnectorHarness runs a connector's class from start to stop, without tasks, a store or Spark."""
+"""Run a connector's class from start to stop, without tasks, a store or Spark."""
 
 from __future__ import annotations
 
@@ -39,11 +39,10 @@ class ConnectorHarness(ConnectorContext):
 
     def __init__(self, connector: Callable[[], Connector], config: Mapping[str, Any]) -> None:
         self.connector = connector()
-        """The connector."""
         self._raw = dict(config)
         parsed: Any = self.connector.config_class.parse(self._raw)
         self.config: Any = parsed
-        """The parsed configuration, which ``start`` is given."""
+        """The parsed configuration, the argument of ``start``."""
         if problems := connector_problems(self.connector, self.config):
             raise ConfigException(problems)
         self.connector.identity = ConnectorIdentity("harness", parsed.name, "1")
@@ -54,7 +53,7 @@ class ConnectorHarness(ConnectorContext):
         self._before: set[threading.Thread] = set()
 
     def start(self) -> None:
-        """Call the connector's ``start``. Raises what it raises."""
+        """Call the connector's ``start`` and raise its error, if it fails."""
         self._before = set(threading.enumerate())
         self.connector.start(self.config)
 
@@ -65,7 +64,7 @@ class ConnectorHarness(ConnectorContext):
             The configuration of each task, as an instance of the connector's ``config_class``.
 
         Raises:
-            ConnectException: the driver would refuse what ``task_configs`` returns.
+            ConnectException: the driver would refuse the result of ``task_configs``.
             ConfigException: the configuration of a task is invalid.
         """
         with self._changed:
@@ -81,7 +80,7 @@ class ConnectorHarness(ConnectorContext):
 
         Raises:
             AssertionError: the connector has requested none since the last call of ``task_configs``.
-            Exception: the error that the connector has raised with ``raise_error``.
+            Exception: the connector has raised this error with ``raise_error``.
         """
         with self._changed:
             self._changed.wait_for(lambda: self._wants_tasks or self._error is not None, timeout)
@@ -104,7 +103,7 @@ class ConnectorHarness(ConnectorContext):
         return self._error
 
     def stop(self, *, is_deleted: bool = False) -> None:
-        """Call the connector's ``stop``. Raises what it raises, and AssertionError if a thread still runs."""
+        """Call the connector's ``stop``; raise its error, or AssertionError if a thread still runs."""
         stop: Callable[..., None] = self.connector.stop
         stop(*([is_deleted] if inspect.signature(stop).parameters else []))
         until = time.monotonic() + _JOIN_TIMEOUT

@@ -1,4 +1,4 @@
-"""What an author declares of a sink, and the errors of both kits."""
+"""Declare a sink's promise; the errors of both kits."""
 
 from __future__ import annotations
 
@@ -30,13 +30,10 @@ from sinksdk.testing.faults import FaultPlan
 D = TypeVar("D")
 
 Row = tuple[Any, ...]
-"""A record as ``read_back`` returns it: topic, partition, offset and, optionally, the value."""
 
 ReadBack = Callable[[D], Iterable[Row] | Mapping[Any, Any]]
-"""What readers of a destination see: records; or value by key, where the last record of a key wins."""
 
 Step = tuple[Any, ...]
-"""One step of a schedule: its name and its arguments, as ``("deliver", 0, 2)``."""
 
 
 def ordinal(at: int) -> str:
@@ -70,8 +67,8 @@ class Capabilities:
             records only if this is declared.
         commits_on_close: a closing commit keeps nothing back. False: the tail is read again.
         fences_zombies: a zombie of a replaced task changes nothing. False: the destination cannot tell it
-            from its successor (no transactions, no conditional writes), so the kit runs no zombies, and the
-            guarantee holds only while none runs; the report says so.
+            from its successor (no transactions, no conditional writes); the kit then runs no zombies, and the
+            guarantee holds only while none runs, which the report says.
     """
 
     guarantee: Guarantee = Guarantee.AT_LEAST_ONCE
@@ -83,19 +80,14 @@ class Capabilities:
 
 
 class KitError(Exception):
-    """The kit is used in a way that would let every connector pass. The message says what to change."""
+    """The kit is used in a way that would let every connector pass; the message says what to change."""
 
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 
+# The signature of the decorated function, and its errors, name the options one by one.
 def spelling_out(options: type, subject: type) -> Callable[[F], F]:
-    """Decorate a function of the kit so that its signature and its errors name its options.
-
-    Args:
-        options: the typed dictionary that the function takes as ``**options``.
-        subject: the dataclass built from the options; it has their defaults.
-    """
     defaults = {
         one.name: one.default if one.default_factory is MISSING else one.default_factory()
         for one in fields(subject)
@@ -130,7 +122,7 @@ class ContractError(AssertionError):
     """A connector broke its promise.
 
     Args:
-        story: what happened until then, in sentences.
+        story: the events until then, in sentences.
         steps: the same steps, as arguments of the function that :attr:`replayed_by` names.
     """
 
@@ -154,17 +146,17 @@ class ContractError(AssertionError):
 
 
 class SinkContractError(ContractError):
-    """The sink broke its promise. Replay its steps with :func:`~sinksdk.testing.replay`."""
+    """The sink broke its promise; :func:`~sinksdk.testing.replay` runs its steps again."""
 
 
 class SourceContractError(ContractError):
-    """The source broke its promise. Replay its steps with :func:`~sinksdk.testing.replay_source`."""
+    """The source broke its promise; :func:`~sinksdk.testing.replay_source` runs its steps again."""
 
     replayed_by = "replay_source"
 
 
+# As a module's __tracebackhide__ it lets pytest hide the kit's frames from these errors.
 HIDDEN: Callable[[Any], bool] = methodcaller("errisinstance", (KitError, ContractError))
-"""As a module's ``__tracebackhide__`` it lets pytest hide the kit's frames from these errors."""
 
 PARTITIONS = (TopicPartition("records", 0), TopicPartition("records", 1), TopicPartition("others", 0))
 
@@ -174,7 +166,7 @@ POISON = b"\xff is no JSON"
 def json_record(partition: TopicPartition, offset: int) -> SinkRecord:
     """Return a record whose value is a JSON object of its coordinates; some records lack value, key, or both.
 
-    Keys repeat within a partition, and some of them in others, as in any topic.
+    Keys repeat within a partition, and some of them across partitions.
     """
     topic, number = partition
     key = f"key {offset % 2}{f' of {partition}' if offset % 3 else ''}"
@@ -195,7 +187,7 @@ _BYTES: Final = (b"", b"%d", None, b"\n", b"\x00\xff")
 def bytes_record(partition: TopicPartition, offset: int) -> SinkRecord:
     """Return a record of bytes: in turn an empty value, a number, null, a newline, and no valid text.
 
-    For sinks that write bytes unchanged. Some keys are empty, and some records have none.
+    Some keys are empty, and some records have none. Use it for a sink that writes bytes unchanged.
     """
     value = _BYTES[offset % len(_BYTES)]
     key = (b"", None, b"key %d" % offset)[offset % 3]
@@ -212,8 +204,6 @@ def keep(_: Any) -> None: ...
 
 @dataclass(frozen=True)
 class Subject(Generic[D]):
-    """A sink under test, and how to read its records back. See :func:`~sinksdk.testing.check_sink`."""
-
     make_task: Callable[[D], SinkTask]
     read_back: ReadBack[D]
     destination: Callable[[FaultPlan], D] = MemoryDestination  # type: ignore[assignment]  # D is it then
@@ -234,7 +224,6 @@ class Subject(Generic[D]):
         return (self.poison,) if isinstance(self.poison, bytes) else tuple(self.poison)
 
     def leftovers_of(self, destination: D) -> list[str] | None:
-        """Return data at a destination that no reader will ever see; None if unknown."""
         if self.leftovers is not None:
             return list(self.leftovers(destination))
         ask: Callable[[], Iterable[str]] | None = getattr(destination, "leftovers", None)
@@ -244,12 +233,8 @@ class Subject(Generic[D]):
         return self.config(destination) if callable(self.config) else self.config
 
     def options(self, config: Any, *, is_transformed: bool = False) -> EngineOptions:
-        """Return the configured options of the engine; without a configuration, with two seconds of retries.
-
-        Args:
-            is_transformed: the kit runs a transform before the sink.
-        """
         configured = isinstance(config, ConnectorConfig)
+        # Two seconds of retries on the manual clock, if there is no configuration.
         options = EngineOptions.of(config) if configured else EngineOptions(retry=RetryPolicy(2.0, 1.0))
         if configured and self.capabilities.dead_letters and _refuses_bad_records(config):
             problem = (
@@ -275,7 +260,6 @@ def evenly(schedules: Sequence[Sequence[Step]], most: int) -> list[Sequence[Step
 
 
 def fairly(kinds: Sequence[Sequence[Sequence[Step]]], most: int) -> list[Sequence[Step]]:
-    """Choose at most ``most`` schedules, as many of each kind; kinds with fewer leave room for the others."""
     chosen: list[Sequence[Step]] = []
     for number, schedules in enumerate(sorted(kinds, key=len)):
         chosen += evenly(schedules, (most - len(chosen)) // (len(kinds) - number))
@@ -288,11 +272,7 @@ _MOST_REPLAYS = 2_000
 
 
 def shorten(failure: E, run: Callable[[Sequence[Step]], E | None]) -> E:
-    """Return the failure of a minimal schedule: no step can be left out or made smaller.
-
-    Args:
-        run: replays a schedule and returns its failure. Called at most 2,000 times.
-    """
+    # The result is minimal unless the number of replays ran out: no step can be left out or made smaller.
     replays_left = _MOST_REPLAYS
     simpler: E | None = failure
     while simpler is not None:
@@ -306,7 +286,6 @@ def shorten(failure: E, run: Callable[[Sequence[Step]], E | None]) -> E:
 
 
 def _simpler(steps: Sequence[Step]) -> Iterator[Sequence[Step]]:
-    """Yield schedules with fewer or smaller steps; the largest cuts first."""
     size = len(steps) // 2
     while size:
         for start in range(len(steps) - size, -1, -size):
@@ -326,7 +305,7 @@ def _smaller(number: int) -> list[int]:
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Silence logging and ResourceWarning: injected faults are logged, and a crash closes nothing."""
+    # Injected faults are logged, and a crash closes nothing.
     before = logging.root.manager.disable
     logging.disable(logging.CRITICAL)
     try:

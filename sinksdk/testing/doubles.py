@@ -40,7 +40,7 @@ class MemoryCommitLog(Ledger):
         return successor
 
     def altered(self, partition: TopicPartition, offset: int | None) -> Self:
-        """Like :meth:`succeed`, with an offset altered by an operator. None removes the commit."""
+        """Return the log of a successor for which an operator altered an offset; None removes the commit."""
         successor = self.succeed()
         entries = {entry.topic_partition: entry for entry in self.saved.entries}
         entries.pop(partition, None)
@@ -54,7 +54,7 @@ class MemoryCommitLog(Ledger):
 
     @property
     def offsets(self) -> dict[TopicPartition, OffsetAndMetadata]:
-        """Durable commits, each with its tokens that are not published yet."""
+        """Durable commits, each with the tokens that are still to be published."""
         return {entry.topic_partition: entry.as_offset() for entry in self.saved.entries}
 
     @property
@@ -66,12 +66,12 @@ class MemoryCommitLog(Ledger):
         if self.is_fenced:
             message = "a newer attempt owns this task"
             raise FencedException(message)
-        # Kept as a store keeps it: after a crash everything comes back as JSON does.
+        # Everything passes through JSON, as it does in a store.
         self.saved = TaskRecord.model_validate_json(json.dumps(record.as_json()))
 
 
 class FakeContext(SinkTaskContext, ErrantRecordReporter):
-    """A task's context that returns what a test has set, and records what the task requests.
+    """A task's context that returns the values that a test has set, and records the task's requests.
 
     ::
 
@@ -87,7 +87,7 @@ class FakeContext(SinkTaskContext, ErrantRecordReporter):
         tolerates_errors: whether errant records are tolerated (``errors.tolerance``).
     """
 
-    # More than ten attributes: one for each thing a task may ask or tell.
+    # More than ten attributes: one for each value or request of a task.
 
     def __init__(
         self,
@@ -99,25 +99,19 @@ class FakeContext(SinkTaskContext, ErrantRecordReporter):
         tolerates_errors: bool = True,
     ) -> None:
         self.open = set(assignment)
-        """The partitions that :meth:`assignment` returns."""
         self.commits = dict(committed or {})
-        """The commits that :meth:`committed` returns."""
         self.closing: ClosingReason | None = None
-        """Set it to let ``is_closing()`` return True."""
+        """Makes ``is_closing()`` return True unless it is None."""
         self.seconds_left: float | None = None
         """The value of :meth:`deadline` while closing."""
         self.tokens: dict[TopicPartition, list[Token]] = defaultdict(list)
-        """Tokens that the task prepared."""
         self.moves: dict[TopicPartition, int] = {}
         """Offsets that the task requested."""
         self.timeouts: list[float] = []
-        """Timeouts that the task requested, in seconds."""
         self.requested_commits = 0
-        """How many commits the task requested."""
         self.failures: dict[TopicPartition, BaseException] = {}
-        """Partitions that the task failed, with their errors."""
+        """Errors of the partitions that the task failed."""
         self.counts: dict[TopicPartition, Counter[str]] = defaultdict(Counter)
-        """Counters that the task incremented."""
         self.reported: list[tuple[SinkRecord, BaseException]] = []
         """Errant records that the task reported, with their errors."""
         self._configs = dict(configs or {})
@@ -146,7 +140,6 @@ class FakeContext(SinkTaskContext, ErrantRecordReporter):
         return self._generation
 
     def prepared(self, tokens: Mapping[TopicPartition, Sequence[Token | str]]) -> None:
-        """Raises ConnectException for a partition that is not open."""
         strangers = sorted(set(tokens) - self.open)
         if strangers:
             raise ConnectException(f"tokens were noted for {', '.join(map(str, strangers))}: not open here")
@@ -196,7 +189,6 @@ class MemoryDestination:
 
     def __init__(self, faults: FaultPlan | None = None) -> None:
         self.faults = faults or FaultPlan()
-        """Runs each operation, as ``"destination"``."""
         self.visible: dict[str, list[SinkRecord]] = {}
         """Artefacts that readers see, by name, in the order in which they appeared."""
         self.staged: dict[str, list[SinkRecord]] = {}
@@ -206,7 +198,7 @@ class MemoryDestination:
         self._numbers = itertools.count()
 
     def write(self, name: str, records: Iterable[SinkRecord]) -> None:
-        """Make an artefact visible; it replaces one of the same name."""
+        """Make an artefact visible, instead of one of the same name."""
         rows = list(records)
         self.faults.run(DESTINATION, lambda: self.visible.__setitem__(name, rows))
 
@@ -234,7 +226,7 @@ class MemoryDestination:
     def upsert(self, name: str, records: Iterable[SinkRecord]) -> None:
         """Add to a visible artefact; records replace those with the same coordinates.
 
-        Several records with the same coordinates, which a transform may create, must be passed in one call.
+        Pass several records with the same coordinates, which a transform may create, in one call.
         """
         rows = list(records)
 
@@ -282,7 +274,7 @@ class MemoryDestination:
         self.faults.run(DESTINATION, lambda: self.staged.pop(name, None))
 
     def read_back(self) -> list[tuple[str, int, int, Any]]:
-        """Return topic, partition, offset and value of every visible record. Never fails."""
+        """Return topic, partition, offset and value of every visible record; this never fails."""
         return [
             (record.topic, record.partition, record.offset, record.value)
             for rows in self.visible.values()
@@ -290,7 +282,7 @@ class MemoryDestination:
         ]
 
     def leftovers(self) -> Sequence[str]:
-        """Return the names of artefacts with data that readers do not see unless they are published."""
+        """Return the names of artefacts with data that were neither published nor discarded."""
         return [name for name, rows in self.staged.items() if rows]
 
 
@@ -309,14 +301,13 @@ class MemoryOrigin:
 
     def __init__(self, faults: FaultPlan | None = None) -> None:
         self.faults = faults or FaultPlan()
-        """Runs each operation, as ``"origin"``."""
         self.parts = {part: [f"{part}-{n}".encode() for n in range(size)] for part, size in _PARTS.items()}
         """Lines by part; a test may add more at any time."""
         self.forgotten: Counter[str] = Counter()
-        """How many lines at the beginning of each part cannot be read any more."""
+        """The number of lines at the beginning of each part that cannot be read any more."""
 
     def everything(self) -> list[bytes]:
-        """Return all lines there ever were: what a source of all parts is expected to deliver."""
+        """Return all lines there ever were, which a source of all parts must deliver."""
         return [line for lines in self.parts.values() for line in lines]
 
     def read(self, part: str, start: int, most: int = 3) -> Sequence[bytes]:

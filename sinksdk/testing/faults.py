@@ -1,4 +1,4 @@
-"""Injected faults: which operation fails, and how; and the manual clock."""
+"""Inject faults: which operation fails, and how; the manual clock."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sinksdk.errors import ConnectException, RetriableException
 
 
 class ManualClock:
-    """A clock, in seconds, that moves only when a test moves it. Sleeping moves it."""
+    """A clock, in seconds, that only a test moves; sleeping moves it."""
 
     def __init__(self, start: float = 1_000.0) -> None:
         self._now = start
@@ -38,16 +38,13 @@ class ManualClock:
 
 T = TypeVar("T")
 
+# Kinds of operations. COMMIT_LOG: writes of commits and prepared tokens. TOPICS: operations of a source
+# task's writer, and reads of its offsets. TASK: calls of the task's methods.
 DESTINATION: Final = "destination"
-"""Operations of the destination that a sink writes to."""
 COMMIT_LOG: Final = "commit log"
-"""Writes of commits and of prepared tokens."""
 ORIGIN: Final = "origin"
-"""Operations of the origin that a source reads from."""
 TOPICS: Final = "topics"
-"""Operations of a source task's writer, and reads of its offsets."""
 TASK: Final = "task"
-"""Calls of the task's methods."""
 
 
 class FaultKind(StrEnum):
@@ -77,7 +74,7 @@ SLOW_SECONDS: Final = 120.0
 
 
 class Crash(BaseException):
-    """The process dies here. A BaseException, so that a sink that catches Exception does not survive it."""
+    """The process dies here; a BaseException, so that a sink that catches Exception does not survive it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +92,7 @@ class Fault:
 
 
 class FaultPlan:
-    """Decides for each operation whether it fails. Operations of each place are counted separately.
+    """Decides for each operation whether it fails; each kind of operations is counted separately.
 
     ::
 
@@ -109,16 +106,13 @@ class FaultPlan:
 
     def __init__(self, *faults: Fault, clock: ManualClock | None = None) -> None:
         self.clock = clock or ManualClock()
-        """Advanced only by slow operations and by the test."""
         self.deadline: float | None = None
-        """Time on the clock at which the runtime kills the process. None: never."""
+        """Time on the clock at which the runtime kills the process; None: never."""
         self.happened: Counter[tuple[str, FaultKind]] = Counter()
-        """Number of injected faults so far, by place and kind."""
         self.operations: Counter[str] = Counter()
-        """Number of operations so far, by place."""
         self._armed: dict[tuple[str, int], FaultKind] = {}
         self.has_crashed = False
-        """Whether the process has crashed: every operation raises :class:`Crash` and has no effect."""
+        """While it is set, every operation raises :class:`Crash` and has no effect."""
         for fault in faults:
             self.arm(fault)
 
@@ -133,7 +127,7 @@ class FaultPlan:
     def take(self, where: str) -> FaultKind | None:
         """Count an operation that is about to run, and return its fault, or None.
 
-        For destinations that raise errors of their own; others call :meth:`run`. Raises Crash after a crash.
+        Use it for a destination that raises errors of its own. Raises Crash after a crash.
         """
         if self.has_crashed:
             raise Crash
@@ -144,12 +138,12 @@ class FaultPlan:
         return kind
 
     def crash(self) -> Crash:
-        """Crash the process: return the :class:`Crash` to raise; every later operation raises it, too."""
+        """Crash the process: return the :class:`Crash` to raise, as every later operation does."""
         self.has_crashed = True
         return Crash()
 
     def restart(self) -> None:
-        """Let operations take effect again: they are those of the next process."""
+        """Let operations take effect again, as those of the next process."""
         self.has_crashed = False
 
     def run(self, where: str, effect: Callable[[], T]) -> T:

@@ -1,4 +1,4 @@
-"""SinkTaskHarness runs one task in the real engine: in memory, single-threaded, in milliseconds."""
+"""Run one task in the real engine: in memory, single-threaded, in milliseconds."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class SinkTaskHarness:
         dead_letters: receives bad records; by default they are dropped.
         generation: the value of ``context.generation()``.
         task_config: the entry of the connector's ``task_configs`` for this task; its keys are set in
-            ``config``, as in a running connector.
+            ``config``.
         log: a commit log to continue, instead of ``committed``.
         clock: a clock to share with other objects of the test.
     """
@@ -92,7 +92,7 @@ class SinkTaskHarness:
         self._generation = generation
         self._next: dict[TopicPartition, int] = {}
         self.clock = clock or ManualClock()
-        """A manual clock. :meth:`advance` moves it and also does what is due."""
+        """The clock that :meth:`advance` moves."""
         self.calls: list[Call] = []
         """Every call of the task's methods, in order."""
         self.log = log or MemoryCommitLog(
@@ -101,12 +101,11 @@ class SinkTaskHarness:
                 for p, offset in (committed or {}).items()
             }
         )
-        """The commit log: durable commits and prepared tokens."""
+        """Durable commits and prepared tokens."""
         self._build()
 
     def _build(self) -> None:
         self.task: SinkTask = self._make if isinstance(self._make, SinkTask) else self._make()
-        """The task."""
         for name in _OBSERVED:
             setattr(self.task, name, self._observed(name, getattr(self.task, name)))
         self.worker = WorkerSinkTask(
@@ -120,10 +119,9 @@ class SinkTaskHarness:
             options=self._options,
             dead_letters=self._dead_letters,
         )
-        """The engine that runs the task."""
 
     def _observed(self, name: str, method: Callable[..., Any]) -> Callable[..., Any]:
-        # A lambda, or a decorator without functools.wraps, has another name than the attribute.
+        # The name of a lambda, or of a decorator without functools.wraps, is not that of the attribute.
         @functools.wraps(method)
         def observed(*arguments: Any) -> Any:
             context = getattr(self.task, "context", None)
@@ -141,7 +139,7 @@ class SinkTaskHarness:
         return observed
 
     def start(self) -> None:
-        """Call the task's ``initialize`` and ``start``. Raises what they raise."""
+        """Call the task's ``initialize`` and ``start``, and raise the error of either."""
         self.worker.start()
 
     def assign(
@@ -230,7 +228,7 @@ class SinkTaskHarness:
         self._run_fenced(lambda: self.worker.close(reason, chosen, timeout=timeout), self.worker.flush)
 
     def lose(self, *partitions: TopicPartition) -> None:
-        """Close partitions (by default all) without a commit: another owner has them already."""
+        """Close partitions (by default all) without a commit, because another owner has them already."""
         self.worker.lose(partitions or None)
 
     def fence(self) -> None:
@@ -286,15 +284,15 @@ class SinkTaskHarness:
 
     @property
     def committed(self) -> dict[TopicPartition, OffsetAndMetadata]:
-        """Durable commits. ``publish`` of a commit holds its tokens that are not published yet."""
+        """Durable commits, each with the tokens that are still to be published."""
         return self.log.offsets
 
     def position(self, partition: TopicPartition) -> int:
-        """The offset that :meth:`deliver` gives to the next value."""
+        """Return the offset that :meth:`deliver` gives to the next value."""
         return self._next[partition]
 
     def outcome(self, partition: TopicPartition) -> PartitionOutcome:
-        """The outcome of a partition so far. Raises KeyError for a partition that was never assigned."""
+        """Return the outcome of a partition so far. Raises KeyError for one that was never assigned."""
         return {outcome.partition: outcome for outcome in self.worker.outcomes()}[partition]
 
     def called(self, name: str) -> list[Call]:

@@ -1,4 +1,4 @@
-"""Checks the contract after each step from outside: records put, committed and read back."""
+"""Check the contract after each step from outside: records put, committed and read back."""
 
 from __future__ import annotations
 
@@ -18,12 +18,11 @@ from sinksdk.testing.contract import HIDDEN, Capabilities, Guarantee, KitError, 
 
 __tracebackhide__ = HIDDEN
 
+# Records that a transform returns for offsets 0, 1, …, repeated; the first one returns its input unchanged.
 TRANSFORMS: Final[Sequence[Sequence[int]]] = (
     *((1,), (2,), (1, 3, 0, 2), (0, 0, 1, 0, 0, 5)),
     *((0, 1, 1, 4, 0, 0, 2), (1, 0, 0, 0, 0, 0, 0, 0, 1)),
 )
-"""How many records a transform returns for offsets 0, 1, … of its input, repeated. The first one returns its
-input unchanged."""
 
 
 _CAUSE: Final = ("__connect.errors.exception.class.name", "__connect.errors.exception.message")
@@ -34,10 +33,7 @@ MOVED_BACK: Final = "commit moved back: open asked for an earlier offset with co
 
 
 class EndlessSource:
-    """Topic partitions that grow as they are read; reading again returns the same records.
-
-    With a transform these are the records that it returns.
-    """
+    """Topic partitions that grow as they are read; reading again returns the same records."""
 
     def __init__(
         self, partitions: Sequence[TopicPartition], record: Callable[[TopicPartition, int], SinkRecord]
@@ -49,7 +45,6 @@ class EndlessSource:
         self._times: dict[TopicPartition, dict[int, int]] = {p: {} for p in partitions}
         self._poison: set[tuple[TopicPartition, int]] = set()
         self.transform = TRANSFORMS[0]
-        """Applied to records that do not exist yet."""
         self.met: Counter[str] = Counter()
 
     @property
@@ -63,11 +58,7 @@ class EndlessSource:
         self.read_range(partition, OffsetRange(end, end))
 
     def produce(self, partition: TopicPartition, value: bytes | None = None) -> int:
-        """Add a record that the transform does not drop, and return its offset.
-
-        Args:
-            value: a value that cannot be delivered, instead of the record's own.
-        """
+        # The transform does not drop this record; a given value is one that cannot be delivered.
         while not self._left_of(self._ends[partition]):
             self._drop(partition)
         offset = self._ends[partition]
@@ -89,7 +80,6 @@ class EndlessSource:
         return self.transform[offset % len(self.transform)]
 
     def read_range(self, partition: TopicPartition, offsets: OffsetRange) -> SinkRecords:
-        """Return the records of a range; produce, or drop, those that do not exist yet."""
         while (end := self._ends[partition]) < offsets.end:
             if self._left_of(end):
                 self.produce(partition)
@@ -98,7 +88,6 @@ class EndlessSource:
         return self._batch(partition, [o for o in self._records[partition] if o in range(*offsets)])
 
     def read(self, partition: TopicPartition, start: int, count: int) -> SinkRecords:
-        """Return the records of the next ``count`` offsets; produce those that do not exist yet."""
         for _ in range(self.waiting(partition, start), count):
             self.produce(partition)
         records = self._records[partition]
@@ -115,15 +104,12 @@ class EndlessSource:
         )
 
     def offsets(self, partition: TopicPartition) -> Sequence[int]:
-        """Return the offsets that have records, ascending, each once."""
         return list(self._records[partition])
 
     def times(self, partition: TopicPartition, offset: int) -> int:
-        """Return how many records have this offset."""
         return self._times[partition].get(offset, 0)
 
     def waiting(self, partition: TopicPartition, start: int) -> int:
-        """Return how many offsets from ``start`` on have records."""
         return sum(offset >= start for offset in self._records[partition])
 
     def record(self, partition: TopicPartition, offset: int) -> SinkRecord:
@@ -133,13 +119,12 @@ class EndlessSource:
         return (partition, offset) in self._poison
 
 
+# Offsets by partition, in the order in which they are read back; or value by key.
 Seen = Mapping[Any, Any]
-"""Offsets by partition, in the order in which they are read back; or value by key."""
 
 
 class Letter(Future[None]):
-    """A dead letter that becomes durable as late as possible: when the engine waits for it."""
-
+    # A dead letter becomes durable as late as possible: when the engine waits for it.
     def __init__(self, write: Callable[[], None]) -> None:
         super().__init__()
         self._write = write
@@ -159,43 +144,37 @@ class Letter(Future[None]):
 
 
 class Judge:
-    """Records what happened and finds violations of the contract. Only the first one is reported."""
-
-    # More than ten attributes: each check needs two or three of them, no two checks the same.
+    # More than ten attributes: each check needs another two or three. Only the first violation is reported.
 
     def __init__(self, capabilities: Capabilities, source: EndlessSource) -> None:
         self._promise = capabilities
         self._source = source
         self._put: Counter[tuple[TopicPartition, int]] = Counter()
         self._letters: Counter[tuple[TopicPartition, int]] = Counter()
-        """Durable dead letters, by partition and offset."""
         self._reported: set[tuple[TopicPartition, int]] = set()
         self._cause = ""
+        # The offset of the last closing pre_commit; None: it returned none.
         self.closed: dict[TopicPartition, int | None] = {}
-        """The offset that the last closing ``pre_commit`` returned for each partition; None: it returned
-        none."""
         self._committed: dict[TopicPartition, int] = {}
+        # End offsets of commits that publish has withdrawn since the last check …
         self._withdrawn: dict[TopicPartition, int] = {}
-        """End offsets of commits that ``publish`` has withdrawn since the last check."""
+        # … and their offsets that were visible already: publish had completed a part.
         self._left: dict[TopicPartition, Counter[int]] = defaultdict(Counter)
-        """Offsets of withdrawn commits that were visible already: ``publish`` had completed a part."""
         self._unpublished: dict[TopicPartition, tuple[range, tuple[str, ...]]] = {}
+        # Visible records that are read again because an operator altered an offset.
         self._again: Counter[tuple[TopicPartition, int]] = Counter()
-        """How often an operator made a record be read again that readers saw."""
         self._passed: dict[TopicPartition, set[int]] = defaultdict(set)
-        """Offsets that an operator has skipped."""
+        # Offsets that an operator has set and no task has opened yet.
         self._altered: dict[TopicPartition, int | None] = {}
-        """Offsets that an operator has set and no task has opened yet."""
         self._discarded: set[str] = set()
         self._undiscarded: dict[tuple[TopicPartition, str], Exception] = {}
         self._before: Seen = {}
         self._may_change: set[TopicPartition] = set()
         self.problem: str | None = None
+        # The destination took effect and reported a failure: the write may be repeated.
         self.lost_responses = 0
-        """How often the destination took effect and reported a failure: the write may be repeated."""
         self.zombies_acted = False
         self.met: Counter[str] = Counter()
-        """Counts for the report, besides steps and faults."""
 
     def blame(self, problem: str) -> None:
         self.problem = self.problem or problem
@@ -228,7 +207,6 @@ class Judge:
         return len(self._put)
 
     def values_refused(self) -> str | None:
-        """Return why no record with a value was delivered; None if one was, or if there was none."""
         values = [
             (partition, offset)
             for partition in self._source.partitions
@@ -256,7 +234,6 @@ class Judge:
         *,
         is_closing: bool,
     ) -> None:
-        """Check the result of ``pre_commit``: the engine ignores invalid offsets, the kit reports them."""
         if not isinstance(answer, Mapping):
             self.blame(f"pre_commit returned {answer!r}, not a mapping of offsets")
             return
@@ -278,12 +255,11 @@ class Judge:
             )
 
     def saved(self, before: TaskRecord, after: TaskRecord) -> None:
-        """Process a write of the commit log."""
         entries = {entry.topic_partition: entry for entry in before.entries}
         for entry in after.entries:
             partition, former = entry.topic_partition, entries.get(entry.topic_partition)
-            # A commit may go back when the entry says that it is this very one: publish has withdrawn it,
-            # which needs tokens, or the task asked for an earlier position in open.
+            # A commit may go back when its entry says so: publish has withdrawn it, which needs tokens, or
+            # the task requested an earlier position in open.
             if former and entry.offset < former.offset == entry.withdrawn_from:
                 self._committed[partition] = min(self._committed.get(partition, 0), entry.offset)
                 if former.publish:
@@ -303,13 +279,12 @@ class Judge:
         self._committed[partition] = start
         self._altered[partition] = to
         self.met["offsets altered"] += 1
-        # Records that are read again are visible already, and may come once more.
+        # Records that are read again are visible already, and may be repeated.
         visible = Counter(offset for offset in seen.get(partition, ()) if offset >= start)
         self._left[partition] |= visible
         self._again.update((partition, offset) for offset in visible)
 
     def opened(self, partition: TopicPartition, asked: object) -> None:
-        """Check the offset, if any, that a task has passed to ``context.offset`` in ``open``."""
         if partition not in self._altered:
             return
         to = self._altered.pop(partition)
@@ -399,7 +374,6 @@ class Judge:
     def check_range(
         self, partition: TopicPartition, offsets: OffsetRange, records: SinkRecords, committed: int
     ) -> None:
-        """Check that the commit reaches the end of a range all of whose records are committed."""
         last = records.next_offset if len(records) else offsets.start
         if last <= committed < offsets.end:
             self.blame(
@@ -468,7 +442,6 @@ class Judge:
         noted: Mapping[TopicPartition, Collection[str]],
         leftovers: Collection[str],
     ) -> None:
-        """Check that after recovery all is committed and published, and nothing is left over."""
         for partition in self._unpublished:
             self.blame(f"committed records of {partition} were never published")
         for partition in self._source.partitions if self._promise.commits_on_close else ():

@@ -1,4 +1,4 @@
-"""Checks a destination in which each key has the value of its last record."""
+"""Check a destination in which each key has the value of its last record."""
 
 from __future__ import annotations
 
@@ -15,20 +15,10 @@ from sinksdk.testing.judge import MOVED_BACK, WITHDRAWN, EndlessSource, Judge, S
 __tracebackhide__ = HIDDEN
 
 _Place = tuple[TopicPartition, int]
-"""Partition and offset of a record."""
 
 
 class KeyedJudge(Judge):
-    """Knows the value that each record leaves for its key, and finds values that are not of the last record.
-
-    Records are ordered within a partition only: a key that several partitions have may have the value of the
-    last record of any of them.
-
-    Args:
-        row: returns the key and value that a record leaves; None as the value: the key is deleted; None
-            instead of both: the sink refuses the record.
-    """
-
+    # Records are ordered within a partition only: any partition's last record may be a key's value.
     def __init__(
         self,
         capabilities: Capabilities,
@@ -44,10 +34,10 @@ class KeyedJudge(Judge):
             lambda: defaultdict(dict)
         )
         self._places: dict[Any, set[_Place]] = {}
+        # An operator altered an offset: records of these partitions are read again.
         self._read_again: set[TopicPartition] = set()
-        """Partitions of which an operator made records be read again."""
+        # ``row`` returns None for these records.
         self._refused: set[_Place] = set()
-        """Records for which ``row`` returns None."""
         self._misuse: tuple[TopicPartition, int, Exception] | None = None
 
     def put(self, records: SinkRecords) -> None:
@@ -82,7 +72,7 @@ class KeyedJudge(Judge):
         self._read_again.add(partition)
 
     def read(self, rows: Iterable[Row] | Mapping[Any, Any]) -> Seen:
-        if self._misuse is not None:  # not raised in put, where it would be the sink's error
+        if self._misuse is not None:  # put would make it the sink's error
             partition, offset, error = self._misuse
             raise KitError(
                 f"row failed for offset {offset} of {partition}: {error!r}; it must return (key, value) for "
@@ -138,7 +128,6 @@ class KeyedJudge(Judge):
         self._check_no_older_value(key, value, places)
 
     def _expect_keys_like(self, key: Any) -> None:
-        """Raise KitError if no record that was put leaves a key of this type."""
         kinds = {type(each).__name__: each for each in self._written if each is not None}
         if kinds and type(key).__name__ not in kinds:
             kind, example = next(iter(kinds.items()))
@@ -149,7 +138,6 @@ class KeyedJudge(Judge):
             )
 
     def _last_of(self, partition: TopicPartition, offsets: Iterable[int]) -> int:
-        """Return the last of these offsets of one key that readers must see; -1 if there is none."""
         commit = self._committed.get(partition, 0)
         waiting, _ = self._unpublished.get(partition, (range(0), ()))
         passed = self._passed[partition]
@@ -188,7 +176,6 @@ class KeyedJudge(Judge):
         )
 
     def _check_no_older_value(self, key: Any, value: Any, places: set[_Place]) -> None:
-        """Report a key that has an older value again."""
         before = self._places.get(key)
         self._places[key] = places
         if before is None or not before or not places or value == self._before.get(key):

@@ -1,4 +1,4 @@
-"""SinkTaskMachine: Hypothesis chooses the steps of trials. The only module that needs Hypothesis."""
+"""Let Hypothesis choose the steps of trials; the only module that needs Hypothesis."""
 
 from __future__ import annotations
 
@@ -33,14 +33,12 @@ DEFAULTS = settings(
     suppress_health_check=list(HealthCheck),
     phases=(Phase.generate,),
 )
-"""The same 200 schedules at every run, so that a passing build keeps passing."""
 
+# Cases of one seed: Hypothesis varies earlier cases of a run, so that some faults happen too rarely in a long
+# one.
 _ROUND: Final = 50
-"""Cases of one seed. Within a run Hypothesis varies cases that it has drawn before, so a long run stays near
-its first ones, and some faults happen too rarely."""
 
-# Numbers are sampled: integers() also draws constants of the modules that happen to be loaded, so another
-# program would run other cases.
+# integers() also draws constants of loaded modules: another program would run other cases.
 _which = st.sampled_from(range(6))  # a multiple of two and three: no partition comes more often
 _counts = st.sampled_from([1, 2, 3, 4, 8])  # the larger ones are put in several portions
 _around = st.sampled_from([0, 0, 1])
@@ -97,7 +95,6 @@ class SinkTaskMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.trial: Trial[Any] = Trial(self.subject, self.exercised)
-        """The schedule so far."""
 
     def step(self, name: str, *arguments: Any) -> None:
         """Run a step of a trial: one of the kit's, or one of ``steps``."""
@@ -130,14 +127,14 @@ class SinkTaskMachine(RuleBasedStateMachine):
     )
     def fault(self, at: int, fault: int, batches: list[tuple[int, int]], then: str) -> None:
         """Inject a fault into the work that follows."""
-        # Hypothesis varies cases that it has drawn before, and prefers numbers that loaded modules have as
-        # constants: a choice by the drawn number alone would hardly ever inject some faults.
+        # Hypothesis varies earlier cases, and prefers numbers that loaded modules have as constants: the
+        # drawn number alone would hardly ever choose some faults.
         where, kind = Random(f"{fault} {self.trial.steps}").choice(_FAULTS)  # noqa: S311 - no secrets
         self.step("fault", where, at, kind.value)
         self.work(batches, then)
 
     def teardown(self) -> None:
-        """Recover without faults, and check that everything arrived and nothing is left over."""
+        """Recover without faults; check that everything arrived and nothing is left over."""
         self.trial.finish()
 
 
@@ -153,12 +150,8 @@ def generating(chosen: settings | None) -> settings:
 
 
 def explore(machine: type[SinkTaskMachine], chosen: settings) -> SinkContractError | None:
-    """Search for a schedule that the sink does not survive.
-
-    Raises:
-        KitError: the same steps led to different results.
-    """
-    # pytest's --hypothesis-seed would begin each round alike: all but the first would try nothing new.
+    """Search for a schedule that breaks the sink. Raises KitError for varying results of a schedule."""
+    # pytest's --hypothesis-seed would begin each round alike, so that only the first tries anything new.
     first = 0 if chosen.derandomize else core.global_force_seed
     try:
         for number, start in enumerate(range(0, chosen.max_examples, _ROUND)):

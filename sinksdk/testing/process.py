@@ -1,4 +1,4 @@
-"""One attempt at the task under test in the real engine; reports each call and each write to its trial."""
+"""Run one attempt at the task under test in the real engine; report each call and write to its trial."""
 
 from __future__ import annotations
 
@@ -20,12 +20,10 @@ from sinksdk.testing.harness import SinkTaskHarness
 from sinksdk.testing.judge import EndlessSource, Judge, Seen
 
 PORTION: Final = 3
-"""Records that one ``put`` gets at most; the rest of a larger batch comes with the next one."""
 
 
 class FaultyCommitLog(MemoryCommitLog):
-    """A commit log whose writes fail as planned, with or without effect; each failure ends the attempt."""
-
+    # Writes fail as planned, with or without effect; each failure ends the attempt.
     def __init__(self, faults: FaultPlan, judge: Judge) -> None:
         super().__init__()
         self._faults = faults
@@ -48,8 +46,6 @@ class FaultyCommitLog(MemoryCommitLog):
 
 
 class RunningTrial(Protocol):
-    """What an attempt uses of its trial."""
-
     @property
     def subject(self) -> Subject[Any]: ...
     @property
@@ -68,8 +64,6 @@ class RunningTrial(Protocol):
 
 
 class Process(SinkTaskHarness):
-    """A harness that reports the task's calls and results to its trial's judge."""
-
     def __init__(self, trial: RunningTrial) -> None:
         self._trial = trial
         self._faults = trial.faults
@@ -84,7 +78,7 @@ class Process(SinkTaskHarness):
         )
 
     def _make_task(self) -> SinkTask:
-        """Create a task that gets small portions, unless it takes whole batches."""
+        # None: the task takes whole batches.
         task = self._trial.subject.make_task(self._trial.destination)
         if task.max_poll_records is not None:
             task.max_poll_records = PORTION  # type: ignore[misc]  # of this very task, for its trials
@@ -92,9 +86,7 @@ class Process(SinkTaskHarness):
 
     def _build(self) -> None:
         self.opened: set[TopicPartition] = set()
-        """Partitions that are open from the task's point of view."""
         self.dies_in_publish = False
-        """Whether the process dies before its next ``publish``."""
         self._context: SinkTaskContext | None = None
         self._depth = 0
         self._generation = self._trial.generation
@@ -165,7 +157,7 @@ class Process(SinkTaskHarness):
         return self._context is not None and self._context.is_closing()
 
     def _check_engine(self, name: str, *arguments: Any) -> None:
-        """Check what sinks rely on; a violation is a bug of the engine."""
+        # A violation is a bug of the engine, not of the sink.
         concerned = set(arguments[0]) if name in ("pre_commit", "close") else set()
         if name == "put":
             concerned = {arguments[0].partition}
@@ -200,7 +192,7 @@ class Process(SinkTaskHarness):
         self._judge.discarded(partition, tokens)
 
     def _is_a_predecessors(self, partition: TopicPartition) -> bool:
-        """Whether the engine passes a predecessor's tokens; a task may call itself with its own, in close."""
+        # A task may itself call the method with its own tokens, in close.
         return self._depth == 1 and partition not in self.opened
 
     def _watched_close(self, method: Callable[..., Any], partitions: Sequence[TopicPartition]) -> Any:

@@ -1,4 +1,4 @@
-"""One schedule of a sink under test, step by step. Needs no Hypothesis, so that a replay does not either."""
+"""Run one schedule of a sink under test, step by step; it needs no Hypothesis, so that a replay does not."""
 
 from __future__ import annotations
 
@@ -67,7 +67,6 @@ _SENTENCES: Final[Mapping[str, Callable[..., str]]] = {
 }
 
 STEPS: Final = tuple(_SENTENCES)
-"""Names of the kit's steps."""
 
 
 def _transforms(times: Sequence[int]) -> str:
@@ -92,8 +91,8 @@ def _sentence(name: str, arguments: Sequence[Any], partitions: Sequence[TopicPar
     return _SENTENCES[name](*arguments)
 
 
+# A slow operation lasts longer than the runtime waits for a closing task.
 PATIENCE: Final = 60.0
-"""Seconds that the runtime waits for a closing task; shorter than a slow operation."""
 _MOST_STARTS: Final = 20
 _MOST_RECOVERIES: Final = 3
 _MOST_ATTEMPTS: Final = 100
@@ -118,17 +117,14 @@ class Trial(Generic[D]):
         )
         self.steps: list[Step] = []
         self.story: list[str] = []
-        """What happened, a sentence for each step."""
         self._is_over = False
+        # Whether the successor of the next frozen task dies; None: no task is frozen.
         self._freezes: bool | None = None
-        """Whether the successor of the next frozen task dies. None: no task is frozen."""
         self._poisoned = 0
         self.generation = 1
-        """The value of ``context.generation()`` in attempts that start from now on."""
+        # Fenced attempts that do not know it yet, oldest first.
         self.zombies: list[Process] = []
-        """Fenced attempts that do not know it yet, oldest first."""
         self.live: Process = self._started(Process(self))
-        """The attempt that owns the task."""
 
     # -- running steps -----------------------------------------------------------------------------
 
@@ -156,7 +152,7 @@ class Trial(Generic[D]):
         """Recover without faults: zombies close late, a new owner reads everything and closes.
 
         Raises:
-            SinkContractError: something is missing, repeated or left over.
+            SinkContractError: a record or a commit is missing, repeated or left over.
         """
         if self._is_over:
             return
@@ -286,7 +282,7 @@ class Trial(Generic[D]):
         self._freezes = bool(dies)
 
     def before_discard(self, process: Process, partition: TopicPartition) -> None:
-        """Called before a task discards its predecessor's tokens: fence it if it is to be frozen."""
+        """Fence a task that is to freeze before it discards its predecessor's tokens."""
         if self._freezes is None or process is not self.live:
             return
         dies, self._freezes = self._freezes, None
@@ -542,7 +538,7 @@ class Trial(Generic[D]):
     # -- judging -----------------------------------------------------------------------------------
 
     def see(self) -> Seen:
-        """Return what readers of the destination see now."""
+        """Return the records that readers of the destination see now."""
         return self.judge.read(self._read_back())
 
     def _read_back(self) -> Sequence[Row] | Mapping[Any, Any]:

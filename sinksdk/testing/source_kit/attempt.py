@@ -1,4 +1,4 @@
-"""One run of a source task in the real engine; reports each call to its trial."""
+"""Run a source task in the real engine; report each call to its trial."""
 
 from __future__ import annotations
 
@@ -39,12 +39,9 @@ FAULTS: Final[Mapping[str, Sequence[FaultKind]]] = {
     ORIGIN: tuple(kind for kind in FaultKind if kind is not FaultKind.SLOW),
     TASK: (FaultKind.CRASH_BEFORE, FaultKind.CRASH_AFTER),
 }
-"""Possible faults, by place."""
 
 
 class RunningTrial(Protocol):
-    """What an attempt uses of its trial."""
-
     @property
     def subject(self) -> SourceSubject: ...
     @property
@@ -61,8 +58,6 @@ class RunningTrial(Protocol):
 
 
 class Event(StrEnum):
-    """An event between two operations."""
-
     FREEZE = "freeze"
     """The process freezes, another generation takes over and runs; then the process resumes as a zombie."""
     STOP = "stop"
@@ -72,19 +67,16 @@ class Event(StrEnum):
 
 
 class FaultSchedule(FaultPlan):
-    """A fault plan with events before operations."""
-
     def __init__(self) -> None:
         super().__init__()
         self._events: dict[tuple[str, int], Callable[[], None]] = {}
         self._thread = threading.local()
 
     def before(self, where: str, at: int, event: Callable[[], None]) -> None:
-        """Run an event before an operation; operations are counted from now."""
         self._events[where, self.operations[where] + at] = event
 
     def enter(self) -> None:
-        """Mark this thread as one of the kit's; in threads of the task only faults happen, no events."""
+        # Threads of the task have faults only, no events.
         self._thread.is_entered = True
 
     def take(self, where: str) -> FaultKind | None:
@@ -100,16 +92,14 @@ class FaultSchedule(FaultPlan):
 
 
 class KitThreads(OneThread):
-    """Real locks, because ``stop`` comes from another thread; a manual clock; ticks by hand."""
-
+    # Locks are real, because stop comes from another thread.
     def lock(self) -> threading.Lock:
         return threading.Lock()
 
 
 @dataclass(eq=False)
 class Call:
-    """A running call of the author's code. Its time restarts when another task has run meanwhile."""
-
+    # The time of a call restarts when another task has run meanwhile.
     name: str
     since: float
 
@@ -144,17 +134,13 @@ class ObservedOffsets(MemoryOffsets):
 
 
 class Attempt:
-    """Runs one task in the real engine from start to stop; calls ``at_poll`` before each ``poll``."""
-
     def __init__(
         self, trial: RunningTrial, number: int, config: Any, at_poll: Callable[[Attempt], None]
     ) -> None:
         self.label = f"task {number}"
         self.polls = 0
         self.asked_at: float | None = None
-        """When the task was requested to stop."""
         self.calling: list[Call] = []
-        """Calls of the author's code that run now on the task's thread."""
         self.calls: Counter[str] = Counter()
         self._trial = trial
         self._at_poll = at_poll
@@ -180,7 +166,6 @@ class Attempt:
         )
 
     def run(self) -> SourceTaskOutcome:
-        """Run the task from fencing its predecessors to ``stopped``. Raises Crash when the process dies."""
         outcome = self.worker.run()
         for thread in self._threads:
             thread.join()
@@ -191,12 +176,11 @@ class Attempt:
         return outcome
 
     def resume(self) -> None:
-        """Continue after other tasks have run: their time does not count for this one."""
         for call in self.calling:
             call.since = time.monotonic()
 
     def quiet(self) -> float:
-        """Return seconds since ``poll`` began to return nothing; -1 if the last one returned records."""
+        # -1: the last poll returned records.
         return -1.0 if self._quiet_since is None else time.monotonic() - self._quiet_since
 
     def ask_to_stop(self) -> None:
@@ -206,7 +190,7 @@ class Attempt:
         self._run_on_thread("stop", self.worker.stop).join(_STOP_PATIENCE)
 
     def tick(self) -> None:
-        """Let time pass; a commit that is due runs on another thread, and its Crash is raised here."""
+        # A commit that is due runs on another thread; its Crash is raised here.
         if self._options.boundary != "interval":
             return
         self._clock.advance(self._options.interval * 0.6)

@@ -1,4 +1,4 @@
-"""check_source checks a source under faults in one line of an author's test module."""
+"""Check a source under faults in one line of an author's test module."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _NOT_LISTED = ("cases", "steps", "records", "duplicates seen", "operations of th
 
 @dataclass(frozen=True)
 class SourceReport:
-    """The result of a run in which the source kept its promise. Its text lists the checks.
+    """The result of a run in which the source kept its promise; its text lists the checks.
 
     Args:
         exercised: how often each step, each fault and each end of a task happened.
@@ -47,7 +47,7 @@ class SourceReport:
 
     @property
     def cases(self) -> int:
-        """How many schedules were run."""
+        """The number of schedules that were run."""
         return self.exercised["cases"]
 
     def __str__(self) -> str:
@@ -84,7 +84,6 @@ _FAR: Final = 25  # operations ahead, at most
 
 
 def small_run(subject: SourceSubject) -> list[Step]:
-    """Return a short schedule with restarts, varying numbers of tasks, and the changes of the origin."""
     steps: list[Step] = [("run", 0, 2)]
     for number in range(max(len(subject.changes), 2)):
         if number < len(subject.changes):
@@ -94,11 +93,7 @@ def small_run(subject: SourceSubject) -> list[Step]:
 
 
 def sweep(subject: SourceSubject, most: int) -> list[Sequence[Step]]:
-    """Return the small run with one fault or event at each of its first operations, then at later ones.
-
-    Args:
-        most: the maximum number of schedules; those of later operations are chosen evenly.
-    """
+    # One fault or event at each of the first operations, then at later ones, chosen evenly up to the maximum.
     steps = small_run(subject)
     trial = SourceTrial(subject)
     if trial.play(steps) is not None:
@@ -144,9 +139,9 @@ class SourceOptions(TypedDict, total=False):
     """Options of :func:`check_source` and :func:`replay_source`.
 
     Args:
-        origin: creates the origin that the source reads from, for each case. It is given the fault plan,
-            which the origin (or the client in front of it) runs each operation with, as ``"origin"``. Use it
-            to check the source with the system that it reads from, or with a double of that.
+        origin: creates the origin that the source reads from, for each case. The origin, or the client in
+            front of it, runs each operation with the fault plan that it is given, as ``"origin"``. Use it to
+            check the source with its system, or with a double of that.
         config: the argument of ``start``, or a function of the origin that creates it. Use it for a task that
             reads its configuration.
         task_configs: returns at most the given number of configurations for an origin, one for each task; or
@@ -155,8 +150,7 @@ class SourceOptions(TypedDict, total=False):
         capabilities: what the source promises; by default everything. Use it for a source that promises less.
         changes: changes of the origin while it is read, in this order, each once: functions of the origin.
             Use it for a source that follows what grows, rotates or is truncated.
-        clean_up: called with the origin when a case is finished; does nothing by default. Use it for files
-            and connections.
+        clean_up: called with the origin when a case is finished. Use it for files and connections.
         patience: seconds after which a call that should have returned counts as hanging. Use it for a source
             that is silent for seconds before it returns records.
     """
@@ -198,7 +192,7 @@ def check_source(
         options: those of :class:`SourceOptions`.
 
     Returns:
-        The checks, and the number of faults of each kind. It is also printed.
+        The checks, and the number of faults of each kind; they are also printed.
 
     Raises:
         SourceContractError: the source does not keep its promise; with a short story and the steps to replay
@@ -242,14 +236,12 @@ def replay_source(
 
 
 def _schedules(subject: SourceSubject, cases: int, random: Random) -> Iterator[Sequence[Step]]:
-    """Yield single faults for three quarters of the cases, then random schedules."""
     single = sweep(subject, cases * 3 // 4)
     yield from single
     yield from itertools.islice(at_random(subject, random), cases - len(single))
 
 
 def _try(subject: SourceSubject, steps: Sequence[Step], exercised: Counter[str] | None = None) -> None:
-    """Run a schedule. Raises its failure, shortened if possible."""
     __tracebackhide__ = True
     trial = SourceTrial(subject, exercised)
     failure = trial.play(steps)
@@ -260,7 +252,7 @@ def _try(subject: SourceSubject, steps: Sequence[Step], exercised: Counter[str] 
     hasty = replace(subject, patience=subject.patience / _HASTE)
 
     def hastily(steps: Sequence[Step]) -> SourceContractError | None:
-        """Ignore schedules that seem to hang with the short patience: the machine may be busy."""
+        # A busy machine may exceed the short patience: the schedule only seems to hang.
         trial = SourceTrial(hasty)
         found = trial.play(steps)
         return None if trial.is_hanging else found
@@ -270,7 +262,7 @@ def _try(subject: SourceSubject, steps: Sequence[Step], exercised: Counter[str] 
 
 
 def _check_without_faults(subject: SourceSubject, exercised: Counter[str]) -> None:
-    """Check that everything arrives without faults; this also warms up imports and caches."""
+    # The first run also warms up imports and caches.
     __tracebackhide__ = True
     trial = SourceTrial(subject, checks_open_resources=False)
     failure = trial.play([])
@@ -290,7 +282,7 @@ def _check_without_faults(subject: SourceSubject, exercised: Counter[str]) -> No
 
 @contextmanager
 def _silenced_crashes() -> Iterator[None]:
-    """Silence Crash in threads of the task: they die with the process."""
+    # Threads of the task die with their process.
     before = threading.excepthook
 
     def hook(arguments: threading.ExceptHookArgs) -> None:

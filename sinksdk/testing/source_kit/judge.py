@@ -1,4 +1,4 @@
-"""Checks what a source delivered: the records, their offsets, and what it left open."""
+"""Check the records that a source delivered, their offsets, and what it left open."""
 
 from __future__ import annotations
 
@@ -17,7 +17,6 @@ from sinksdk.source.records import SourceOffset, SourceRecord
 from sinksdk.testing.source_kit.subject import Expected, Rows, SourceCapabilities, key_of, shape_of
 
 KIT_THREAD: Final = "sinksdk kit"
-"""Prefix of the names of the kit's own threads."""
 
 _FILES: Final = next((path for path in map(Path, ("/proc/self/fd", "/dev/fd")) if path.is_dir()), None)
 _ENDING: Final = 1.0  # seconds that a finished thread may need to exit
@@ -26,8 +25,7 @@ _SHOWN: Final = 5
 
 
 class OpenFile(NamedTuple):
-    """An open file or connection; compared without its name, which may change while it is open."""
-
+    # The name may change while the file is open; it is not compared.
     number: int
     device: int
     inode: int
@@ -42,8 +40,6 @@ class OpenFile(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class OpenResources:
-    """Open files and threads of this process, without the kit's own threads."""
-
     files: frozenset[OpenFile]
     threads: frozenset[threading.Thread]
 
@@ -53,7 +49,6 @@ class OpenResources:
         return cls(frozenset(_open_files()), frozenset(threads))
 
     def left_since(self) -> list[str]:
-        """Return files and threads opened since then. Waits up to one second for threads to end."""
         deadline = time.monotonic() + _ENDING
         while (now := OpenResources.now()).threads - self.threads and time.monotonic() < deadline:
             time.sleep(_PAUSE)
@@ -76,8 +71,6 @@ def _open_files() -> list[OpenFile]:
 
 
 class SourceJudge:
-    """Checks offsets while a case runs, and the topics at its end. Only the first violation is reported."""
-
     def __init__(self, promise: SourceCapabilities) -> None:
         self._promise = promise
         self._last: dict[str, SourcePosition] = {}
@@ -85,7 +78,6 @@ class SourceJudge:
         self._following: dict[tuple[str, str], list[SourceRecord]] = defaultdict(list)
         self.problem: str | None = None
         self.duplicates = 0
-        """How many records came more often than expected."""
 
     def blame(self, problem: str) -> None:
         self.problem = self.problem or problem
@@ -93,7 +85,6 @@ class SourceJudge:
     # -- while it runs -------------------------------------------------------------------------------
 
     def moved(self, position: SourcePosition) -> None:
-        """Process a committed transaction, which moves the offset of a source partition."""
         key, offset = as_json(position.partition), as_json(position.offset)
         before = self._last.get(key)
         if before is not None and as_json(before.offset) != offset:
@@ -125,7 +116,7 @@ class SourceJudge:
             return False
 
     def follows(self, before: dict[str, str], record: SourceRecord) -> None:
-        """Process a record of a task. ``before`` holds the last offset of each source partition."""
+        # ``before`` holds the last offset of each source partition.
         try:
             key, offset = partition_key(record.source_partition), partition_key(record.source_offset)
         except Exception:  # noqa: BLE001 - the engine reports invalid positions
@@ -161,7 +152,7 @@ class SourceJudge:
             self._check_order(truth, logs)
 
     def _check_rows(self, truth: Rows, logs: Sequence[Sequence[SourceRecord]]) -> None:
-        """Compare the last record of each key; earlier ones count only if they come twice."""
+        # Earlier records of a key count only if they come twice.
         rows = rows_of(truth, logs)
         strangers = [key for key, value in rows.items() if value is not None and key not in truth]
         if strangers:
@@ -185,7 +176,7 @@ class SourceJudge:
             )
 
     def _why(self) -> str:
-        """Return what the source delivered after one offset, if that differed between reads."""
+        # The records after an offset must be the same at each read.
         for (partition, offset), followers in self._following.items():
             if len(followers) > 1:
                 given = " and ".join(repr(record.value) for record in followers[:2])
@@ -214,7 +205,6 @@ class SourceJudge:
 
 
 def rows_of(truth: Rows, logs: Iterable[Sequence[SourceRecord]]) -> dict[Any, bytes | None]:
-    """Return the last value of each key. Records of one key are in one log, as in Kafka."""
     key_in = key_of(truth)
     return {key_in(record): record.value for log in logs for record in log}
 
@@ -225,7 +215,7 @@ def _identity(record: SourceRecord) -> tuple[str, bytes | None, bytes | None, st
 
 
 def _is_less(offset: SourceOffset, before: SourceOffset) -> bool:
-    """Whether an offset is smaller in some number, and the same or smaller in all other fields."""
+    # Smaller in some number, and the same or smaller in all other fields.
     if offset.keys() != before.keys():
         return False
     pairs = [(offset[name], before[name]) for name in offset if offset[name] != before[name]]
@@ -245,7 +235,6 @@ def changed_classes(before: Mapping[str, str], after: Mapping[str, str]) -> list
 
 
 def class_state(task: object) -> dict[str, str]:
-    """Return the attributes that the classes of a task hold themselves and all instances share."""
     own = [
         kind
         for kind in type(task).__mro__

@@ -1,4 +1,4 @@
-"""What an author declares of a source, and what its topics must hold."""
+"""Declare a source's promise and the expected content of its topics."""
 
 from __future__ import annotations
 
@@ -18,16 +18,13 @@ from sinksdk.testing.faults import FaultPlan
 Boundary: TypeAlias = Literal["poll", "interval", "connector"]
 
 Expected: TypeAlias = bytes | tuple[Any, ...] | None
-"""An expected record: its value, or topic and value, or topic, key and value."""
 
+# The last value of each key, by key, or by topic and key; None: the row is deleted.
 Rows: TypeAlias = Mapping[Any, bytes | None]
-"""The last value of each key, by key, or by topic and key; None: the row is deleted."""
 
 Truth: TypeAlias = Sequence[Expected] | Rows
-"""Every record; or the rows that the records lead to."""
 
 MOST_TASKS: Final = 3
-"""Concurrent tasks at most, if there can be several."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +50,6 @@ class SourceCapabilities:
 
 @dataclass(frozen=True)
 class SourceSubject:
-    """A source under test, and what is expected of it. See :func:`~sinksdk.testing.check_source`."""
-
     make_task: Callable[[Any], SourceTask]
     expected: Truth | Callable[[Any], Iterable[Expected] | Rows]
     origin: Callable[[FaultPlan], Any] = MemoryOrigin
@@ -64,11 +59,10 @@ class SourceSubject:
     changes: Sequence[Callable[[Any], object]] = ()
     clean_up: Callable[[Any], object] = keep
     patience: float = 2.0
+    # Attributes of the task's classes that have changed while a task ran.
     shared: set[str] = field(default_factory=set)
-    """Attributes of the task's classes that have changed while a task ran."""
 
     def __post_init__(self) -> None:
-        """Raises KitError for options that contradict each other."""
         if isinstance(self.expected, Iterator):
             problem = (  # type: ignore[unreachable]  # an author's generator
                 "`expected` can be read only once: pass a list, a mapping, or a function of the origin that "
@@ -93,7 +87,6 @@ class SourceSubject:
         return 1 if self.task_configs is None else MOST_TASKS
 
     def configs(self, origin: Any, tasks: int) -> Sequence[Any]:
-        """Return the argument of ``start`` of each task; at most ``tasks``."""
         if self.task_configs is None:
             return [self.config(origin) if callable(self.config) else self.config]
         configs = self.task_configs(origin, tasks)
@@ -105,7 +98,6 @@ class SourceSubject:
         return configs
 
     def options(self, config: Any, boundary: Boundary) -> EngineOptions:
-        """Return the configured options of the engine; without a configuration, two seconds of retries."""
         configured = isinstance(config, SourceConnectorConfig)
         options = EngineOptions.of(config) if configured else EngineOptions(retry=RetryPolicy(2.0, 1.0))
         return replace(options, boundary=boundary)
@@ -123,7 +115,6 @@ class SourceSubject:
 
 
 def shape_of(truth: Sequence[Expected]) -> Callable[[SourceRecord], Expected]:
-    """Return a function that maps a record to the form of the expected ones."""
     sizes = {len(row) if isinstance(row, tuple) else 1 for row in truth}
     match sorted(sizes):
         case [1] if not isinstance(truth[0], tuple):
@@ -138,7 +129,6 @@ def shape_of(truth: Sequence[Expected]) -> Callable[[SourceRecord], Expected]:
 
 
 def key_of(truth: Rows) -> Callable[[SourceRecord], Any]:
-    """Return a function that maps a record to its key in a mapping: its key, or its topic and key."""
     kinds = {isinstance(key, tuple) for key in truth}
     if kinds == {False}:
         return lambda record: record.key

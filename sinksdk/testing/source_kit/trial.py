@@ -1,4 +1,4 @@
-"""One schedule of a source under test, step by step; a replay runs the same code."""
+"""Run one schedule of a source under test, step by step; a replay runs the same code."""
 
 from __future__ import annotations
 
@@ -50,10 +50,9 @@ _SENTENCES: Final[Mapping[str, Callable[..., str]]] = {
 }
 
 STEPS: Final = tuple(_SENTENCES)
-"""Names of the steps."""
 
+# Counts the stops that ended the poll of an idle, waiting task.
 STOPPED_WAITS: Final = "stops of a poll that waited"
-"""Counts the times that ``stop`` ended a ``poll`` in which an idle task waited."""
 
 
 def _operation(where: str, at: int) -> str:
@@ -75,16 +74,9 @@ _MOST_NESTED: Final = 3
 
 
 class SourceTrial:
-    """Runs generations of tasks one after the other, as the runtime would, and checks the result.
-
-    A case runs on a separate thread, where concurrent events are nested: a frozen task is one whose successor
-    runs before one of its operations. Calls that really wait are ended by the caller's thread.
-
-    Args:
-        checks_open_resources: checks for files and threads left open. False in the first case of a process,
-            in which libraries open files that they keep.
-    """
-
+    # A case runs on a separate thread, where concurrent events are nested: the successor of a frozen task
+    # runs before one of the task's operations. The caller's thread ends calls that really wait. Libraries
+    # open files in the first case of a process, and keep them: that case does not check open resources.
     def __init__(
         self,
         subject: SourceSubject,
@@ -98,22 +90,16 @@ class SourceTrial:
         self.topics = MemoryTopics(lambda _, effect: self.faults.run(TOPICS, effect))
         self.judge = SourceJudge(subject.capabilities)
         self.ends_at: Boundary = subject.capabilities.boundaries[0]
-        """Where transactions end."""
         self.story: list[str] = []
-        """What happened, a sentence for each step."""
         self.exercised = Counter[str]() if exercised is None else exercised
         self.steps: list[Step] = []
         self.is_hanging = False
-        """Whether a call of the task does not return; its thread is abandoned."""
         self.raised: str | None = None
-        """The first error of a task, or None."""
         self._changes = list(subject.changes)
         self._count = 1
         self._running: list[Attempt] = []
-        """Running attempts, each started while the one before is frozen."""
         self._crashed: list[Attempt] = []
         self._wait: tuple[Any, ...] = ()
-        """The call that the last check met, and when its time began."""
         self._checked_at = 0.0
         self._waited = 0.0
         self._patience = _WAITING
@@ -124,10 +110,6 @@ class SourceTrial:
     # -- running -------------------------------------------------------------------------------------
 
     def play(self, steps: Sequence[Step]) -> SourceContractError | None:
-        """Run the steps, then recover, and return the failure. Cleans up.
-
-        An exception of the author's code, such as ``changes``, gets the story so far as a note.
-        """
         try:
             self._watch(lambda: self._play(steps))
             self._count_what_happened()
@@ -135,6 +117,7 @@ class SourceTrial:
                 return None
             return SourceContractError(self.judge.problem + self._hint(), self.story, self.steps)
         except Exception as error:
+            # The error may come from the author's ``changes``; the story is added as a note.
             error.add_note(SourceContractError.told(self.story, self.steps))
             raise
         finally:
@@ -223,7 +206,6 @@ class SourceTrial:
     # -- generations -----------------------------------------------------------------------------------
 
     def _generation(self, tasks: int, polls: int | None) -> None:
-        """Fence the last generation, then run tasks, each started while the one before it polls."""
         for number in range(self._count):
             self.topics.take_over(f"{GROUP}-{CONNECTOR}-{number}")
         configs = self.subject.configs(self.origin, min(max(tasks, 1), self.subject.most_tasks))
@@ -234,7 +216,6 @@ class SourceTrial:
             self._next_of(waiting, polls)
 
     def _next_of(self, waiting: list[tuple[int, Any]], polls: int | None) -> None:
-        """Run the next task to its end; the one after it starts at its second poll."""
         number, config = waiting.pop(0)
         before, met = OpenResources.now(), self.faults.happened.total()
         attempt = Attempt(self, number, config, lambda attempt: self._at_poll(attempt, waiting, polls))
@@ -284,7 +265,6 @@ class SourceTrial:
         return self._is_complete() or attempt.quiet() > self._patience
 
     def _is_complete(self) -> bool:
-        """Whether the topics hold as many records as expected, or the last one of each key."""
         if self._changes:
             return False
         truth, logs = self.subject.truth(self.origin), self.topics.logs.values()
@@ -296,7 +276,6 @@ class SourceTrial:
     # -- calls that really wait ------------------------------------------------------------------------
 
     def _watch(self, play: Callable[[], None]) -> None:
-        """Run the case on a separate thread, and end its waits from here."""
         done = threading.Event()
         raised: list[BaseException] = []
 
@@ -341,7 +320,7 @@ class SourceTrial:
             )
 
     def _seconds_of(self, *wait: Any) -> float:
-        """Return how long the checks have met this wait, without time in which the machine stood still."""
+        # Time in which the machine stood still does not count.
         now = time.monotonic()
         self._waited = (
             self._waited + min(now - self._checked_at, _LONGEST_POLL) if wait == self._wait else 0.0
@@ -352,7 +331,7 @@ class SourceTrial:
     # -- afterwards ----------------------------------------------------------------------------------
 
     def _release_crashed(self) -> None:
-        """Release what the operating system would have closed when the processes died. Not checked."""
+        # The operating system would have closed this when the processes died; errors do not count.
         self.faults.disarm()
         for attempt in self._crashed:
             for release in (type(attempt.task).stop, type(attempt.task).stopped):
@@ -369,7 +348,6 @@ class SourceTrial:
             self.exercised[f"{where}: {kind}"] += times
 
     def note(self, what: str) -> None:
-        """Add a line to the current step of the story."""
         if self.story:
             self.story[-1] += f"\n     - {what}"
 
