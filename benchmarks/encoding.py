@@ -157,7 +157,7 @@ def arrow_joins(batch: pa.RecordBatch) -> Callable[[], object]:
 def ours(
     batches: Iterable[pa.RecordBatch], codec_name: str, loop: Loop | None = None
 ) -> Iterator[bytes | memoryview]:
-    # Without a name the faster loop is chosen.
+    # None: the faster loop.
     encoder = RecordEncoder(ORDERS, loop)
     writer = ContainerWriter(RECORD_SCHEMA, codec(codec_name), {}, MARKER)
     yield from writer.header()
