@@ -517,7 +517,7 @@ class Archive:
                 self.world.violation(f"to be tried again after errors.retry.timeout: {failure.message}")
 
     def _expect_order_to_count(self, result: TaskResult) -> None:
-        # After a late row nothing more is committed, and the connector's error names its offset.
+        # A late row ends the commits of its partition, and the connector's error names its offset.
         for outcome in result.outcomes:
             row, committed = self._late.pop((self.world.current.threads[0], outcome.partition), (None, 0))
             if row is None:

@@ -44,7 +44,7 @@ class ChangingLog(Log):
         self.starts = dict.fromkeys(self.records, 0)
         self.epochs = dict.fromkeys(self.records, 1)
         self.begins: dict[TopicPartition, dict[int, int]] = {partition: {1: 0} for partition in self.records}
-        # Below these offsets a partition once had other records.
+        # A partition once had other records below this offset.
         self.peaks = dict.fromkeys(self.records, 0)
         self.before = self._another(seed)
         self.shaken = set[TopicPartition]()
@@ -90,7 +90,7 @@ class ChangingLog(Log):
         )
 
     def produce(self, partition: TopicPartition, count: int, gap: int = 0) -> None:
-        # After a truncation a new record may be at an offset that was a gap.
+        # A new record may be at an offset that was a gap before a truncation.
         if self.id != "first":
             return
         known = set(self.expected[partition])

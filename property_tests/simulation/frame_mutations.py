@@ -132,7 +132,7 @@ def fenced_runs_not_remembered(patch: Patch) -> None:
 
 
 def additional_tasks_not_recorded(patch: Patch) -> None:
-    # Their tokens are then neither fenced nor discarded.
+    # The tokens of these tasks are then neither fenced nor discarded.
     plan, claim_from, counted = Generations.plan, Generations.claim_from, dict[int, int]()
 
     def noted(self: Generations, claim: Claim, tasks: Sequence[Any], *arguments: Any, **named: Any) -> Any:

@@ -154,7 +154,7 @@ def _wait(world: World, *processes: Process) -> None:
 def _check(spark: Spark) -> None:
     world, visible = spark.world, spark.destination.visible()
     world.happened["table that keeps offsets"] += spark.is_table
-    # After another write between two attempts at a micro-batch, the second attempt may repeat its rows.
+    # The second attempt at a micro-batch may repeat its rows if another write came between the two.
     is_alone = len(spark.queries) <= 2
     world.happened["query alone with a table"] += spark.is_table and is_alone
     if spark.is_table and is_alone and spark.destination.repeated:

@@ -25,7 +25,7 @@ def run_topic_changes(seed: int) -> Counter[str]:
 
 
 def run_rolling_deploy(seed: int) -> Counter[str]:
-    # Without faults no record may be read twice.
+    # No record may be read twice if there are no faults.
     return _told(seed, partial(Archive, whole_files=True), _rolling_deploy, f"run_rolling_deploy({seed})")
 
 

@@ -44,7 +44,7 @@ class LateRow(NamedTuple):
 
 
 class Bad(NamedTuple):
-    # In eight offsets at most ``of_eight`` are bad, or all with the chance of ``blocks``. Bad tombstones are
+    # At most ``of_eight`` of eight offsets are bad, or all with the chance of ``blocks``. Bad tombstones are
     # reported and skipped.
     of_eight: int
     blocks: float
