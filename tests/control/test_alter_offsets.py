@@ -1,4 +1,4 @@
-"""Offsets of a sink altered by hand: who is asked, who is waited for, and what is refused (KIP-875)."""
+"""An operator alters a sink's offsets: who is called, who is waited for, and what is refused (KIP-875)."""
 
 from __future__ import annotations
 
@@ -43,8 +43,6 @@ class WatermarkConfig(ConnectorConfig):
 
 
 class Watermark(SinkConnector):
-    """Keeps an offset of its own beside what it writes."""
-
     task_class = Task
     config_class = WatermarkConfig
 
@@ -63,8 +61,6 @@ class Watermark(SinkConnector):
 
 
 class Place:
-    """A stopped connector that has committed t-0 up to 10, and a herder that knows its source."""
-
     def __init__(self, source: Source | None = None) -> None:
         self.store = MemoryStore()
         self.clock = ManualClock()
@@ -83,14 +79,13 @@ class Place:
         return {p: at.offset for p, at in committed_offsets(self.store, "c").items()}
 
     def driven(self) -> StatusKeeper:
-        """What a driver says that runs it."""
         status = StatusKeeper(self.store, "c", DRIVER, self.clock)
         status.become("RUNNING")
         return status
 
 
 def test_the_connector_is_asked_before_anything_is_written() -> None:
-    # With its typed configuration: a sink with a watermark of its own would pass over what is read again.
+    # A sink with its own watermark would otherwise skip the records that are read again.
     place = Place()
     place.herder.alter_offsets("c", {P0: 4, P1: None})
 
@@ -100,7 +95,7 @@ def test_the_connector_is_asked_before_anything_is_written() -> None:
 
 
 def test_a_reset_is_told_with_every_partition_that_is_committed() -> None:
-    # None for each; again with none at all, as in Connect.
+    # Each offset is None; a second reset has no partitions, as in Connect.
     place = Place()
     place.herder.reset_offsets("c")
     place.herder.reset_offsets("c")
@@ -162,7 +157,7 @@ def test_a_connector_that_cannot_be_made_is_not_passed_over(store: MemoryStore) 
     ],
 )
 def test_offsets_that_no_record_can_have_are_refused(offset: int, problem: str) -> None:
-    # Before the connector is asked, and before anybody is fenced.
+    # The connector is not called, and no driver is fenced.
     place = Place(Source({P0: 20}))
     with pytest.raises(ConfigException, match=f"connector c: nothing was altered: {problem}"):
         place.herder.alter_offsets("c", {P0: offset})
@@ -199,7 +194,6 @@ def test_without_a_source_only_what_is_impossible_anywhere_is_refused() -> None:
 
 
 def closing(place: Place, seconds: float, then: Callable[[], None]) -> None:
-    """A driver that runs the connector: it lives, and so many seconds later its tasks have closed."""
     status, done_at = place.driven(), place.clock.now() + seconds
 
     class Clock(ManualClock):
@@ -218,7 +212,7 @@ def closing(place: Place, seconds: float, then: Callable[[], None]) -> None:
 
 
 def test_tasks_that_are_closing_commit_first() -> None:
-    # Regression: their last commit was thrown away, and the driver ended as if another one had taken over.
+    # Regression: their last commit was lost, and the driver ended as if another one had taken over.
     place = Place()
     closing(place, 50.0, lambda: place.task.commit({P0: OffsetAndMetadata(600), P1: OffsetAndMetadata(8)}))
 
@@ -248,7 +242,7 @@ def test_it_is_waited_for_as_long_as_closing_may_take_and_no_longer(patience: fl
 
 
 def test_a_driver_that_has_died_is_not_waited_for_as_if_it_closed() -> None:
-    # Its heartbeat stands still; a zombie of it is fenced.
+    # The heartbeat stands still; a zombie of the driver is fenced.
     place = Place()
     place.driven()
 

@@ -1,4 +1,4 @@
-"""A connector's own code is called beside the driver's thread: what hangs is reported and left behind."""
+"""A connector's own code runs next to the driver's thread: a hanging call is reported and abandoned."""
 
 from __future__ import annotations
 
@@ -66,7 +66,6 @@ class ANumber(Declared):
 
 @pytest.fixture
 def never() -> Iterator[threading.Event]:
-    """What a hanging call waits for, until the test is over."""
     event = threading.Event()
     yield event
     event.set()
@@ -92,7 +91,7 @@ def author(connector: SinkConnector | None = None) -> ConnectorCalls:
     ids=lambda value: type(value).__name__,
 )
 def test_stop_is_called_as_its_author_declared_it(connector: Declared, told: object) -> None:
-    # The flag is passed to whoever takes one; connectors from before KIP-883 work unchanged.
+    # Connectors from before KIP-883 take no flag.
     author(connector).stop(is_deleted=True, timeout=5)
     assert connector.stopped == told
 
@@ -140,7 +139,7 @@ def test_a_call_that_hangs_is_left_behind_and_where_it_is_told(never: threading.
 
 
 def test_the_call_after_one_that_hangs_does_not_wait_for_it(never: threading.Event) -> None:
-    # `stop` comes though `start` never returned: it may be what lets go of what start hangs at.
+    # stop() may release the resource at which start() hangs.
     connector = New()
     calls = author(connector)
     with pytest.raises(HangingException):

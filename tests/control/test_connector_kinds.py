@@ -1,4 +1,4 @@
-"""A name has one kind of writer: checked when a connector is created, configured, started, resumed, altered, reset, deleted."""
+"""A name has one kind of writer, which each operation on a connector checks."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ DATAFRAME_IS = "'c' in store .* is written by DataFrames"
 
 
 def written(store: MemoryStore, kind: ConnectorKind | None) -> Query:
-    """A name to which a query has written; ``kind`` None: its record is of an older version."""
+    # None: the record is of an older version.
     registry.change(store, "c", lambda r: r, otherwise=lambda: created(RAW, "STOPPED", kind="dataframe"))
     if kind is None:
         row = table.read(store, config_key("c"), ConnectorRecord)
@@ -82,7 +82,7 @@ def test_requests_to_a_dataframes_name_are_refused(
 def test_a_driver_of_a_dataframes_name_does_not_start(
     store: MemoryStore, query: Query, *, is_of_a_server: bool
 ) -> None:
-    # It claims nothing, so that the query goes on.
+    # A refused driver claims nothing, so that the query continues.
     record = registry.find(store, "c") if is_of_a_server else None
     made, launcher, _ = driver(Source({P0: 20}), Task, store=store)
     made.environment = Environment(store, record=record)
@@ -95,7 +95,7 @@ def test_a_driver_of_a_dataframes_name_does_not_start(
 
 
 def test_a_driver_that_claims_a_dataframes_generation_goes_no_further(store: MemoryStore) -> None:
-    # Whatever the record says: what the generation before committed are numbers of rows.
+    # The previous generation committed numbers of rows, whatever the record says.
     record = created(RAW, kind="sink")
     registry.change(store, "c", lambda r: r, otherwise=lambda: record)
     made, launcher, _ = driver(Source({P0: 20}), Task, store=store)
@@ -122,7 +122,7 @@ def test_a_dataframe_is_not_written_to_a_connectors_name(
 
 
 def test_a_dataframes_record_says_what_it_is(tmp_path: Path) -> None:
-    # From the first write on, also that of a record made by an older version.
+    # Records of an older version are completed at the first write.
     prepare_writer(options(tmp_path), VALUE)
     store = open_store(f"sqlite:///{tmp_path}/store.sqlite", create=True)
     assert registry.find(store, "a").kind == "dataframe"
@@ -133,7 +133,7 @@ def test_a_dataframes_record_says_what_it_is(tmp_path: Path) -> None:
 
 
 def test_a_query_does_not_go_on_under_a_name_that_a_connector_has_now(store: MemoryStore) -> None:
-    # The name was deleted and created again meanwhile; before the connector's first generation, and after it.
+    # The name was deleted and created again: before the connector's first generation, and after it.
     query = written(store, "dataframe")
     share = query.task(1, ["c"])
     Generations(store, "c").forget()
@@ -172,7 +172,7 @@ def test_a_sinks_name_is_not_run_or_configured_as_a_source(store: MemoryStore) -
 
 
 def test_a_running_source_is_not_fenced_by_a_sink_of_its_name(store: MemoryStore) -> None:
-    # The constructor of the session refuses it, before anything is claimed.
+    # The session's constructor refuses the sink before it claims anything.
     registry.change(store, "c", lambda r: r, otherwise=lambda: created(RAW, kind="source"))
     config = Connector.config_class.parse(RAW)
     with pytest.raises(WrongKindException):

@@ -15,8 +15,6 @@ P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
 
 
 class Group:
-    """Takes offsets; is away as long as it is told to; may be held up."""
-
     def __init__(self) -> None:
         self.held = threading.Event()
         self.held.set()
@@ -81,7 +79,7 @@ def test_a_group_that_hangs_holds_nobody_up() -> None:
 def test_an_outage_is_warned_of_once_and_made_up_for(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # While the group is away commits go on; once it is back it has them all, and the log says so.
+    # The group gets all missed commits once it is available again, and the log says so.
     monkeypatch.setattr(consumer_group, "_AGAIN", 0.01)
     group = Group()
     group.is_away = True

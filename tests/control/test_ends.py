@@ -1,4 +1,4 @@
-"""Where a source ends, and when it was last committed: what is written, and how often."""
+"""The ends of a source and the times of its commits: what is written, and how often."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_only_what_has_changed_is_written_and_at_most_every_second(scene: Scene)
 
 
 def test_a_commit_is_told_with_its_moment(scene: Scene) -> None:
-    # What was committed before anybody looked has no moment; the next driver goes on with what is known.
+    # A commit from before the first poll has no timestamp; the next driver continues with the known ones.
     scene.keeper.committed({P0: 5, P1: None})
     scene.clock.advance(10)
     scene.keeper.committed({P0: 5, P1: None})
@@ -109,7 +109,7 @@ def test_a_source_that_hangs_or_fails_holds_nobody_up_and_is_looked_at_again(sce
     watch.look_if_due()
     scene.clock.advance(60)
     watch.look_if_due()
-    assert len(waiting) == 1  # the first has not come back yet
+    assert len(waiting) == 1  # the first poll still runs
     since = scene.clock.time() - 60
     assert scene.written().unknown_since == since, "a paused connector's lag is not the last known one"
 

@@ -1,4 +1,4 @@
-"""What an operator may ask of a connector, as records in the store."""
+"""An operator's requests to a connector, as records in the store."""
 
 from __future__ import annotations
 
@@ -29,7 +29,6 @@ T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 
 
 def running_task(store: MemoryStore, name: str) -> TaskLedger:
-    """A task of a generation that reads both partitions."""
     generations = Generations(store, name)
     ranges = tuple(RangePlan(topic="t", partition=p, start=0, end=100) for p in (0, 1))
     plan = generations.plan(generations.claim(), [TaskPlan(ranges=ranges)], 1)
@@ -46,7 +45,7 @@ def test_connectors_are_listed_by_name(herder: Herder) -> None:
 
 
 def test_a_name_is_created_once(herder: Herder) -> None:
-    # Connect's 409.
+    # Connect responds with 409.
     herder.create("c", {"topics": "t"})
 
     with pytest.raises(ConnectorExistsException, match="'c' already exists"):
@@ -55,7 +54,7 @@ def test_a_name_is_created_once(herder: Herder) -> None:
 
 
 def test_a_connector_may_be_created_stopped(herder: Herder) -> None:
-    # KIP-980: with an initial state.
+    # KIP-980.
     assert herder.create("c", {}, "STOPPED").target_state == "STOPPED"
 
 
@@ -63,7 +62,7 @@ def test_a_connector_may_be_created_stopped(herder: Herder) -> None:
     "wish", ["connector", "pause", "resume", "stop", "restart", "rebalance", "flush", "offsets"]
 )
 def test_nothing_is_asked_of_a_connector_that_is_not_there(herder: Herder, wish: str) -> None:
-    # Connect's 404.
+    # Connect responds with 404.
     with pytest.raises(ConnectorNotFoundException, match="no connector 'c'"):
         getattr(herder, wish)("c")
 
@@ -87,7 +86,7 @@ def test_configuring_leaves_the_target_state_alone(herder: Herder) -> None:
 
 
 def test_orders_are_counted(herder: Herder) -> None:
-    # Whoever drives compares with what he has done: an order is followed once, and none is lost.
+    # A driver compares the counter with its own: each request is applied once, and none is lost.
     herder.create("c", {"topics": "t"})
     herder.restart("c")
     herder.restart("c", only_failed=True)
@@ -99,7 +98,7 @@ def test_orders_are_counted(herder: Herder) -> None:
 
 
 def test_offsets_are_altered_only_while_stopped(herder: Herder) -> None:
-    # KIP-875: 400 otherwise.
+    # KIP-875: Connect responds with 400.
     herder.create("c", RAW)
     for state in (herder.resume, herder.pause):
         state("c")
@@ -108,7 +107,6 @@ def test_offsets_are_altered_only_while_stopped(herder: Herder) -> None:
 
 
 def test_altered_offsets_are_committed(herder: Herder, store: MemoryStore) -> None:
-    """Those named change or go, the others stay; the next generation begins there."""
     herder.create("c", RAW)
     running_task(store, "c").commit({T0: OffsetAndMetadata(10), T1: OffsetAndMetadata(20)})
     herder.stop("c")
@@ -121,7 +119,7 @@ def test_altered_offsets_are_committed(herder: Herder, store: MemoryStore) -> No
 
 
 def test_altering_offsets_fences_a_zombie(herder: Herder, store: MemoryStore) -> None:
-    # A task that still runs, unknown to anybody, commits nothing over what an operator has set.
+    # A task that still runs unnoticed must not overwrite the operator's offsets.
     herder.create("c", RAW)
     zombie = running_task(store, "c")
     zombie.commit({T0: OffsetAndMetadata(10)})
@@ -139,7 +137,7 @@ def test_altering_offsets_fences_a_zombie(herder: Herder, store: MemoryStore) ->
 def test_offsets_are_not_altered_of_what_was_deleted_or_resumed_meanwhile(
     herder: Herder, store: MemoryStore, monkeypatch: pytest.MonkeyPatch, state: str, error: type[Exception]
 ) -> None:
-    # Else the next connector of that name would begin there.
+    # Otherwise the next connector of that name would start there.
     claim = Generations.claim
 
     def late(generations: Generations) -> Claim:
@@ -160,7 +158,7 @@ def test_offsets_are_not_altered_of_what_was_deleted_or_resumed_meanwhile(
 
 
 def test_a_commit_that_is_not_published_is_not_altered(herder: Herder, store: MemoryStore) -> None:
-    # Its tokens would be lost, and with them the records: the connector must publish them first.
+    # The lost tokens would lose their records: the connector must publish them first.
     herder.create("c", RAW)
     task = running_task(store, "c")
     task.prepare({T0: [Token("upload")]})
@@ -173,7 +171,7 @@ def test_a_commit_that_is_not_published_is_not_altered(herder: Herder, store: Me
 
 
 def test_a_deleted_connector_leaves_only_its_task_count(herder: Herder, store: MemoryStore) -> None:
-    # KIP-618, KIP-883 (D11): fencing goes on, everything else is gone, and the name is free again.
+    # KIP-618, KIP-883 (D11): fencing continues, and the name is free again.
     before = herder.create("c", {"topics": "t"})
     zombie = running_task(store, "c")
     zombie.commit({T0: OffsetAndMetadata(10)})
@@ -200,7 +198,7 @@ def test_until_it_is_deleted_nothing_else_is_asked_of_a_connector(herder: Herder
 
 
 def test_deleting_goes_on_where_a_crash_ended_it(herder: Herder, store: MemoryStore) -> None:
-    # Each removal may have been the last one before the crash: the next attempt finishes.
+    # A crash after each removal: the next attempt finishes.
 
     class Crashing(MemoryStore):
         def __init__(self, after: int) -> None:
@@ -231,7 +229,7 @@ def test_deleting_goes_on_where_a_crash_ended_it(herder: Herder, store: MemorySt
 
 
 def test_two_changes_at_once_are_both_made(herder: Herder, store: MemoryStore) -> None:
-    # What makes a configuration of the present one is asked again when somebody else was faster.
+    # The function that derives a configuration is called again after a conflict.
     herder.create("c", {"topics": "t"})
     asked: list[Mapping[str, str] | None] = []
 

@@ -1,4 +1,4 @@
-"""What a connector did lately: counted once, kept for six hours, written sparingly."""
+"""The recent history of a connector: counted once, kept for six hours, written sparingly."""
 
 from __future__ import annotations
 
@@ -31,8 +31,6 @@ NOON = 1_700_000_040.0  # a whole minute
 
 @dataclass(frozen=True)
 class Report:
-    """What a partition or a source's task reports."""
-
     where: TopicPartition | int
     amounts: Amounts
     failure: Failure | None = None
@@ -65,7 +63,6 @@ def outcome(partition: TopicPartition, message: str | None = None, records: int 
 
 
 def ended(task: int, records: int, transactions: int, message: str | None = None) -> Report:
-    """A task of a source that has ended."""
     failure = Failure("ValueError", message, f"Traceback\n{message}") if message else None
     end = End.FAILED if failure else End.STOPPED
     return Report(task, Amounts.of_task(SourceTaskOutcome(end, records, transactions, failure)), failure)
@@ -81,7 +78,6 @@ def test_only_what_is_committed_counts() -> None:
 
 
 def test_nothing_counts_twice() -> None:
-    """A report that is seen again adds nothing; partitions are counted each for themselves."""
     growth = Growth()
     growth.of(amounts(progress(100), progress(7, partition=1)))
     assert growth.of(amounts(progress(100), progress(7, partition=1))) == Amounts()
@@ -108,7 +104,6 @@ def test_a_sinks_next_attempt_goes_on_with_its_records_and_not_with_its_files() 
 
 
 def test_tasks_of_a_source_count_records_and_transactions() -> None:
-    # Each for itself, while they run and when they have ended; nothing counts twice.
     growth = Growth()
     running = Report(0, Amounts.of_task(SourceProgress(state="RUNNING", records=10, transactions=2)))
     assert growth.of(amounts(running, ended(1, 5, 1))) == Amounts(15, transactions=3)
@@ -130,7 +125,6 @@ def test_a_minute_has_one_bucket() -> None:
 
 
 def test_six_hours_are_kept() -> None:
-    """360 buckets at most, and none that is older than six hours."""
     history = ConnectorHistory()
     for minute in range(KEPT + 40):
         history = with_amounts(history, NOON + 60 * minute, Amounts(1))
@@ -147,7 +141,7 @@ def test_a_clock_that_jumps_back_keeps_the_order() -> None:
 
 
 def test_the_same_failure_stands_once() -> None:
-    # The last one is last, counted, with its partition and the end of its trace; what went well is left out.
+    # The latest failure is last, with its count, its partition and the end of its trace.
     history = with_failures(ConnectorHistory(), NOON, failures(outcome(P0, "a"), outcome(P1, "b")))
     history = with_failures(history, NOON + 5, failures(outcome(P1, "a"), outcome(P0)))
 
@@ -168,7 +162,6 @@ def test_a_failure_of_a_source_is_its_tasks() -> None:
 
 
 def test_failures_are_bounded() -> None:
-    """The last ones are kept, and of a trace its end."""
     history = ConnectorHistory()
     for number in range(FAILURES + 5):
         history = with_failures(history, NOON, failures(outcome(P0, f"{number} {'x' * 10_000}")))
@@ -178,7 +171,6 @@ def test_failures_are_bounded() -> None:
 
 
 def test_two_histories_become_one() -> None:
-    """Minutes that both have are added up."""
     a = with_amounts(ConnectorHistory(), NOON, Amounts(1))
     b = with_failures(with_amounts(ConnectorHistory(), NOON, Amounts(2)), NOON, failures(outcome(P0, "a")))
     both = together(a, b)
@@ -187,7 +179,7 @@ def test_two_histories_become_one() -> None:
 
 
 def test_a_failure_that_both_histories_have_stands_once() -> None:
-    # A driver that fails as the one before did adds to how often it was, not another line.
+    # A driver that fails as the one before did only increments the count.
     a = with_failures(ConnectorHistory(), NOON, failures(outcome(P0, "a"), outcome(P1, "b")))
     b = with_failures(ConnectorHistory(), NOON + 9, failures(outcome(P1, "a")))
 
@@ -206,8 +198,6 @@ class Clock(ManualClock):
 
 
 class CountingStore(MemoryStore):
-    """Counts writes, and answers none while it is told to."""
-
     def __init__(self) -> None:
         super().__init__(patience=0.01, pause=0.001)
         self.writes = 0
@@ -251,7 +241,7 @@ def test_a_connector_without_commits_has_an_empty_history(store: CountingStore) 
 
 
 def test_it_is_written_now_and_then(store: CountingStore, clock: Clock) -> None:
-    # At most every five seconds while a generation runs, and at its end; never when there is nothing new.
+    # Writes happen at most every five seconds while a generation runs, and at its end.
     keeper = HistoryKeeper(store, "c", clock)
     for second in range(60):
         keeper.progress(amounts(progress(10 * second)))
@@ -279,7 +269,6 @@ def test_a_store_that_is_paid_by_the_request_is_written_to_less(clock: Clock) ->
 
 
 def test_the_next_driver_goes_on_with_it(store: CountingStore, clock: Clock) -> None:
-    # What was committed before stays, and what is committed comes on top.
     HistoryKeeper(store, "c", clock).ended(*both(outcome(P0, "no", records=5)))
     HistoryKeeper(store, "c", clock).ended(*both(outcome(P0, records=2)))
 
@@ -290,7 +279,7 @@ def test_the_next_driver_goes_on_with_it(store: CountingStore, clock: Clock) -> 
 def test_an_outage_of_the_store_loses_no_count(
     store: CountingStore, clock: Clock, caplog: pytest.LogCaptureFixture
 ) -> None:
-    # What could not be written is written later, once; the driver goes on meanwhile. The store tells of it.
+    # The keeper repeats a lost write later, once; the driver continues meanwhile.
     keeper = HistoryKeeper(store, "c", clock)
     keeper.progress(amounts(progress(5)))
     store.is_down = True

@@ -1,4 +1,4 @@
-"""What others are told of a connector's tasks."""
+"""The information about a connector's tasks."""
 
 from __future__ import annotations
 
@@ -25,7 +25,6 @@ NOW = 1_800_000_000.0
 
 
 def told(*shares: tuple[int, ...], failing: tuple[int, ...], missing: tuple[str, ...] = ()) -> list[TaskInfo]:
-    """Of a connector whose newest generation reads these partitions, while those have failed."""
     store = MemoryStore()
     Herder(store).create("archive", {"name": "archive", "connector.class": "s3-archiver"})
     generations = Generations(store, "archive")
@@ -55,13 +54,13 @@ def told(*shares: tuple[int, ...], failing: tuple[int, ...], missing: tuple[str,
     ids=str,
 )
 def test_the_task_of_a_failing_partition_is_restarting(failing: tuple[int, ...], states: list[str]) -> None:
-    # RESTARTING while something of it waits to be opened again; the other tasks are not concerned.
+    # A task is RESTARTING while one of its partitions waits to be opened again.
     assert [task.state for task in told((0, 2), (1,), failing=failing)] == states
 
 
 def test_a_partition_that_waits_while_others_are_read_is_seen() -> None:
-    # It counts as the last task's, which is RESTARTING with its error. A generation that reads only the other
-    # partitions used to show RUNNING tasks, and nothing that waits.
+    # Regression: a generation that read only the other partitions hid the waiting one. It counts as the last
+    # task's, which is RESTARTING with its error.
     first, last = told((1,), (2,), failing=(0,))
 
     assert (first.state, first.partitions) == ("RUNNING", (TopicPartition("orders", 1),))
@@ -70,14 +69,14 @@ def test_a_partition_that_waits_while_others_are_read_is_seen() -> None:
 
 
 def test_a_missing_topic_waits_for_nothing() -> None:
-    # A partition that failed before its topic vanished is not opened again: no task is RESTARTING for it.
+    # A partition that failed before its topic vanished is not opened again.
     (task,) = told((1,), failing=(0,), missing=("orders",))
 
     assert (task.state, task.partitions) == ("RUNNING", (TopicPartition("orders", 1),))
 
 
 def test_nobody_drives_a_connector_whose_drivers_process_is_gone(clock: ManualClock) -> None:
-    # Kill -9 of the server: it is not RUNNING for half a minute more, and the next one takes it on at once.
+    # The connector must not stay RUNNING for half a minute after kill -9 of the server.
     store, ours = MemoryStore(), register()
     Herder(store).create("c", {})
     status = StatusKeeper(store, "c", ours, clock)
@@ -94,7 +93,6 @@ WAIT = Retry(since=NOW - 40, attempts=7, next_attempt=NOW + 20, refused=5)
 
 
 def waiting(running: PartitionOutcome | None = None) -> tuple[Waiting | None, PartitionStatus, TaskInfo]:
-    """Of a connector, its one partition and its task, while S3 asks for patience."""
     store = MemoryStore()
     Herder(store).create("archive", {"name": "archive", "connector.class": "s3-archiver"})
     generations = Generations(store, "archive")
@@ -117,8 +115,7 @@ def at(position: int, *, tail: int | None = None) -> PartitionOutcome:
 
 @pytest.mark.parametrize("running", [None, at(0), at(5)], ids=["between", "begun", "read again"])
 def test_what_only_waits_has_not_failed(running: PartitionOutcome | None) -> None:
-    # Since when, how often it was tried, and when it is tried next; its task is RUNNING, as Connect's would
-    # be.
+    # The task is RUNNING, as Connect's would be.
     told = Waiting(reason="S3 asks for patience", since=NOW - 40, next_attempt=NOW + 20, attempts=7)
     connector, partition, task = waiting(running)
     assert (connector, partition.waiting, partition.error, partition.failures) == (told, told, None, 0)

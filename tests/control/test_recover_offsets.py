@@ -1,4 +1,4 @@
-"""Commits written anew from what the destination holds: after a store was lost or restored."""
+"""Offsets recovered from the destination, after a store was lost or restored."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_a_connector_that_runs_is_stopped_and_its_tasks_are_fenced() -> None:
 
 
 def test_a_lost_store_has_the_connector_again() -> None:
-    # Stopped, so that no server starts it before its offsets are committed.
+    # A stopped connector is not started before its offsets are committed.
     connector, store = Holding(), MemoryStore()
     opened = OpenedSink(connector, WatermarkConfig.parse(RAW))
     herder = Herder(store, ManualClock(), sinks=lambda raw: opened)

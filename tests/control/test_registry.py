@@ -13,7 +13,6 @@ OLD, NEW = {"topics": "old"}, {"topics": "new"}
 
 
 def test_the_newest_claim_configures(store: MemoryStore) -> None:
-    """Each with its claim, and with RUNNING as target state; the same configuration is no new version."""
     first = registry.deploy(store, "c", OLD, 1)
     Herder(store).pause("c")
     same = registry.deploy(store, "c", OLD, 2)
@@ -34,8 +33,7 @@ def test_a_driver_that_was_slow_after_its_claim_does_not(store: MemoryStore) -> 
 
 
 def test_who_was_faster_counts(store: MemoryStore) -> None:
-    """A newer driver that writes between an older one's look and its write is seen: it looks again."""
-
+    # The older driver reads again when a newer one writes between its read and its write.
     class Late(MemoryStore):
         is_late = False
 

@@ -1,4 +1,4 @@
-"""What an operator wants, as a driver sees it."""
+"""An operator's requests, as a driver sees them."""
 
 from __future__ import annotations
 
@@ -16,8 +16,6 @@ from tests.helpers.memory_store import MemoryStore
 
 
 class Refusing(MemoryStore):
-    """A store that lets nobody read, for a while."""
-
     refuses = False
 
     def version(self, key: str) -> str | None:
@@ -30,7 +28,7 @@ class Refusing(MemoryStore):
 def test_what_cannot_be_read_is_told_when_it_begins_and_when_it_is_over(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    # It is looked at each second or so: a line for each look would be the same line.
+    # The driver polls each second: each poll would log the same line.
     store = Refusing()
     Herder(store).create("c", {"name": "c", "topics": "t"})
     requests = PendingRequests(store, "c", ManualClock())
@@ -46,7 +44,7 @@ def test_what_cannot_be_read_is_told_when_it_begins_and_when_it_is_over(
 
 
 def test_the_first_reason_to_end_stays() -> None:
-    # Regression: leaving the block of ``sinksdk.start`` made a SHUTDOWN of whatever ``close`` had been given.
+    # Regression: leaving the block of ``sinksdk.start`` turned the reason given to ``close`` into SHUTDOWN.
     signal = ClosingSignal()
     signal.ask(ClosingReason.REBALANCE, final=False)
     signal.ask(ClosingReason.PAUSE)
@@ -58,7 +56,7 @@ def test_the_first_reason_to_end_stays() -> None:
 
 
 def test_a_connectors_request_stays_until_it_is_answered() -> None:
-    # The signal may be cleared while nothing runs; the request is kept for the tasks that follow.
+    # The signal may be cleared while nothing runs; the request waits for the next tasks.
     signal = ClosingSignal()
     requests = ConnectorRequests("c", signal)
     assert requests.closing() is None

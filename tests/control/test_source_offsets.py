@@ -1,4 +1,4 @@
-"""Altering source offsets by hand: in which order it is done, and what is refused before anything is."""
+"""Altering source offsets: the order of the steps, and what is refused before the first one."""
 
 from __future__ import annotations
 
@@ -19,8 +19,7 @@ CONFIG = {"connector.class": "tests.runtime.running_sources:Counting", "tasks.ma
 
 
 class Moving(Counting):
-    """Keeps offsets of its own outside, and notes whether its tasks were fenced when it is to move them."""
-
+    # The connector keeps its own offsets, and records whether its tasks were fenced first.
     def __init__(self, topics: MemoryTopics, *, refuses: bool = False) -> None:
         self.topics = topics
         self.refuses = refuses
@@ -36,7 +35,6 @@ class Moving(Counting):
 
 
 def stopped(store: MemoryStore, topics: MemoryTopics, connector: Moving) -> SourceOffsets:
-    """Offsets of a connector that has run, and is STOPPED."""
     CountingTask.started.clear()
     with Running(store, topics):
         eventually(lambda: len(topics.positions["c"]) == 2)
@@ -47,7 +45,7 @@ def stopped(store: MemoryStore, topics: MemoryTopics, connector: Moving) -> Sour
 
 
 def test_the_connector_moves_its_own_offsets_once_its_tasks_are_fenced() -> None:
-    # Regression: it was told first, while a zombie could still commit to what it keeps outside (KIP-875).
+    # Regression: the connector moved them while a zombie could still commit to its own offsets (KIP-875).
     topics = MemoryTopics()
     connector = Moving(topics)
     offsets = stopped(MemoryStore(), topics, connector)

@@ -1,4 +1,4 @@
-"""What a driver writes of its connector: a small heartbeat, and what it remembers apart from it."""
+"""A driver's records of its connector: a small heartbeat, and separate status records."""
 
 from __future__ import annotations
 
@@ -18,8 +18,6 @@ from tests.helpers.memory_store import MemoryStore
 
 
 class Measured(MemoryStore):
-    """Counts writes, and their bytes, by key."""
-
     def __init__(self) -> None:
         super().__init__()
         self.writes: Counter[str] = Counter()
@@ -41,7 +39,6 @@ class Site:
         return StatusKeeper(self.store, "c", "here:1#1", self.clock)
 
     def live(self, seconds: int) -> None:
-        """Look at the source every second: there is always something new."""
         for _ in range(seconds):
             self.clock.advance(1)
             now = self.clock.time()
@@ -83,7 +80,7 @@ def test_what_much_is_remembered_is_not_written_again_and_again(site: Site) -> N
 
 
 def test_what_has_not_changed_is_not_written(site: Site) -> None:
-    # An idle driver writes its heartbeats, and nothing else.
+    # An idle driver writes only heartbeats.
     site.keeper.update([status(1)])
     site.keeper.save()
     for _ in range(60):
@@ -94,7 +91,6 @@ def test_what_has_not_changed_is_not_written(site: Site) -> None:
 
 
 def test_a_next_driver_remembers(site: Site) -> None:
-    """Tails, failures and when records were first seen outlive their driver."""
     remembered = status(1, tail=Tail(committed=3, end=9, records=5), failures=2, error="no", trace="trace")
     site.keeper.update([remembered])
     site.keeper.update_task(TaskStatus(task=1, failures=1))

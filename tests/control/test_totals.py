@@ -1,4 +1,4 @@
-"""What generations measure, added up: monotonic, whatever ends, and never counted twice."""
+"""The measures of generations, added up: monotonic after any failure, and never counted twice."""
 
 from __future__ import annotations
 
@@ -39,7 +39,6 @@ def read(records: int) -> TaskMeasures:
 
 
 def progress(generation: int, records: int, *, files: int = 0, attempt: int = 1) -> TaskProgress:
-    """A task of partition 0 that has read so many records."""
     counts = {"files": files} if files else {}
     partition = PartitionOutcome(TopicPartition("t", 0), None, 0, 0, 0, 0, counts=counts)
     return TaskProgress(
@@ -48,7 +47,6 @@ def progress(generation: int, records: int, *, files: int = 0, attempt: int = 1)
 
 
 def total(totals: ConnectorTotals, task: int = 0) -> int:
-    """Records that a task has read in all."""
     return next(row.total.records_read for row in totals.tasks if row.task == task)
 
 
@@ -97,8 +95,6 @@ def test_a_look_while_generations_change_misses_nothing() -> None:
 
 
 class Moody(MemoryStore):
-    """Answers no more once it is told so."""
-
     is_away = False
 
     def _read(self, key: str) -> Stored | None:
@@ -123,14 +119,12 @@ def store() -> Moody:
 
 
 def report(store: MemoryStore, row: TaskProgress, task: int = 0) -> None:
-    """What a task writes every two seconds."""
     key = progress_key("c", task)
     found = store.get(key)
     table.write(store, key, row, found.version if found else None)
 
 
 def keeper(store: MemoryStore) -> TotalsKeeper:
-    """Of a driver that has just claimed."""
     made = TotalsKeeper(store, "c")
     made.catch_up()
     return made
@@ -173,7 +167,7 @@ def test_a_store_that_is_away_costs_numbers_only(store: Moody) -> None:
 
 
 def test_a_driver_that_began_while_the_store_was_away_catches_up_later(store: Moody) -> None:
-    # What ended meanwhile is known from its tasks' progress; the result of the same generation adds nothing.
+    # The tasks' progress shows what ended meanwhile; the result of the same generation adds nothing.
     keeper(store).add(1, {0: read(10)}, {})
     store.is_away = True
     late = keeper(store)
@@ -185,7 +179,7 @@ def test_a_driver_that_began_while_the_store_was_away_catches_up_later(store: Mo
 
 
 def test_a_fenced_driver_takes_nothing_back(store: Moody) -> None:
-    # It would write totals that lack the newer driver's generations: it reads, and leaves them.
+    # Totals of the fenced driver lack the newer driver's generations: it writes none.
     old = keeper(store)
     old.add(1, {0: read(10)}, {})
     newer = keeper(store)
@@ -209,7 +203,7 @@ def test_totals_that_somebody_removed_are_written_anew(store: Moody) -> None:
 
 
 def lives(store: MemoryStore) -> Iterator[str]:
-    """A connector's life, step by step: three generations, of which one loses its driver."""
+    # Three generations, of which one loses its driver.
     made = TotalsKeeper(store, "c")
     made.catch_up()
     for generation in (1, 2, 3):
@@ -242,7 +236,7 @@ def told(info: ConnectorInfo) -> tuple[int, int]:
 
 
 def test_counters_never_fall(store: Moody) -> None:
-    # Over generations, and over a driver that crashed: at each step as much as before, in the end everything.
+    # Counters survive a driver that crashed.
     Herder(store).create("c", {"name": "c"})
     seen = [told(connector_info(store, "c", 0.0)) for _ in lives(store)]
 
@@ -263,7 +257,7 @@ def test_what_nobody_drives_keeps_its_counters(store: Moody) -> None:
 
 
 def test_counters_of_vanished_partitions_become_one_sum() -> None:
-    # Topics that come and go by the hour leave no rows; nothing of their counters is lost.
+    # Topics that come and go by the hour leave no rows.
     totals = ConnectorTotals()
     for generation in range(1, 101):
         partition = TopicPartition(f"hourly-{generation}", 0)
