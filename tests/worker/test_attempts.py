@@ -1,4 +1,4 @@
-"""Attempts at one task: which of them works, which one waits, and for how long."""
+"""Attempts at one task: which attempt works, which one waits, and for how long."""
 
 from __future__ import annotations
 
@@ -51,7 +51,6 @@ class Clock(ManualClock):
 
 
 def nothing(*_: object) -> AbstractContextManager[tuple[()]]:
-    """The input of an attempt that never reads."""
     return nullcontext(())
 
 
@@ -75,9 +74,9 @@ def test_a_copy_does_not_disturb_the_closing_commit_of_the_original() -> None:
 
 
 def test_nobody_waits_for_the_closing_commit_of_the_dead() -> None:
-    # Regression: after an attempt was killed just before, a closing took its whole graceful time. Without
-    # speculation a second attempt means that Spark has given the first one up. Should that live on, it may
-    # commit until the next generation has begun.
+    # Regression: after an attempt was killed, a closing took its whole graceful time. Without speculation
+    # Spark starts a second attempt only after it has given the first one up; should that live on, it may
+    # commit until the next generation starts.
     store, clock = MemoryStore(), Clock()
     plan(store, 1, [P0])
     original = take_over(store, "c", 1, 0)
@@ -133,8 +132,7 @@ def test_a_fenced_attempt_waits_as_long_as_its_owner_lives() -> None:
 
 
 def fenced(store: MemoryStore, clock: Clock) -> None:
-    """An attempt whose record is taken over by another one as soon as it has begun."""
-
+    # Another attempt takes the record over as soon as this one has started.
     def taken_from(*_: object) -> NoReturn:
         take_over(store, "c", 1, 0)
         message = "somebody newer"
@@ -144,8 +142,7 @@ def fenced(store: MemoryStore, clock: Clock) -> None:
 
 
 class HostClock(ManualClock):
-    """Its monotonic part begins where the host was started."""
-
+    # The monotonic clock starts with the host.
     ahead = 0.0
 
     def time(self) -> float:
@@ -153,8 +150,6 @@ class HostClock(ManualClock):
 
 
 class BusySink(SinkConnector):
-    """What it writes to asks for patience, always."""
-
     class Task(SinkTask):
         """Raises RetriableException in every put."""
 
@@ -166,7 +161,6 @@ class BusySink(SinkConnector):
 
 
 def attempt_in_vain(store: MemoryStore, generation: int, clock: HostClock, epoch: float) -> Retry:
-    """What an attempt leaves to a later generation, told in its result as in its progress."""
     records = SinkRecords(P0, pa.RecordBatch.from_pydict({"offset": [0], "value": [b"x"]}))
     clock.ahead = epoch - clock.now()
     spec = replace(SPEC, generation=generation)
@@ -182,7 +176,8 @@ def attempt_in_vain(store: MemoryStore, generation: int, clock: HostClock, epoch
 
 
 def test_what_is_left_to_a_later_generation_is_told_on_a_clock_that_all_share(store: MemoryStore) -> None:
-    # Its executor may be another host: since when it is tried survives, so that the timeout still ends.
+    # The next executor may be another host: the start of the retries survives, so that the timeout still
+    # ends.
     config = {"name": "c", "topics": "flights", "connector.class": f"{__name__}:BusySink"}
     plan(store, 1, [P0], config=config)
 
@@ -202,7 +197,7 @@ def test_what_is_left_to_a_later_generation_is_told_on_a_clock_that_all_share(st
 
 
 def test_what_is_logged_while_a_store_is_opened_names_the_connector(monkeypatch: pytest.MonkeyPatch) -> None:
-    # Workers of one Spark work for many connectors; a store that gives no answer concerns one just now.
+    # Workers of one Spark serve many connectors; an unavailable store concerns only one of them now.
     about: list[object] = []
 
     def opened(url: str, *, expected_id: str) -> MemoryStore:

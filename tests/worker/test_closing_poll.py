@@ -1,4 +1,4 @@
-"""How often a running task looks whether it shall close: as the store says, unless the configuration does."""
+"""The interval at which a running task polls for a close request: the store's, unless it is configured."""
 
 from __future__ import annotations
 
@@ -25,12 +25,10 @@ class SlowStore(MemoryStore):
 SPEC = GenerationSpec("memory:", "id", "c", 1)
 
 
-class EnoughSeen(Exception):
-    """Nothing more is run here."""
+class EnoughSeen(Exception): ...
 
 
 def seconds(folder: Path, **config: str) -> float:
-    """What a task of this configuration waits between two looks."""
     store = SlowStore()
     keys = {
         "name": "c",
@@ -56,7 +54,6 @@ def test_the_store_says_how_often(tmp_path: Path) -> None:
 
 
 def test_the_configuration_overrides_it(tmp_path: Path) -> None:
-    """closing.poll.ms: where it is set it counts, whatever the store suggests."""
     assert seconds(tmp_path, closing_poll_ms="250") == 0.25
 
 

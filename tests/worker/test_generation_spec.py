@@ -1,4 +1,4 @@
-"""What every task of a generation knows, as it travels."""
+"""The specification that every task of a generation receives."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A task whose author's code does not come back is noticed, once, with the lines it is at."""
+"""A task whose own code hangs is reported once, with the lines of its threads."""
 
 from __future__ import annotations
 

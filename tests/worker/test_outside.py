@@ -1,4 +1,4 @@
-"""Attempts at a task whose configuration names the world outside: a schema registry, dead letters."""
+"""Attempts at a task whose configuration names external systems: a schema registry, dead letters."""
 
 from __future__ import annotations
 
@@ -35,8 +35,6 @@ class Config(ConnectorConfig):
 
 
 class Task(SinkTask):
-    """Appends what it is given as JSON lines."""
-
     def start(self, config: Config) -> None:
         self._file = config.folder / "values"
 
@@ -51,7 +49,6 @@ class Sink(SinkConnector):
 
 
 def attempt(folder: Path, values: list[bytes], **config: str) -> TaskResult:
-    """One attempt at a task with these values, as an executor makes it."""
     store = MemoryStore()
     keys = {"name": "c", "connector.class": f"{__name__}:Sink", "topics": "flights", "folder": str(folder)}
     plan(store, 1, [P0], config={**keys, **config})
@@ -61,7 +58,6 @@ def attempt(folder: Path, values: list[bytes], **config: str) -> TaskResult:
 
 
 def test_a_task_decodes_avro(tmp_path: Path) -> None:
-    """Avro: the registry that the configuration names is asked from where the task runs."""
     buffer = io.BytesIO()
     fastavro.schemaless_writer(buffer, fastavro.parse_schema(FLIGHT), {"carrier": "UA"})
     with RegistryServer().running() as registry:
@@ -85,7 +81,7 @@ def test_dead_letters_that_go_nowhere_fail_the_task(tmp_path: Path) -> None:
 def test_an_executor_without_the_clients_properties_says_what_it_cannot_see(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    # Spark's reader has its properties from the driver: their file may be missing here, and reading goes on.
+    # Spark's reader has its properties from the driver: the executor may lack their file.
     config = Config.parse({"name": "c", "connector.class": "x", "topics": "a", "folder": str(tmp_path)})
     nowhere = KafkaClient("127.0.0.1:1", str(tmp_path / "absent.properties"))
 
@@ -97,7 +93,7 @@ def test_an_executor_without_the_clients_properties_says_what_it_cannot_see(
 
 @pytest.fixture
 def ends_with_its_clients() -> Iterator[None]:
-    """A client has threads, and opens connections, as long as it is kept for the next task."""
+    # A client keeps threads and connections for the next task.
     yield
     cluster._cluster_of.cache_clear()
 

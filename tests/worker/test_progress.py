@@ -1,4 +1,4 @@
-"""What a running task writes of itself, and what it leaves alone."""
+"""The progress that a running task writes."""
 
 from __future__ import annotations
 
@@ -32,8 +32,6 @@ from tests.helpers.memory_store import MemoryStore
 
 
 class Worker:
-    """Has measured a little, and read a hundred records, of which sixty are committed."""
-
     def outcomes(self) -> list[PartitionOutcome]:
         return [PartitionOutcome(TopicPartition("t", 0), 60, 100, 100, 40, 100)]
 
@@ -54,14 +52,13 @@ def written(store: MemoryStore) -> TaskProgress:
 
 
 def test_progress_has_the_measures(store: MemoryStore) -> None:
-    """As of the moment it is written."""
     writer(store, 1, 1).write()
 
     assert written(store).measures == TaskMeasures(records_read=1_700_001_000)
 
 
 def test_a_task_that_has_ended_reads_nothing_more(store: MemoryStore) -> None:
-    # Its last word has a rate of 0, so that nobody shows the one before for as long as nothing runs.
+    # The final rate is 0, so that the page does not show the last rate while nothing runs.
     reading = writer(store, 1, 1)
     reading.write()
     during = written(store).partitions

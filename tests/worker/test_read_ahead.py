@@ -1,4 +1,4 @@
-"""A task's input: which task it is, and what its reader gives, read ahead."""
+"""A task's input: its number, and the batches of its reader, read ahead."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ def records(offset: int) -> SinkRecords:
 
 
 def test_what_is_read_comes_in_order_and_nothing_is_told_as_none() -> None:
-    # While the source is silent the task hears so, again and again.
-    more, one = threading.Event(), records(1)  # made here: the first ones take their time
+    # While the source is silent the task gets None again and again.
+    more, one = threading.Event(), records(1)  # created here: the first batches take time
 
     def source() -> Generator[SinkRecords | None]:
         yield one
@@ -38,7 +38,7 @@ def test_what_is_read_comes_in_order_and_nothing_is_told_as_none() -> None:
 
 
 def test_what_a_reader_raises_keeps_its_kind_and_its_words() -> None:
-    # Regression: all that was told of a refused login was that the input could not be read.
+    # Regression: the error of a refused login only said that the input could not be read.
 
     def refused() -> Generator[SinkRecords]:
         raise ConfigException("the login is refused")

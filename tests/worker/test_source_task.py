@@ -1,4 +1,4 @@
-"""Attempts at a source's task: through the real take-over and the real engine, in threads of this process."""
+"""Attempts at a source's task: real take-over and real engine, in threads of this process."""
 
 from __future__ import annotations
 
@@ -37,8 +37,6 @@ from tests.runtime.running_sources import eventually
 
 
 class Deaf(SourceTask):
-    """Polls for ever, whoever wants it to stop."""
-
     polling, release = threading.Event(), threading.Event()
 
     def poll(self) -> Sequence[SourceRecord]:
@@ -48,8 +46,6 @@ class Deaf(SourceTask):
 
 
 class Patient(SourceTask):
-    """Waits until it is stopped, then gives what it has."""
-
     starts: list[int] = []  # noqa: RUF012 - of all instances
 
     def start(self, config: Any) -> None:
@@ -65,8 +61,7 @@ class Patient(SourceTask):
 
 
 class Late(Patient):
-    """Its start comes back when nobody waits for it any more."""
-
+    # start() returns after the driver has given it up.
     release = threading.Event()
 
     def start(self, config: Any) -> None:
@@ -121,7 +116,7 @@ class Scene:
         def run() -> None:
             try:
                 self.ends.append(run_source_attempt(spec, self.store, 0))
-            except Exception as error:  # noqa: BLE001 - it is looked at
+            except Exception as error:  # noqa: BLE001 - the test checks it
                 self.ends.append(error)
 
         thread = threading.Thread(target=run, daemon=True)
@@ -142,7 +137,6 @@ class Scene:
         return row.value.source if row and row.value.source else SourceProgress(state="")
 
     def hangs(self) -> bool:
-        """Whether the task has reported to the store that one of its methods hangs."""
         row = table.read(self.store, progress_key("c", 0), TaskProgress)
         return row is not None and row.value.hangs is not None
 
@@ -178,7 +172,7 @@ def test_a_poll_that_never_returns_is_given_up() -> None:
 
 
 def test_a_task_that_begins_after_closing_was_asked_for_opens_nothing() -> None:
-    # It abandons without a call, and without a writer that would fence.
+    # The task ends without a call of the author's code, and without a writer that would fence.
     scene = Scene(PatientSource)
     scene.ask()
     scene.begin()
@@ -198,7 +192,8 @@ def test_a_task_that_cannot_be_made_is_told_of_at_once() -> None:
 
 
 def test_a_start_that_hangs_has_failed_even_if_it_comes_back() -> None:
-    # Told while it hangs: others run on, and the job with them. What was told stays true: nothing is polled.
+    # The failure is reported while start hangs; the other tasks and the job continue. Nothing is polled
+    # later.
     Late.release.clear()
     scene = Scene(LateSource, **{"task.hang.timeout.ms": "50"})
     scene.begin()
@@ -216,7 +211,7 @@ def test_a_start_that_hangs_has_failed_even_if_it_comes_back() -> None:
 
 
 def test_the_latest_attempt_owns_the_task() -> None:
-    # Spark runs it again elsewhere: the attempt before is fenced, and does not end before its generation.
+    # Spark runs the task again elsewhere: the earlier attempt is fenced.
     scene = Scene(PatientSource)
     scene.begin()
     eventually(lambda: len(Patient.starts) == 1)
@@ -265,7 +260,7 @@ def test_more_source_tasks_than_local_task_slots_are_refused(master: str) -> Non
 
 
 def test_task_slots_of_a_local_cluster_count_executors_that_have_not_started() -> None:
-    # Spark counts those that are there, or says two.
+    # Spark counts only executors that have started, or says two.
     context: Any = SimpleNamespace(defaultParallelism=2, master="local-cluster[2, 2, 1024]")
     check_task_slots(context, 4)
 

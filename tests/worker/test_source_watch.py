@@ -1,4 +1,4 @@
-"""What looks after a source's task while it runs: asks it to stop, gives it up, says how far and where it is."""
+"""The supervision of a source's task: it requests a stop, gives a hanging task up, and reports progress."""
 
 from __future__ import annotations
 
@@ -43,8 +43,6 @@ from tests.helpers.memory_store import MemoryStore
 
 
 class Worker:
-    """Has committed so much, and notes what it is told."""
-
     state = SourceTaskState.RUNNING
     records, transactions = 30, 3
 
@@ -63,8 +61,6 @@ class Worker:
 
 
 class AuthorsTask(SourceTask):
-    """Does, in whichever method is called, what it is told to."""
-
     def __init__(self) -> None:
         self.does: Callable[[], None] = lambda: None
 
@@ -98,8 +94,6 @@ CALLS: Mapping[str, Callable[[SourceTask], object]] = {
 
 
 class Scene:
-    """A task of generation 1, its watch, and a clock that is moved by hand."""
-
     def __init__(self, store: MemoryStore | None = None) -> None:
         self.store = store or MemoryStore()
         self.clock = ManualClock()
@@ -113,7 +107,7 @@ class Scene:
         self.let_hang(30.0)
 
     def let_hang(self, timeout: float) -> None:
-        """The author's methods may take so long; 0: for ever."""
+        # 0: for ever.
         self.task = WatchedSourceTask(self.author, self.clock, timeout)
         self.watch = SourceTaskWatch(
             self.attempt(1), self.worker, self.task, self.progress, interval=1.0, beside=self.beside
@@ -129,13 +123,11 @@ class Scene:
             run()
 
     def pass_(self, seconds: float) -> None:
-        """Let the watch take its turns for so long."""
         until = self.clock.now() + seconds
         while self.clock.now() < until:
             self.clock.advance(min(self.watch.turn(), until - self.clock.now()))
 
     def ask(self, timeout: float) -> None:
-        """The driver asks the generation to close."""
         closing = Closing(reason=ClosingReason.STOP, timeout=timeout, asked=self.clock.time())
         self.generations.close_running(closing)
 
@@ -199,10 +191,8 @@ def test_a_task_of_a_generation_that_is_over_is_given_up_at_once(scene: Scene) -
 
 
 def test_progress_is_written_every_two_seconds(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-    # State, records, transactions, and the rate since the time before.
-    monkeypatch.setattr(
-        random, "uniform", lambda *_: 1.0
-    )  # whole seconds: no turn comes a rounding error late
+    # The rate is the one since the progress before.
+    monkeypatch.setattr(random, "uniform", lambda *_: 1.0)  # whole seconds: rounding must not delay a turn
     scene.pass_(1)
     assert scene.written() == SourceProgress(state="RUNNING", records=30, transactions=3, rate=30.0)
     scene.worker.records = 50
@@ -211,7 +201,7 @@ def test_progress_is_written_every_two_seconds(scene: Scene, monkeypatch: pytest
 
 
 def test_progress_has_measures_and_offsets(scene: Scene) -> None:
-    # What the task has measured, and how far it has read, while it runs and when it has ended.
+    # Progress is written while the task runs and when it has ended.
     position = SourcePosition({"file": "a"}, {"byte": 8})
     scene.worker.known.committed({"a": position})
     scene.pass_(1)
