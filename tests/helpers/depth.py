@@ -37,7 +37,7 @@ _DEPTHS: Final = {
 
 
 def _commits_seed() -> int:
-    # Without a repository the seed is 0.
+    # The seed is 0 if there is no repository.
     asked = ["git", "-C", str(_ROOT), "rev-parse", "--short=7", "HEAD"]
     done = subprocess.run(asked, capture_output=True, text=True, check=False)
     return int(done.stdout[:7], 16) if done.returncode == 0 else 0

@@ -9,7 +9,7 @@ import pytest
 
 
 def missing(what: str, how: str) -> NoReturn:
-    # In CI a skip would hide something.
+    # A skip would hide something in CI.
     message = f"{what} is not there: {how}"
     if os.environ.get("CI") == "true":
         pytest.fail(message)

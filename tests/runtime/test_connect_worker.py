@@ -96,7 +96,7 @@ def test_connectors_are_taken_on_as_they_come(scene: Scene) -> None:
 
 
 def test_a_connector_that_hangs_holds_no_other_one_up(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-    # At the end of the process the hanging connector is left behind, and reported.
+    # The process abandons the hanging connector at its end, and reports it.
     scene.hanging["bad"] = threading.Event()
     scene.create("bad", "good")
     soon(lambda: scene.committed("good") == 10, "it was held up")

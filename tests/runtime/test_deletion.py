@@ -648,7 +648,7 @@ def test_a_connector_that_is_idle_runs_for_that(halves: Scene, state: str) -> No
 
 
 def test_a_deletion_without_a_driver_says_what_it_waits_for(halves: Scene) -> None:
-    # Without a driver no rows can be read: the next driver deletes the connector, with any configuration.
+    # Only a driver can read rows: the next one deletes the connector, with any configuration.
     halves.herder.delete("c")
     with pytest.raises(PartlyVisibleException) as refused:
         halves.worker(drivers=None, stays=False, patience=5.0).run()

@@ -163,7 +163,7 @@ def test_a_reason_that_was_given_before_stays(site: Site) -> None:
 
 
 def test_tasks_see_at_once_what_a_newcomer_asks_for(site: Site) -> None:
-    # Their driver may be frozen.
+    # The driver of the tasks may be frozen.
     site.run_generation()
     seen = []
     site.while_waiting = lambda: bool(seen.append(closing_request(site.store, "c", 1)))
@@ -202,7 +202,7 @@ def test_a_driver_of_this_process_is_known() -> None:
 
 
 def test_a_process_of_this_host_that_ended_is_known() -> None:
-    # After kill -9 and a restart no driver waits for the dead process.
+    # A restart after kill -9 does not wait for the dead process.
     host = register().rpartition(":")[0]
     ended = subprocess.Popen([sys.executable, "-c", ""])
     ended.wait()

@@ -69,7 +69,7 @@ def test_offsets_that_were_lost_and_skipped_are_counted_once() -> None:
 
 
 def test_a_withdrawn_commit_is_counted() -> None:
-    # Its records are read again, which only this metric shows.
+    # The records are read again, which only this metric shows.
     Vanishing.has_vanished = False
     made, running, _ = driver(Source({P0: 10}), Vanishing)
     made.run(until_caught_up=True)

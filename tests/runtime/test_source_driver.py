@@ -345,7 +345,7 @@ class AsksTooEarlyAndTooLate(Counting):
 
 
 def test_requests_before_the_first_tasks_and_after_the_last_are_harmless() -> None:
-    # In start the first configurations are still to come; after stop none are.
+    # The first configurations come after start; none come after stop.
     running = Running(MemoryStore(), MemoryTopics(), connector=AsksTooEarlyAndTooLate())
     with running:
         eventually(lambda: len(CountingTask.started) == 2)

@@ -28,7 +28,7 @@ def target(request: pytest.FixtureRequest, tmp_path: Path) -> Target:
 
 @pytest.mark.parametrize("tasks", [1, 2, 4])
 def test_a_frozen_transaction_never_counts(target: Target, tasks: int) -> None:
-    # From three tasks to fewer or more: some frozen tasks have no successor.
+    # Some of the three frozen tasks have no successor.
     store = MemoryStore()
     running = Running(store, target)
     running.connector.shares = [{"share": f"new-{task}"} for task in range(tasks)]
@@ -74,7 +74,7 @@ def test_a_connector_that_is_created_again_is_fenced_against_its_former_self(tar
 
 
 def test_an_old_task_that_starts_late_touches_nothing(target: Target) -> None:
-    # Its generation is over: the task ends before it creates a writer, and fences no other task.
+    # The task of a finished generation ends before it creates a writer, and fences no other task.
     store = MemoryStore()
     generations = Generations(store, "c")
     raw = {"name": "c", "connector.class": "tests.runtime.running_sources:Counting"}

@@ -270,7 +270,7 @@ def assert_true(value: object) -> None:
 
 
 def test_a_glance_from_before_is_not_compared_with_later_commits() -> None:
-    # Its offsets are older than the commits: an end below them means nothing.
+    # The offsets are older than the commits: an end below them means nothing.
     scene, answer = Scene(Source(a=5, b=5)), threading.Event()
     scene.source.happens = lambda: assert_true(answer.wait(5))
     scene.monitor.refresh_in_background()

@@ -1,4 +1,4 @@
-"""This version reads a store that version 62c36d0 has written, row by row and as operators see it."""
+"""A store of version 62c36d0 is readable, row by row and as operators see it."""
 
 from __future__ import annotations
 

@@ -61,7 +61,7 @@ def test_keys_that_nobody_asks_for_are_forgotten() -> None:
 
 
 def test_a_read_that_takes_long_holds_nobody_up() -> None:
-    # In an outage each thread waits for its own request only.
+    # Each thread waits only for its own request during an outage.
     read, clock = Read(), ManualClock()
     glances = Glances(read, clock.now)
     found = []
