@@ -34,7 +34,7 @@ class ConnectorHarness(ConnectorContext):
         config: the connector's configuration, with dotted names.
 
     Raises:
-        ConfigException: the configuration is invalid, or the connector's ``validate`` rejects it.
+        ConfigException: the configuration is invalid.
     """
 
     def __init__(self, connector: Callable[[], Connector], config: Mapping[str, Any]) -> None:
@@ -58,14 +58,11 @@ class ConnectorHarness(ConnectorContext):
         self.connector.start(self.config)
 
     def task_configs(self) -> list[Any]:
-        """Call the connector's ``task_configs`` with ``tasks.max``, which completes a reconfiguration.
-
-        Returns:
-            The configuration of each task, as an instance of the connector's ``config_class``.
+        """Return the configurations that the connector's ``task_configs`` returns for ``tasks.max``.
 
         Raises:
-            ConnectException: the driver would refuse the result of ``task_configs``.
-            ConfigException: the configuration of a task is invalid.
+            ConnectException: the driver would refuse them.
+            ConfigException: one of them is invalid.
         """
         with self._changed:
             self._wants_tasks = False
@@ -80,7 +77,7 @@ class ConnectorHarness(ConnectorContext):
 
         Raises:
             AssertionError: the connector has requested none since the last call of ``task_configs``.
-            Exception: the connector has raised this error with ``raise_error``.
+            Exception: the connector's own, raised with ``raise_error``.
         """
         with self._changed:
             self._changed.wait_for(lambda: self._wants_tasks or self._error is not None, timeout)
@@ -94,7 +91,7 @@ class ConnectorHarness(ConnectorContext):
 
     @property
     def wants_reconfiguration(self) -> bool:
-        """Whether the connector has requested a reconfiguration since the last call of ``task_configs``."""
+        """Whether the connector has requested one since the last call of ``task_configs``."""
         return self._wants_tasks
 
     @property

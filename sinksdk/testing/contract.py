@@ -166,7 +166,7 @@ POISON = b"\xff is no JSON"
 def json_record(partition: TopicPartition, offset: int) -> SinkRecord:
     """Return a record whose value is a JSON object of its coordinates; some records lack value, key, or both.
 
-    Keys repeat within a partition, and some of them across partitions.
+    Some keys repeat across partitions.
     """
     topic, number = partition
     key = f"key {offset % 2}{f' of {partition}' if offset % 3 else ''}"
@@ -187,7 +187,7 @@ _BYTES: Final = (b"", b"%d", None, b"\n", b"\x00\xff")
 def bytes_record(partition: TopicPartition, offset: int) -> SinkRecord:
     """Return a record of bytes: in turn an empty value, a number, null, a newline, and no valid text.
 
-    Some keys are empty, and some records have none. Use it for a sink that writes bytes unchanged.
+    Some keys are empty or null.
     """
     value = _BYTES[offset % len(_BYTES)]
     key = (b"", None, b"key %d" % offset)[offset % 3]
@@ -314,6 +314,6 @@ def quiet() -> Iterator[None]:
             try:
                 yield
             finally:
-                gc.collect()  # what warns does so here
+                gc.collect()  # warnings come here
     finally:
         logging.disable(before)

@@ -71,7 +71,7 @@ class MemoryCommitLog(Ledger):
 
 
 class FakeContext(SinkTaskContext, ErrantRecordReporter):
-    """A task's context that returns the values that a test has set, and records the task's requests.
+    """A task's context that returns values that a test sets, and records the task's requests.
 
     ::
 
@@ -80,10 +80,10 @@ class FakeContext(SinkTaskContext, ErrantRecordReporter):
         task.pre_commit({tp: OffsetAndMetadata(3)})
 
     Args:
-        assignment: the partitions that are open.
-        committed: the commits that :meth:`committed` returns.
-        configs: the configuration that :meth:`configs` returns.
-        generation: the value of :meth:`generation`.
+        assignment: the open partitions.
+        committed: the result of :meth:`committed`.
+        configs: the result of :meth:`configs`.
+        generation: the result of :meth:`generation`.
         tolerates_errors: whether errant records are tolerated (``errors.tolerance``).
     """
 
@@ -182,9 +182,9 @@ def reported() -> Future[None]:
 class MemoryDestination:
     """A destination in memory: what readers see (:attr:`visible`) and do not see yet (:attr:`staged`).
 
-    Every operation is atomic and is run by the fault plan. Use the operations that your system has: objects
-    that are overwritten (:meth:`write`), logs that are appended to (:meth:`append`), rows with keys
-    (:meth:`upsert`), uploads or transactions (:meth:`begin`, :meth:`fill`, :meth:`publish`, :meth:`discard`).
+    The fault plan runs every operation, which is atomic. Use the operations of your system: objects that are
+    overwritten (:meth:`write`), logs (:meth:`append`), rows with keys (:meth:`upsert`), uploads or
+    transactions (:meth:`begin`, :meth:`fill`, :meth:`publish`, :meth:`discard`).
     """
 
     def __init__(self, faults: FaultPlan | None = None) -> None:
@@ -192,7 +192,7 @@ class MemoryDestination:
         self.visible: dict[str, list[SinkRecord]] = {}
         """Artefacts that readers see, by name, in the order in which they appeared."""
         self.staged: dict[str, list[SinkRecord]] = {}
-        """Artefacts that were begun and are neither published nor discarded."""
+        """Artefacts that are neither published nor discarded."""
         self.marks: dict[str, int] = {}
         """Offsets that sinks keep at the destination, by artefact."""
         self._numbers = itertools.count()
@@ -203,7 +203,7 @@ class MemoryDestination:
         self.faults.run(DESTINATION, lambda: self.visible.__setitem__(name, rows))
 
     def append(self, name: str, records: Iterable[SinkRecord], mark: int | None = None) -> None:
-        """Append to a visible artefact, created if it is missing, and set its mark in the same operation."""
+        """Append to a visible artefact and set its mark in one operation; create it if it is missing."""
         rows = list(records)
 
         def effect() -> None:
@@ -214,7 +214,7 @@ class MemoryDestination:
         self.faults.run(DESTINATION, effect)
 
     def move(self, name: str, mark: int | None) -> None:
-        """Set the mark of an artefact, or remove it, as a connector's ``alter_offsets`` does."""
+        """Set or remove the mark of an artefact, as a connector's ``alter_offsets`` does."""
 
         def effect() -> None:
             self.marks.pop(name, None)
@@ -304,10 +304,10 @@ class MemoryOrigin:
         self.parts = {part: [f"{part}-{n}".encode() for n in range(size)] for part, size in _PARTS.items()}
         """Lines by part; a test may add more at any time."""
         self.forgotten: Counter[str] = Counter()
-        """The number of lines at the beginning of each part that cannot be read any more."""
+        """The number of lines at the start of each part that are lost."""
 
     def everything(self) -> list[bytes]:
-        """Return all lines there ever were, which a source of all parts must deliver."""
+        """Return all lines ever written, which a source of all parts must deliver."""
         return [line for lines in self.parts.values() for line in lines]
 
     def read(self, part: str, start: int, most: int = 3) -> Sequence[bytes]:

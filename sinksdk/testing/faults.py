@@ -112,7 +112,7 @@ class FaultPlan:
         self.operations: Counter[str] = Counter()
         self._armed: dict[tuple[str, int], FaultKind] = {}
         self.has_crashed = False
-        """While it is set, every operation raises :class:`Crash` and has no effect."""
+        """Every operation raises :class:`Crash` while it is set."""
         for fault in faults:
             self.arm(fault)
 
@@ -125,7 +125,7 @@ class FaultPlan:
         self._armed.clear()
 
     def take(self, where: str) -> FaultKind | None:
-        """Count an operation that is about to run, and return its fault, or None.
+        """Count an operation and return its fault, or None.
 
         Use it for a destination that raises errors of its own. Raises Crash after a crash.
         """
@@ -138,7 +138,7 @@ class FaultPlan:
         return kind
 
     def crash(self) -> Crash:
-        """Crash the process: return the :class:`Crash` to raise, as every later operation does."""
+        """Crash the process and return :class:`Crash` to raise; every later operation raises it, too."""
         self.has_crashed = True
         return Crash()
 

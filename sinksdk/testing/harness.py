@@ -57,13 +57,12 @@ class SinkTaskHarness:
     Args:
         task: the task's class or a function that creates a task; or one instance, which cannot be replaced
             by :meth:`crash`, :meth:`successor` or :meth:`alter`.
-        config: the argument of ``start``: a validated model, or any object the task expects.
+        config: the argument of ``start``.
         committed: commits to start with: offsets, or offsets with metadata and tokens.
         options: intervals, retries and converters of the engine; by default those of ``config``.
         dead_letters: receives bad records; by default they are dropped.
         generation: the value of ``context.generation()``.
-        task_config: the entry of the connector's ``task_configs`` for this task; its keys are set in
-            ``config``.
+        task_config: the entry of the connector's ``task_configs`` for this task, set in ``config``.
         log: a commit log to continue, instead of ``committed``.
         clock: a clock to share with other objects of the test.
     """
@@ -148,11 +147,10 @@ class SinkTaskHarness:
         limits: OffsetRange | None = None,
         held: OffsetRange | None = None,
     ) -> None:
-        """Open partitions at their commits; partitions that are already open stay open.
+        """Open partitions at their commits; open ones stay open.
 
         Args:
-            limits: the range to read of each partition. None: no end offset; the start offset is the commit,
-                or 0.
+            limits: the range to read of each partition; by default from the commit, or 0, without an end.
             held: the offsets that the source has of each partition; ``context.offset`` cannot move beyond
                 them. None: no limit.
         """
@@ -171,11 +169,11 @@ class SinkTaskHarness:
     ) -> None:
         """Put records as one batch; a commit that the task requests meanwhile follows at once.
 
-        The task receives portions of at most ``max.poll.records`` until it raises RetriableException or calls
+        The task receives at most ``max.poll.records`` at a time, until it raises RetriableException or calls
         ``context.timeout``.
 
         Args:
-            records: whole records, or values, which get the next offsets.
+            records: records or values; values get the next offsets.
         """
         batch = records if isinstance(records, SinkRecords) else self._batch(partition, list(records))
         self._run_fenced(lambda: self.worker.deliver(batch), self.worker.tick, self._put_rest)
@@ -250,10 +248,10 @@ class SinkTaskHarness:
         self._build()
 
     def successor(self, log: MemoryCommitLog | None = None) -> Self:
-        """Return a second harness whose task, not started yet, takes over; this one continues as a zombie.
+        """Return a harness whose task, not started yet, takes over; this one continues as a zombie.
 
         Args:
-            log: the commit log of the successor; by default that of this harness.
+            log: the successor's commit log; by default this one's.
         """
         self._check_can_make_another()
         heir = copy.copy(self)

@@ -179,7 +179,7 @@ class Judge:
     def blame(self, problem: str) -> None:
         self.problem = self.problem or problem
 
-    # -- what happens --------------------------------------------------------------------------------
+    # -- events --------------------------------------------------------------------------------
 
     def acting(self, partitions: Collection[TopicPartition]) -> None:
         self._may_change.update(partitions)
@@ -309,7 +309,7 @@ class Judge:
     def not_discarded(self, partition: TopicPartition, tokens: Sequence[Token], error: Exception) -> None:
         self._undiscarded.update({(partition, token.id): error for token in tokens})
 
-    # -- what is seen --------------------------------------------------------------------------------
+    # -- visible records --------------------------------------------------------------------------------
 
     def read(self, rows: Iterable[Row] | Mapping[Any, Any]) -> Seen:
         if isinstance(rows, Mapping):

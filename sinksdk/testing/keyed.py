@@ -63,7 +63,7 @@ class KeyedJudge(Judge):
         gone_back = self.met[WITHDRAWN] + self.met[MOVED_BACK]
         super().saved(before, after)
         if self.met[WITHDRAWN] + self.met[MOVED_BACK] != gone_back:
-            self._places.clear()  # what is read again may be older
+            self._places.clear()  # records that are read again may be older
 
     def altered(self, partition: TopicPartition, to: int | None, seen: Seen) -> None:
         written = {offset for of in self._written.values() for offset in of[partition]}

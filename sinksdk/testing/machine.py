@@ -64,8 +64,8 @@ _if_there_is_a_zombie = precondition(lambda self: self.trial.zombies)
 class SinkTaskMachine(RuleBasedStateMachine):
     """Runs deliveries, commits, rebalances, losses, zombies, crashes and faults in any order.
 
-    Create one with :func:`sink_machine`, and subclass it for rules of your own. A rule calls :meth:`step`, so
-    that the step is part of the story and of the replay.
+    Subclass the result of :func:`sink_machine` for rules of your own. A rule calls :meth:`step`, which adds
+    the step to the story and the replay.
     """
 
     subject: ClassVar[Subject[Any]]

@@ -226,7 +226,7 @@ class Trial(Generic[D]):
         self.source.skip(self._partition(which), count)
 
     def poison(self, which: int, before: int = 0, after: int = 0) -> None:
-        """Put a record that cannot be delivered, with all that wait before it and new ones around it."""
+        """Put a record that cannot be delivered, after all waiting ones and between new ones."""
         partition = self._partition(which)
         poisons = self.subject.poisons
         for _ in range(before):
@@ -276,8 +276,7 @@ class Trial(Generic[D]):
         """Freeze the next task that discards its predecessor's tokens, right before it does.
 
         Args:
-            dies: whether its successor dies between its commit and ``publish``, before the frozen task
-                resumes.
+            dies: the successor dies between its commit and ``publish``, before the frozen task resumes.
         """
         self._freezes = bool(dies)
 
@@ -385,7 +384,7 @@ class Trial(Generic[D]):
             self.judge.zombies_acted = True
             self._run(zombie, lambda: action(zombie))
 
-    # -- what the runtime does ---------------------------------------------------------------------
+    # -- the runtime ---------------------------------------------------------------------
 
     def _run(self, process: Process, action: Callable[[], object]) -> None:
         try:

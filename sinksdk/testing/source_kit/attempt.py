@@ -209,7 +209,7 @@ class Attempt:
         self._threads.append(thread)
         return thread
 
-    # -- looking on ----------------------------------------------------------------------------------
+    # -- observation ----------------------------------------------------------------------------------
 
     def _observed(self, name: str, method: Callable[..., Any]) -> Callable[..., Any]:
         def whole(*arguments: Any) -> Any:

@@ -65,7 +65,7 @@ def _times(count: int) -> str:
 
 _POLL: Final = 0.001  # seconds between two checks of the task's thread
 _LONGEST_POLL: Final = 0.1  # seconds that count between two checks: in a longer gap the machine stood still
-_WAITING: Final = 0.003  # seconds after which a poll is taken to wait for what does not come
+_WAITING: Final = 0.003  # seconds after which a poll counts as waiting
 _AFTERWARDS: Final = 0.001  # seconds in which a task might write records again
 _IDLE: Final = 0.2  # seconds
 _MOST_POLLS: Final = 10_000
@@ -293,7 +293,7 @@ class SourceTrial:
         while not done.wait(_POLL) and not self.is_hanging:
             self._end_what_waits()
         if self.is_hanging:
-            return  # the thread is abandoned, with whatever it still raises
+            return  # the thread and its errors are abandoned
         thread.join()
         if raised:
             raise raised[0]
