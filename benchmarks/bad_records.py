@@ -1,7 +1,7 @@
 """Measure the extra CPU time of a bad record, and of one of another schema.
 
-``python -m benchmarks.bad_records [ROUNDS]`` runs a task of the archiver that writes JSON lines to S3 in
-memory. The variants take turns; a figure is the best of its turns less that of records without bad ones.
+The archiver's task writes JSON lines to S3 in memory; a figure is the best of its turns less that of good
+records. ``python -m benchmarks.bad_records [ROUNDS]``
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Measure converters, and iteration over their results: processor seconds per million records.
-
-``python -m benchmarks.converters [records]``
-"""
+"""Measure converters and iteration over their results: ``python -m benchmarks.converters [records]``."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
-"""Measure how fast Arrow batches become Avro containers, on one core, against a naive loop and the codecs.
+"""Measure how fast Arrow batches become Avro containers, against a naive loop and the codecs.
 
-``python benchmarks/encoding.py`` prints the table; :func:`measure` returns its rows. The variants take turns,
-so that other load hits all alike; a ratio is the median over the turns. Speeds are per second of CPU time, in
-records and in megabytes of datums before compression.
+The variants take turns, so that other load hits all alike; a ratio is the median over the turns. Speeds are
+per second of CPU time, in records and in megabytes of datums before compression.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Measure folders: processor seconds per million records, on one core, in batches of 10,000.
-
-``python -m benchmarks.folders`` prints the table; :func:`measure` returns its rows.
-"""
+"""Measure folders on one core, in batches of 10,000: ``python -m benchmarks.folders``."""
 
 from __future__ import annotations
 

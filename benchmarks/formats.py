@@ -1,8 +1,6 @@
-"""Measure the formats of values, in CPU time of one core, against record mode with the same records.
+"""Measure the formats of values against record mode: ``python -m benchmarks.formats``.
 
-``python -m benchmarks.formats`` prints the table; :func:`measure` returns its rows. A figure covers all work
-between a batch and the bytes of its files: kinds, division, encoding. The variants take turns; a ratio is the
-median over the turns.
+A figure is the CPU time of all work between a batch and the bytes of its files: kinds, division, encoding.
 """
 
 from __future__ import annotations
@@ -47,8 +45,8 @@ class Measured(NamedTuple):
 
     Args:
         cpu: seconds per million records.
-        ratio: CPU seconds against record mode's.
-        most: the ratio that must be reached; None: there is no target.
+        ratio: to record mode.
+        most: the target; None: there is none.
     """
 
     shape: str

@@ -1,7 +1,7 @@
-"""Measure a whole generation against the floor: the same records, read by the same tasks and only counted.
+"""Measure a generation against the floor: the same records, read by the same tasks and only counted.
 
-Topic directory → Spark ``local[2]`` → S3 endpoint that discards. *Naive* is a plain loop over the rows that
-Spark reads, in as many tasks: rows to dicts, ``fastavro.writer``, one ``put_object`` a task.
+The naive way is a loop over the rows that Spark reads: rows to dicts, ``fastavro.writer``, one ``put_object``
+a task.
 """
 
 from __future__ import annotations

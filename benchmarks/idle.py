@@ -1,7 +1,4 @@
-"""Measure the CPU share of idle connectors in one process, without Spark: ``python -m benchmarks.idle``.
-
-The server's worker runs each connector on its own topic directory; all records are read before.
-"""
+"""Measure the CPU share of idle connectors in one process: ``python -m benchmarks.idle``."""
 
 from __future__ import annotations
 

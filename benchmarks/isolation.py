@@ -1,8 +1,7 @@
-"""Measure how connectors in trouble, or with a backlog, delay others from record to commit, in one server.
+"""Measure the delay from record to commit in one server with ill or busy connectors.
 
-Three healthy connectors archive small batches as they are written, on ``local[2]``: alone, next to two whose
-S3 takes requests without responding, and next to one that reads a backlog of two million records.
-``python -m benchmarks.isolation`` prints the medians.
+Three healthy connectors archive small batches on ``local[2]``: alone, next to two whose S3 does not respond,
+and next to one that reads two million records. ``python -m benchmarks.isolation``
 """
 
 from __future__ import annotations
@@ -34,14 +33,14 @@ ILL: Final = ("ill-0", "ill-1")
 BATCH: Final = 100
 
 _PAUSE: Final = 0.5  # seconds between a commit and the next write
-_BEGIN: Final = 3.0  # seconds until the tasks that shall hang have started
+_BEGIN: Final = 3.0  # seconds until the tasks that will hang have started
 _LOOK: Final = 0.05  # seconds
 _PATIENCE: Final = 180.0  # seconds
 
 
 @dataclass(frozen=True)
 class Site:
-    """A running server with its store, topics and two S3 endpoints, one of which may hang."""
+    """A server with its store, topics and two S3 endpoints, one of which may hang."""
 
     folder: Path
     # The store is opened once: reading commits must not add to the measured time.

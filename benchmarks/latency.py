@@ -1,8 +1,7 @@
-"""Measure how soon a record of Kafka becomes visible, from a cold start and once warm.
+"""Measure how soon a record of Kafka becomes visible: ``python -m benchmarks.latency``.
 
-``python -m benchmarks.latency`` runs ``sinksdk run`` with ``flush.size=1``, one broker, and an S3 endpoint
-that discards. Cold: from the command until the few records of a topic are visible. Warm: one record at a
-time, at random moments, from its production until its object is visible.
+``flush.size`` is 1. Cold: from the command until the few records of a topic are visible. Warm: one record at
+a time, at random moments, from its production until its object is visible.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Measure many small things: 200 partitions of three records, and 1,000 tasks.
 
-``python -m benchmarks.many``: Kafka → Spark ``local[2]`` → S3 endpoint that discards, in a warm session; and
-the driver's own way from a source's partitions to a submitted Spark job.
+``python -m benchmarks.many`` also measures the driver's way from partitions to a submitted Spark job.
 """
 
 from __future__ import annotations
@@ -146,7 +145,7 @@ def tasks_rows(spark: SparkContext) -> Iterator[Row]:
                 begun = time.perf_counter()
                 plan = generations.plan(generations.claim(), plans, 1)
                 planned = time.perf_counter() - begun
-                launcher = SparkLauncher(spark, Planned(reader), RECORD_COLUMNS, template)  # type: ignore[arg-type]  # all that is asked of it
+                launcher = SparkLauncher(spark, Planned(reader), RECORD_COLUMNS, template)  # type: ignore[arg-type]  # the launcher needs no more
                 running = launcher.launch(plan)
                 while not spark.statusTracker().getActiveJobsIds():
                     time.sleep(0.002)

@@ -1,7 +1,6 @@
 """An S3 endpoint that discards data, in its own process: the client's speed is measured, not the server's.
 
-Buckets exist, uploads are taken and discarded, small objects (owner markers) are kept for reading. The
-endpoint counts requests, body bytes and the size of each object; it can refuse some objects' data, or take
+Small objects (owner markers) are kept for reading. The endpoint can refuse some objects' data, or take
 requests without ever responding.
 """
 

@@ -1,11 +1,8 @@
-"""Measure 200 open files of a task against one, with the same records: processor time and memory.
+"""Measure 200 open files of a task against one, with the same records: ``python -m benchmarks.open_files``.
 
-``python -m benchmarks.open_files [ROUNDS]`` prints the table; :func:`measure` returns its rows. A task in the
-test harness archives one topic partition to an endpoint that discards, over TLS, without a source. Records
-lie in 200 hours at random, the worst case; or all in one folder: as many files one after the other, which
-isolates the cost of having them open at the same time, and a single file, which shows the cost of small files
-(three requests each). Files of 200 hold half a megabyte (200 B) or one (1 KB) before compression: about the
-default bound of memory.
+The worst case, records in 200 random hours, is compared with as many files one after the other, which
+isolates the cost of open files, and with a single file, which shows that of small files (three requests
+each). Files of 200 hold 0.5 to 1 MB before compression: about the default bound of memory.
 """
 
 from __future__ import annotations
@@ -86,7 +83,7 @@ class Used(NamedTuple):
 
     Args:
         cpu: seconds.
-        peak: the process's largest resident size so far, in bytes.
+        peak: bytes of the process so far.
     """
 
     cpu: float

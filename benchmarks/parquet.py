@@ -1,9 +1,7 @@
 """Measure Parquet files of whole records against Spark's own ``df.write.parquet`` of the same rows.
 
-``python -m benchmarks.parquet [ROUNDS]`` prints the table; :func:`measure` returns its rows. Both read the
-same topic directory with two cores and write the same columns with zstd, in turns in one session: the
-archiver a whole generation to an endpoint that discards, Spark to the local disk. A figure is the processor
-time of all their processes with the JVM, without the endpoint.
+The archiver runs a whole generation to an endpoint that discards, Spark writes to the local disk, in turns. A
+figure is the processor time of all their processes with the JVM. ``python -m benchmarks.parquet [ROUNDS]``
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 # ruff: noqa: SLF001 - a store that counts wraps the primitives of another one
-"""Measure driver, plans, records and status with many partitions, without Spark.
+"""Measure driver, plans, records and status with many partitions: ``python -m benchmarks.scale``.
 
-``python -m benchmarks.scale`` uses real stores: SQLite in a file, PostgreSQL as the tests start it, S3 as
-moto serves it on this machine.
+The stores are real: SQLite, PostgreSQL, and S3 by moto.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
-"""Measure kinds of files from Kafka to an S3 endpoint that discards, in CPU seconds.
+"""Measure kinds of files from Kafka to an S3 endpoint that discards: ``python -m benchmarks.shapes``.
 
-``python -m benchmarks.shapes [ROUNDS]`` prints the table. Driver, JVM and workers count, broker and endpoint
-do not. The kinds take turns; a figure is the median over the turns.
+Driver, JVM and workers count, broker and endpoint do not; a figure is the median over the turns.
 """
 
 from __future__ import annotations

@@ -15,10 +15,8 @@ class Row:
     """One measurement.
 
     Args:
-        what: the subject.
-        measured: the figure.
         against: the ratio to another figure of the same run.
-        target: the ratio or figure to reach; empty: there is none.
+        target: the bound to reach, or empty.
     """
 
     what: str

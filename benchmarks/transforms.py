@@ -1,10 +1,7 @@
-"""Measure a filter before the archiver against Spark's cost of the query plus the archiver's for the rest.
+"""Measure a filter before the archiver: ``python -m benchmarks.transforms``, run alone.
 
-Topic directory → Spark ``local[2]`` → S3 endpoint that discards, processor seconds of all processes. The
-query keeps every second record. *spark* runs it on the same files and writes to its noop sink; *archiver*
-archives a topic that holds the result; *both* archives with ``records.sql``; *whole* all records without it.
-
-Run it alone: ``python -m benchmarks.transforms``.
+The query keeps every second record. *spark* writes its result to the noop sink, *archiver* archives a topic
+with the result, *both* uses ``records.sql``, *whole* archives all records. Seconds are of all processes.
 """
 
 from __future__ import annotations
@@ -29,7 +26,7 @@ from sinksdk.topics.directory import write_records
 
 # Bytes of a value, and records: fewer would only measure the start.
 SHAPES = {"200 B": (200, 8_000_000), "1 KB JSON": (1_000, 2_500_000)}
-# A first generation that ends in mid-file is read again: no file may be full.
+# Larger than both: a first generation that ends in mid-file would be read again.
 FLUSH_SIZE = 10_000_000
 # These rounds do not count: the JVM still compiles more than it computes.
 WARMING = 3

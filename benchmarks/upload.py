@@ -1,7 +1,6 @@
-"""Measure the upload client alone against boto3's ways, with an endpoint that discards everything.
+"""Measure the upload client alone against boto3: ``python benchmarks/upload.py [MEGABYTES [ROUNDS]]``.
 
-``python benchmarks/upload.py [MEGABYTES [ROUNDS]]`` runs every way once per round. A ratio is the median of
-the rounds' own ratios: a slow minute of the machine slows both sides of a ratio alike.
+A ratio is the median of the rounds' own ratios: a slow minute of the machine slows both sides alike.
 """
 
 from __future__ import annotations
@@ -43,9 +42,8 @@ class Row:
     Args:
         speed: median MB/s.
         cpu: median seconds of client CPU per GB.
-        ratio: median of the rounds' speed against boto3's default multipart upload of the same round.
-        requests: requests of one upload.
-        sent: body bytes of one upload as the endpoint counted them, against the file's.
+        ratio: median speed against boto3's default multipart upload of the same round.
+        sent: body bytes of one upload, as the endpoint counted them, against the file's.
     """
 
     name: str

@@ -1,7 +1,6 @@
-"""Measure ``verify`` of the S3 archiver in CPU seconds per million records, alone and with the topic.
+"""Measure CPU and memory of the S3 archiver's ``verify``: ``python -m benchmarks.verify 500000 1000000``.
 
-``python -m benchmarks.verify 500000 1000000`` archives topics of so many records; S3 (moto) and Kafka run in
-processes of their own, which are not counted. Peak memory is measured, too.
+The arguments are sizes of topics; S3 (moto) and Kafka run in other processes, which do not count.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Archive the same topics with Kafka Connect and with sinksdk: ``python -m benchmarks.kafka_connect``.
 
-One broker, one S3 endpoint that discards, two sinks on Kafka Connect, and sinksdk take turns. The first turn
-warms them up and is reported separately. ``--quick`` has small topics and one turn.
+The sides take turns; the first turn warms them up and is reported separately. ``--quick`` has one turn.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
-"""Run sinksdk's side: a process with a Spark, which archives topics in turn.
+"""Run sinksdk's side: ``python -m benchmarks.kafka_connect.archiver BOOTSTRAP ENDPOINT``.
 
-``python -m benchmarks.kafka_connect.archiver BOOTSTRAP ENDPOINT`` reads orders from its standard input and
-answers on its standard output, a line of JSON each.
+The process reads orders from its standard input and responds with a line of JSON each.
 """
 
 from __future__ import annotations

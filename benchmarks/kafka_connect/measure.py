@@ -16,15 +16,14 @@ _NOT_DATA = "/metadata/"  # Iceberg's manifests are Avro files as well
 
 @dataclass(frozen=True)
 class Measured:
-    """The measurement of one topic archived by one side.
+    """One topic archived by one side.
 
     Args:
-        records: the topic's.
         seconds: as :class:`benchmarks.kafka_connect.side.Run` has them.
         cpu: seconds of its processes, by program.
         peak: resident bytes of all its processes together.
         read: records passed to its tasks, counted each time.
-        files: sizes of the data files that became visible.
+        files: sizes of the visible data files.
     """
 
     records: int

@@ -23,13 +23,7 @@ FLOOR_SHARE: Final = 0.6  # of all CPU seconds
 
 @dataclass(frozen=True)
 class Parts:
-    """The cost of each part of archiving alone, in CPU seconds for a million records.
-
-    Args:
-        encoding: Arrow batches into datums.
-        codec: compression of the datums' blocks.
-        sending: the result sent as parts of a multipart upload.
-    """
+    """CPU seconds per million records of each part of archiving alone."""
 
     encoding: float
     codec: float

@@ -45,8 +45,7 @@ class Consumed:
     """The consumption of one consumer, as ``CountingInterceptor`` counts it.
 
     Args:
-        first: time of the first records, as ``time.time()``; meaningless without records.
-        last: time of the last records.
+        first: seconds since the epoch; meaningless without records.
     """
 
     records: int

@@ -1,8 +1,7 @@
 """Play KIP-275's scene: one task's S3 fails; how many records do the other tasks read again?
 
-``python -m benchmarks.kafka_connect.kip275`` runs Kafka Connect, as it is and with the assignor that lets
-tasks keep partitions in a rebalance, and sinksdk: on one broker, with the same topic, the same S3 endpoint
-that refuses one partition's data, and tasks slowed down by the same rule.
+Kafka Connect plays it with two assignors, then sinksdk: the same broker, topic and S3, and tasks slowed down
+by the same rule. ``python -m benchmarks.kafka_connect.kip275``
 """
 
 from __future__ import annotations

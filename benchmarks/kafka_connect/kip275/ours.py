@@ -1,7 +1,7 @@
 """Let sinksdk play the scene: a partition fails, and the driver is asked to rebalance.
 
-``python -m benchmarks.kafka_connect.kip275.ours BOOTSTRAP ENDPOINT TOPIC JOURNAL`` is the driver, with its
-own Spark; it prints the start offsets of the second generation as JSON.
+As a program (BOOTSTRAP ENDPOINT TOPIC JOURNAL) it is the driver, and prints the start offsets of the second
+generation as JSON.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """The scene that both systems play, and the journal of the batches of their tasks.
 
-Each task, in Java or in Python, writes a line to one journal when it opens a partition and when it gets a
-batch: ``open PARTITION`` and ``put PARTITION FIRST NEXT``.
+The journal has the lines ``open PARTITION`` and ``put PARTITION FIRST NEXT``.
 """
 
 from __future__ import annotations
@@ -70,16 +69,8 @@ def lives(journal: Path) -> Mapping[int, Sequence[Life]]:
 def losses(
     played: Mapping[int, Sequence[Life]], seen: Mapping[int, Sequence[Life]], committed: Mapping[int, int]
 ) -> dict[int, Loss]:
-    """Return the cost of the scene's one rebalance for each partition.
-
-    Args:
-        played: the lives of the whole scene.
-        seen: the lives right after the rebalance.
-        committed: offsets right after the rebalance.
-
-    Raises:
-        ValueError: a partition was opened more than twice, or did not resume at its commit.
-    """
+    # ``seen`` are the lives right after the rebalance. A partition that was opened more than twice, or did
+    # not resume at its commit, raises ValueError.
     return {
         partition: _loss(partition, opened, seen[partition][0].end, committed[partition])
         for partition, opened in sorted(played.items())
