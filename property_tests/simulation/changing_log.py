@@ -59,7 +59,7 @@ class ChangingLog(Log):
             partition: OffsetRange(start, start + dice.randint(0, 20)) for partition, start in starts.items()
         }
 
-    # -- what happens to it --------------------------------------------------------------------------
+    # -- changes --------------------------------------------------------------------------
 
     def retain(self, partition: TopicPartition, start: int, committed: int) -> None:
         self._world.tell(f"retention removes what {partition.partition} has below {start}")
@@ -138,7 +138,7 @@ class ChangingLog(Log):
             beyond = max(self.peaks[partition], committed.get(partition, 0)) - end
             self.produce(partition, 1, gap=max(beyond + 1, 0))
 
-    # -- what is asked of it -------------------------------------------------------------------------
+    # -- requests -------------------------------------------------------------------------
 
     def partitions(self, subscription: Subscription) -> Partitions:
         def effect() -> Partitions:

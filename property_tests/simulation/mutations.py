@@ -74,7 +74,7 @@ from sinksdk.spark.transform_task import arranged
 from sinksdk.store.base import Versioned
 from sinksdk.store.generations import Claim, Generations
 
-# -- the store forgets, or answers what it should not ----------------------------------------------------
+# -- the store forgets, or returns wrong values ----------------------------------------------------
 
 
 def task_records_not_fenced(patch: Patch) -> None:
@@ -149,7 +149,7 @@ def deletion_ignores_unpublished_tokens(patch: Patch) -> None:
     )
 
 
-# -- the sink's task, and what it is given ---------------------------------------------------------------
+# -- the sink's task and its input ---------------------------------------------------------------
 
 
 def publish_before_commit(patch: Patch) -> None:
@@ -346,7 +346,7 @@ def skip_ignores_rows_of_one_offset(patch: Patch) -> None:
     patch.setattr(writer, "numbers_of", lambda offsets: np.zeros(len(offsets), np.int64))
 
 
-# -- what the topic is, and what of it is bad ------------------------------------------------------------
+# -- topics and bad records ------------------------------------------------------------
 
 
 def topic_ids_not_checked_before_commit(patch: Patch) -> None:
@@ -392,7 +392,7 @@ def unknown_upload_counts_as_expired(patch: Patch) -> None:
     patch.setattr(publisher, "is_visible", lambda s3, token: False)
 
 
-# -- what operators do -----------------------------------------------------------------------------------
+# -- operators -----------------------------------------------------------------------------------
 
 
 def altered_offsets_not_checked(patch: Patch) -> None:

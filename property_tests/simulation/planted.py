@@ -169,7 +169,7 @@ class TakingOver:
         on_put(patch, note)
 
 
-# -- what values are changed to --------------------------------------------------------------------------
+# -- changes of values --------------------------------------------------------------------------
 
 
 def fields(**changed: Any) -> Change:

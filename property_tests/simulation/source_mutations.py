@@ -88,7 +88,7 @@ def fencing_errors_ignored(patch: Patch) -> None:
     patch.setattr(source_driver, "fence", anyhow)
 
 
-# -- an attempt looks whether it may run -----------------------------------------------------------------
+# -- the checks of an attempt -----------------------------------------------------------------
 
 
 def no_generation_check_before_fencing(patch: Patch) -> None:
@@ -136,7 +136,7 @@ def _as_planned(count: Value) -> Value:
     return {**count, "claimed": count["planned"]}
 
 
-# -- what is written -------------------------------------------------------------------------------------
+# -- writes -------------------------------------------------------------------------------------
 
 
 def offsets_committed_after_records(patch: Patch) -> None:

@@ -133,7 +133,7 @@ def _brief(key: str, stored: Stored) -> str:
         )
     if key.endswith("tasks-count"):
         return f"claimed {value['claimed']}, planned {value['planned']}, tasks {value['tasks']}"
-    if "/generations/" in key and "tasks" in value:  # else it is beside a plan
+    if "/generations/" in key and "tasks" in value:  # other records belong to a plan
         ranges = [
             [f"{r['partition']}:{r['start']}-{r['end']}" for r in task["ranges"]] for task in value["tasks"]
         ]

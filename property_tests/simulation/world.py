@@ -1,9 +1,8 @@
 """A scheduler of simulated processes in one thread; all choices follow from one seed.
 
-Each process is a greenlet, or several as its threads, that runs ordinary code. Each effect outside of its
-memory goes through :meth:`World.operate`, where the scheduler may switch to another process, freeze this
-one, or kill it, before the operation or after its effect. Time is virtual: operations advance it, and it
-jumps when all processes sleep.
+Each thread of a process is a greenlet of ordinary code. The scheduler may switch, freeze or kill a process
+before an operation of :meth:`World.operate` or after its effect. Time is virtual: operations advance it, and
+it jumps when all processes sleep.
 """
 
 from __future__ import annotations
@@ -88,7 +87,7 @@ class World:
         self._scheduler = getcurrent()
         self._running: Process | None = None
 
-    # -- for what runs in a process ------------------------------------------------------------------
+    # -- for the code of a process ------------------------------------------------------------------
 
     def now(self) -> float:
         return self._now
