@@ -199,7 +199,7 @@ def test_totals_that_somebody_removed_are_written_anew(store: Moody) -> None:
     assert total(read_totals(store, "c")) == 15
 
 
-# -- what is told ------------------------------------------------------------------------------------
+# -- reports ------------------------------------------------------------------------------------
 
 
 def lives(store: MemoryStore) -> Iterator[str]:

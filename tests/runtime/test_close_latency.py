@@ -18,5 +18,5 @@ def test_the_slowest_task_is_told_phase_by_phase() -> None:
 
 
 def test_tasks_that_had_ended_before_had_nothing_to_close() -> None:
-    # A generation may end by itself while it is asked to close.
+    # A generation may end by itself during a close request.
     assert closing_durations(0.2, {0: TaskMeasures()}) == "0.2 s; no task was open any more"

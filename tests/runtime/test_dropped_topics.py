@@ -138,7 +138,7 @@ def test_a_driver_that_was_overtaken_changes_nothing(store: Watched) -> None:
 
 
 def test_what_was_set_apart_and_is_lost_is_an_error(store: Watched) -> None:
-    # A lost record must not make the connector read a topic from its start.
+    # A lost archived value must not make the connector read a topic from its start.
     generations = Generations(store, "c")
     run(store, generations, {KEPT: 1, GONE[0]: 7})
     claim = run(store, generations, {KEPT: 2}, is_read=is_kept)

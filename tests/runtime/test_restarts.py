@@ -35,7 +35,7 @@ def test_a_final_failure_closes_the_others_at_once(failure: str | None, is_final
 
 
 def test_a_partition_that_only_waits_spends_no_attempt(caplog: pytest.LogCaptureFixture) -> None:
-    # The task opens it at the announced time. The log has one line for the beginning, one for the end.
+    # The task has announced when it opens. The log has one line for the beginning, one for the end.
     clock, store = ManualClock(), MemoryStore()
     config = ConnectorConfig.parse({"name": "c", "topics": "t", "restart.max.attempts": "0"})
     status, backoff = StatusKeeper(store, "c", "driver", clock), Backoff(1.0, clock)

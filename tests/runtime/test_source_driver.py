@@ -146,7 +146,7 @@ def test_a_fencing_that_fails_writes_nothing_and_is_tried_again() -> None:
         before.append((recorded(store), len(running.launcher.plans)))
         return writer(config, name)
 
-    running.target.writer = watched  # type: ignore[method-assign]  # looks before each attempt
+    running.target.writer = watched  # type: ignore[method-assign]  # checks before each attempt
     with running:
         eventually(lambda: CountingTask.started == ["c"])
 

@@ -34,7 +34,7 @@ def at_once(run: Callable[[], None]) -> None:
 
 
 def looks(source: Source, *backlogs: Backlog) -> list[list[tuple[int, int, bool]]]:
-    gaps = TrailingGaps(source, at_once)  # type: ignore[arg-type]  # all of a source that is asked here
+    gaps = TrailingGaps(source, at_once)  # type: ignore[arg-type]  # the checks need no more of a source
     return [[(r.start, r.end, r.due) for r in gaps.among([backlog])] for backlog in backlogs]
 
 

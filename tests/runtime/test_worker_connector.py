@@ -576,4 +576,4 @@ def test_what_waits_ends_at_once_when_it_is_asked_to(scene: Scene) -> None:
     scene.outside.start = start
     with scene.running(backoff=600.0):
         soon(lambda: scene.state() == "RESTARTING", "it does not wait for its restart")
-    # The block has asked it to end, and found its thread ended.
+    # The block has checked that the thread ended.

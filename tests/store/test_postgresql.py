@@ -229,7 +229,7 @@ def test_a_forked_process_has_connections_of_its_own(
     assert proxy.connections == 2
 
 
-# -- what the server itself does ---------------------------------------------------------------------
+# -- the server's own behaviour ---------------------------------------------------------------------
 
 
 def test_a_deadlock_is_resolved(postgres: PostgresServer, schema: str, store: SqlStore) -> None:
