@@ -206,9 +206,9 @@ def test_it_is_asked_again_when_it_says(site: Site, status: int) -> None:
     site.endpoint.mishaps.append(Mishap(status, {"Retry-After": "90"}))
     site.deliver(1)
     site.harness.advance(89)
-    assert site.taken() == []
+    assert site.accepted() == []
     site.harness.advance(1)
-    assert site.taken() == [0]
+    assert site.accepted() == [0]
 
 
 def test_retry_after_is_seconds_or_a_date() -> None:
@@ -229,7 +229,7 @@ def test_a_lost_answer_is_a_repeat_that_the_endpoint_recognises(site: Site) -> N
     site.deliver(*range(3))
     site.harness.advance(0.3)
     site.harness.advance(0.6)
-    assert site.taken() == [0, 1, 2]
+    assert site.accepted() == [0, 1, 2]
     assert site.endpoint.repeated == 3
     assert site.keys() == ["readings-0-0..readings-0-2"] * 3
 
@@ -256,7 +256,7 @@ def test_no_connection_waits_between_two_calls(site: Site) -> None:
     assert len(connected) == 1
     assert connected[0].fileno() == -1
     site.deliver(4)
-    assert site.taken() == [0, 2, 3]
+    assert site.accepted() == [0, 2, 3]
 
 
 def test_a_new_attempt_in_other_portions_repeats_ids_and_no_keys(site: Site) -> None:
@@ -266,7 +266,7 @@ def test_a_new_attempt_in_other_portions_repeats_ids_and_no_keys(site: Site) -> 
     site.harness.start()
     site.harness.assign(P0)
     site.deliver(*range(5))
-    assert site.taken() == [0, 1, 2, 3, 4]
+    assert site.accepted() == [0, 1, 2, 3, 4]
     assert site.endpoint.repeated == 3
     assert site.keys() == ["readings-0-0..readings-0-2", "readings-0-0..readings-0-4"]
 
@@ -317,7 +317,7 @@ def test_a_bad_record_is_found_by_halving(site: Site, status: int) -> None:
     site.endpoint.rejected_status = status
     site.deliver(0, 1, 2, 3, 4, "warm", 6, 7, "hot")
     assert [letter.offset for letter in site.letters.records] == [5, 8]
-    assert site.taken() == [0, 1, 2, 3, 4, 6, 7]
+    assert site.accepted() == [0, 1, 2, 3, 4, 6, 7]
     assert site.endpoint.repeated == 0
     site.harness.commit()
     assert site.harness.committed[P0].offset == 9
@@ -331,7 +331,7 @@ def test_halving_goes_on_after_a_retry_where_it_was(site: Site) -> None:
     for _ in range(40):
         site.harness.advance(1)
     assert [letter.offset for letter in site.letters.records] == [bad]
-    assert sorted(site.taken()) == [number for number in range(16) if number != bad]
+    assert sorted(site.accepted()) == [number for number in range(16) if number != bad]
     worked = [
         offsets
         for offsets, mishap in zip(site.posted(), every_other * 20, strict=False)
@@ -371,7 +371,7 @@ def test_where_bad_records_are_not_tolerated_the_partition_ends_at_the_bad_one(s
     assert failure is not None
     assert "readings-0 at offset 2 failed in TASK_PUT" in failure.message
     assert "celsius must be a number" in failure.message
-    assert site.taken() == [0, 1]
+    assert site.accepted() == [0, 1]
 
 
 @pytest.mark.parametrize("status", [301, 401, 403, 404, 405, 410, 415])
@@ -381,7 +381,7 @@ def test_an_endpoint_that_is_wrong_drains_no_topic_into_the_dead_letters(site: S
     failure = site.harness.outcome(P0).failure
     assert failure is not None
     assert f"{site.url.removesuffix('/readings')}: {status} " in failure.message
-    assert (site.letters.records, site.taken(), site.harness.committed) == ([], [], {})
+    assert (site.letters.records, site.accepted(), site.harness.committed) == ([], [], {})
 
 
 # -- the configuration -----------------------------------------------------------------------------------
@@ -393,13 +393,13 @@ def test_an_endpoint_that_is_wrong_drains_no_topic_into_the_dead_letters(site: S
         ({"endpoint.url": "ftp://host/path"}, "'endpoint.url' must be http://host/path or https://host/path"),
         ({"endpoint.url": "http:///path"}, "'endpoint.url' must be http"),
         ({"endpoint.url": "http://host:port/"}, "'endpoint.url': Port could not be cast"),
-        ({"endpoint.url": "http://me:secret@host/"}, "say who is posting with 'auth.header.value'"),
+        ({"endpoint.url": "http://me:secret@host/"}, "use 'auth.header.value' for authentication"),
         ({"auth.header.value": "Bearer a\nX: b"}, "'auth.header.value' must be one line of ASCII"),
         ({"auth.header.name": "no header"}, "'auth.header.name'"),
         ({"id.prefix": "a b"}, "'id.prefix'"),
         ({"body.format": "xml"}, "'body.format'"),
-        ({"batch.max.records": "501"}, "a task gets 500 at a time; raise 'max.poll.records'"),
-        ({"batch.max.records": "11", "max.poll.records": "10"}, "a task gets 10 at a time"),
+        ({"batch.max.records": "501"}, "a task receives 500 at a time; raise 'max.poll.records'"),
+        ({"batch.max.records": "11", "max.poll.records": "10"}, "a task receives 10 at a time"),
     ],
 )
 def test_what_cannot_work_is_said_before_anything_runs(keys: Mapping[str, str], problem: str) -> None:
