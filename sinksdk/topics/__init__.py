@@ -1,9 +1,4 @@
-"""Topics of Kafka, of a topic directory, and in the memory of a test.
-
-Each kind has a ``Source``, a writer of transactions (:class:`~sinksdk.engine.writer.TransactionalWriter`),
-and a reader of the source offsets in them (:class:`~sinksdk.engine.writer.CommittedOffsets`). A topic
-directory is Parquet files in folders per topic and partition, and needs only a file system.
-"""
+"""Topics of Kafka, of a topic directory, and in the memory of a test."""
 
 from __future__ import annotations
 

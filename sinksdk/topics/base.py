@@ -1,4 +1,4 @@
-"""The runtime's interface to a source of records: partitions with their offsets, and readers for tasks."""
+"""The interface between the runtime and a source of records."""
 
 from __future__ import annotations
 
@@ -12,24 +12,15 @@ from sinksdk.offsets import OffsetRange, TopicPartition
 from sinksdk.records import SinkRecords
 from sinksdk.support.java_regex import JavaRegexError, java_pattern
 
-_ROUNDS: Final = 4  # queries of offsets for a snapshot, at most: more only if topics are replaced meanwhile
+_ROUNDS: Final = 4  # maximum number of queries; more only if topics are replaced meanwhile
 
 BATCH_ROWS: Final = 10_000
 BATCH_BYTES: Final = 4 * 1024 * 1024
-"""A reader's batch ends at either maximum."""
 
 
 @dataclass(frozen=True, slots=True)
 class Subscription:
-    """The topics a connector reads: named ones, or those whose whole name matches an expression.
-
-    Args:
-        topics: each must exist.
-        regex: in Java's syntax, as in Kafka Connect; it may match nothing yet.
-
-    Raises:
-        ConfigException: not exactly one of the two is given, or the expression is invalid.
-    """
+    """The topics a connector reads, by name or by a Java expression that matches the whole name."""
 
     topics: tuple[str, ...] = ()
     regex: str | None = None
@@ -48,11 +39,6 @@ class Subscription:
                 ) from error
 
     def select(self, existing: Iterable[str]) -> frozenset[str]:
-        """Select the subscribed topics among the existing ones.
-
-        Raises:
-            MissingSourceTopicException: named topics do not exist; the exception lists all of them.
-        """
         if self.regex:
             return frozenset(filter(java_pattern(self.regex).fullmatch, existing))
         missing = set(self.topics).difference(existing)
@@ -61,11 +47,9 @@ class Subscription:
         return frozenset(self.topics)
 
     def covers(self, topic: str) -> bool:
-        """Whether a topic of that name is subscribed to, even if it does not exist."""
         return bool(java_pattern(self.regex).fullmatch(topic)) if self.regex else topic in self.topics
 
     def without(self, topics: Container[str]) -> Subscription | None:
-        """Remove named topics; None if no topic remains."""
         if self.regex:
             return self
         left = tuple(topic for topic in self.topics if topic not in topics)
@@ -73,14 +57,7 @@ class Subscription:
 
 
 class Partitions(dict[TopicPartition, OffsetRange]):
-    """The offsets of each partition that can be read now.
-
-    Args:
-        unavailable: partitions that exist and cannot be queried, such as those without a leader: neither
-            empty nor missing.
-        epochs: the leader epoch of each partition's log, from the same response as its end: no record before
-            the end has a higher one. Empty for a source without leader epochs.
-    """
+    """The offsets of each partition that can be read now, and the leader epochs of the ends."""
 
     def __init__(
         self,
@@ -89,12 +66,13 @@ class Partitions(dict[TopicPartition, OffsetRange]):
         epochs: Mapping[TopicPartition, int] | None = None,
     ) -> None:
         super().__init__(found)
+        # Partitions without a leader are neither empty nor missing.
         self.unavailable = frozenset(unavailable)
         self.epochs = dict(epochs or {})
 
 
 class Position(NamedTuple):
-    """A committed offset, and the leader epoch of the log that was read up to it."""
+    """A committed offset, and the leader epoch of the log up to it."""
 
     offset: int
     epoch: int
@@ -103,63 +81,38 @@ class Position(NamedTuple):
 class Source(Protocol):
     """A source of records in topic partitions, whose offsets ascend and may have gaps.
 
-    The driver uses it from several threads. The store, not the source, keeps the offsets that were read.
-    Methods may raise:
-        RetriableException: something is not readable yet.
-        ConnectException: the source cannot be read; the message says where and what to do.
+    The driver uses it from several threads.
     """
 
     def partitions(self, subscription: Subscription) -> dict[TopicPartition, OffsetRange]:
-        """The first offset and the offset after the last one of each partition of the subscribed topics.
-
-        Both are equal if the partition is empty. A regex without a match returns an empty dict.
-
-        Raises:
-            MissingSourceTopicException: named topics do not exist; the exception lists all of them.
-        """
+        """Return the start and end offsets of each partition. Raises MissingSourceTopicException."""
         ...
 
     def topic_ids(self, topics: Collection[str]) -> Mapping[str, str]:
-        """Ids that distinguish a topic from a later one of the same name.
-
-        Topics that were deleted meanwhile are left out; a source without such ids returns an empty mapping.
-        """
+        """Return ids that distinguish a topic from a later one of the same name."""
         ...
 
     def truncated(self, positions: Mapping[TopicPartition, Position]) -> Mapping[TopicPartition, int | None]:
-        """Partitions whose log has lost records below these positions (KIP-320).
+        """Return the offset from which each log differs after losing records below its position (KIP-320).
 
-        The value is the offset from which the log differs from what was read, or None if the log does not
-        know the position's epoch at all. The runtime calls this only for sources that have epochs.
-
-        Raises:
-            RetriableException: the state of a partition is not known yet.
+        None if the log does not know the epoch.
         """
         ...
 
     def first_records(self, ranges: Mapping[TopicPartition, OffsetRange]) -> Mapping[TopicPartition, int]:
-        """Offset of the first record in each range; the range's end when the range is known to hold none.
+        """Return the offset of the first record in each range; the range's end without one.
 
-        A source for which that is expensive returns the ranges' starts. The call may be slow, and leave out
-        ranges after a time-out: the next call includes them again.
+        A source for which that is expensive returns the ranges' starts.
         """
         ...
 
-    def reader(self, ranges: Mapping[TopicPartition, OffsetRange]) -> Reader:
-        """Create a reader of these ranges for tasks.
-
-        Raises:
-            OffsetOutOfRangeException: the source no longer holds all of a range.
-        """
-        ...
+    def reader(self, ranges: Mapping[TopicPartition, OffsetRange]) -> Reader: ...
 
 
 class Reader(Protocol):
-    """Reads ranges in a task: the part of a source that is pickled to executors, without secrets."""
+    """Reads ranges in a task. Pickled to executors, without secrets."""
 
-    def of(self, partitions: Collection[TopicPartition]) -> Reader:
-        """The reader of a task that reads only these partitions."""
-        ...
+    def of(self, partitions: Collection[TopicPartition]) -> Reader: ...
 
     def read(
         self,
@@ -167,34 +120,16 @@ class Reader(Protocol):
         columns: Collection[str],
         overrides: Mapping[str, str],
     ) -> Generator[SinkRecords | Unread | None]:
-        """Read ranges one after the other, in any order, each by ascending offsets.
+        """Yield batches by ascending offsets, and an :class:`Unread` for a range that cannot be read.
 
-        The generator ends once every range has been read to its end, which may be a gap. Raises as
-        :class:`Source`.
-
-        Args:
-            columns: of :data:`~sinksdk.records.RECORD_COLUMNS`. ``offset`` is always included; others may be
-                missing where the source does not have them.
-            overrides: settings of the reading client (``consumer.override.*``), resolved by the task.
-
-        Yields:
-            Batches of at most :data:`BATCH_ROWS` and :data:`BATCH_BYTES`, or one larger record; None at least
-            every 0.1 seconds while no record arrives; and an :class:`Unread` for a range that cannot be read
-            to its end.
+        None follows at least every 0.1 seconds while no record arrives. ``offset`` is always included.
         """
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """The result of one query of the source.
-
-    Args:
-        at: start of the query, in seconds on a monotonic clock.
-        ids: topic ids, where the source has any.
-        absent: topics subscribed to by name that do not exist, each with the source's message.
-        unavailable, epochs: see :class:`Partitions`.
-    """
+    """The result of one query of the source; ``at`` is a time on a monotonic clock."""
 
     at: float
     partitions: Mapping[TopicPartition, OffsetRange]
@@ -212,14 +147,8 @@ def end_offsets(source: Source, subscription: Subscription) -> dict[TopicPartiti
 def take_snapshot(
     source: Source, subscription: Subscription, at: float, known: Mapping[str, str] | None = None
 ) -> Snapshot:
-    """Query a source for all partitions; ``absent`` names missing topics. Raises as :class:`Source`.
-
-    Topic ids are requested before and after the offsets. Otherwise the offsets of a topic that is deleted and
-    created again in between would be assigned to the new topic.
-
-    Args:
-        known: topic ids of an earlier snapshot, which are not requested before the offsets again.
-    """
+    # Ids are requested before and after the offsets: a topic that is deleted and created again in between
+    # would get the offsets of the old one.
     before = dict(known or {})
     if unknown := sorted(set(subscription.topics) - before.keys()):
         before |= source.topic_ids(unknown)

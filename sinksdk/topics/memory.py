@@ -25,18 +25,11 @@ class _Transaction(NamedTuple):
 
 
 class MemoryTopics:
-    """Committed records and offsets that several writers share.
-
-    Args:
-        operate: runs each read or change, given its description; a simulation runs other processes in between
-            and loses responses.
-    """
-
     def __init__(self, operate: Operate[object] | None = None) -> None:
         self.logs: dict[TopicPartition, list[SourceRecord]] = defaultdict(list)  # indices are offsets
         self.epochs: dict[str, int] = {}  # by transactional id
         self.positions: dict[str, dict[str, SourcePosition]] = defaultdict(dict)
-        """By connector and source partition."""
+        # A simulation runs other processes between reads and changes, and loses responses.
         self._operate = operate
         self._committed: dict[_Transaction, Sequence[RecordMetadata]] = {}
 
@@ -49,7 +42,6 @@ class MemoryTopics:
         return self._operate(what, effect)  # type: ignore[return-value] # the result of effect
 
     def take_over(self, transactional_id: str) -> int:
-        """Fence earlier writers of the id; returns its new epoch."""
         self.epochs[transactional_id] = self.epochs.get(transactional_id, 0) + 1
         return self.epochs[transactional_id]
 

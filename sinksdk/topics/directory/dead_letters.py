@@ -1,4 +1,4 @@
-"""Dead letters in a topic directory: each task writes them, and they are durable before its commit."""
+"""Writes dead letters to a topic directory; they are durable before their task commits."""
 
 from __future__ import annotations
 
@@ -40,19 +40,6 @@ class _Letter(NamedTuple):
 
 
 class DirectoryDeadLetters:
-    """Appends records to partition 0 of a topic, unchanged. A context manager.
-
-    A thread writes all waiting records as one file: few files, and tasks do not wait for each record. Several
-    tasks, attempts and connectors may write at once: the slower one appends after the faster one. In a
-    directory with transactions, and in a new one, the log decides which is faster. Without transactions, the
-    name of the file does: its first offset, a name that can be created once.
-
-    Args:
-        path: the topic directory; it is created if it does not exist.
-        patience: seconds for which a write is retried after a transient error.
-        now: seconds since the epoch, for records without a timestamp.
-    """
-
     def __init__(
         self,
         path: str | Path,
@@ -87,11 +74,6 @@ class DirectoryDeadLetters:
             self._thread.join(_FLUSH)
 
     def send(self, record: SinkRecord) -> Future[None]:
-        """Begin writing a record; waits while too many are waiting.
-
-        Returns:
-            Completed once the record is on the disk; raises ConnectException if it could not be written.
-        """
         if record.timestamp is None:
             record = replace(record, timestamp=int(self._now() * 1000))
         letter = _Letter(record, Future())
@@ -105,6 +87,7 @@ class DirectoryDeadLetters:
             self._changed.notify_all()
         return letter.written
 
+    # All waiting records become one file: few files, and tasks do not wait for each record.
     def _work(self) -> None:
         while True:
             with self._changed:
@@ -134,7 +117,7 @@ class DirectoryDeadLetters:
         return lost
 
     def _write(self, records: Sequence[SinkRecord]) -> None:
-        """Append records; retries may append them more than once."""
+        # A retry may append records again.
         give_up = time.monotonic() + self._patience
         while True:
             try:
@@ -166,7 +149,8 @@ class DirectoryDeadLetters:
             self._disk.remove(path)  # another writer was faster
 
     def _add_file(self, records: Sequence[SinkRecord]) -> None:
-        # Each file begins where the last one ends. A writer that has read an older end finds its name taken.
+        # Each file begins where the last one ends: of concurrent writers, one that has read an older end
+        # finds its name taken.
         while True:
             first = self._end()
             temporary = self._folder / f"_{uuid.uuid4().hex}.tmp"
@@ -191,15 +175,6 @@ class DirectoryDeadLetters:
 
 
 def check_directory(path: str, *, is_sources: bool) -> None:
-    """Check that dead letters can be written to a topic directory, as far as this process can tell.
-
-    Args:
-        is_sources: the directory is the source's, because no other is set.
-
-    Raises:
-        ConfigException: they cannot be written.
-        RetriableException: the file system does not respond.
-    """
     root, disk = local_root(path), Disk()
     probe = root / f"_{uuid.uuid4().hex}.probe"
     try:

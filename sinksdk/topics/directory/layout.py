@@ -59,11 +59,6 @@ class FileStat(NamedTuple):
 
 
 def local_root(path: str | os.PathLike[str]) -> Path:
-    """Absolute path of a topic directory given as a path or as a ``file:`` URL.
-
-    Raises:
-        ConfigException: a URL of another kind, or of another host.
-    """
     text = os.fspath(path)
     try:
         local = local_path(text)
@@ -77,7 +72,6 @@ def local_root(path: str | os.PathLike[str]) -> Path:
 
 
 def is_hidden(name: str) -> bool:
-    """Whether readers skip a name: it is temporary, hidden, or metadata."""
     return name.startswith(_HIDDEN_STARTS) or name.endswith(_TEMPORARY_ENDS)
 
 
@@ -98,14 +92,7 @@ def is_partition_number(text: str) -> bool:
 
 
 class Unfinished:
-    """Distinguishes files that are still being written from broken ones.
-
-    Writers should rename files into place; some do not. A file with its final name and no readable content
-    counts as unfinished while it keeps changing, and as broken after ``patience`` seconds without a change.
-
-    Args:
-        clock: seconds since the epoch, as file times.
-    """
+    """Distinguishes unfinished files from broken ones, for writers that do not rename."""
 
     def __init__(self, patience: float, clock: Callable[[], float] = time.time) -> None:
         self._patience = patience
@@ -113,17 +100,13 @@ class Unfinished:
         self._first_seen: dict[str, tuple[FileStat, float]] = {}
 
     def judge(self, stat: FileStat, problem: str) -> ConnectException:
-        """Return the error to raise for a file: retriable while it may still be written, fatal afterwards.
-
-        Args:
-            problem: a sentence that begins with the file's path.
-        """
+        """Return a retriable error while the file may still be written, a fatal one afterwards."""
         now = self._clock()
         known, since = self._first_seen.get(stat.path, (None, now))
         if known != stat:
             since = now
             self._first_seen[stat.path] = (stat, now)
-        # A modification time may be ahead of this host's clock: then the time since it was first seen counts.
+        # A modification time may be ahead of this host's clock.
         quiet = max(now - stat.mtime_ns / 1e9, now - since)
         if quiet < self._patience:
             return RetriableException(
@@ -154,16 +137,7 @@ class _Listed:
 
 
 class Listings:
-    """Finds topics, partitions and files. Methods raise ConnectException if a folder cannot be listed.
-
-    A folder is listed again only if its modification time has changed, as it does when files are added,
-    removed or renamed. Some file systems do not update it, such as those on an object store. So the names in
-    each folder are also compared periodically; after a change without a new modification time, all folders
-    are listed at every poll.
-
-    Args:
-        root: the topic directory.
-    """
+    """Finds topics, partitions and files. Raises ConnectException if a folder cannot be listed."""
 
     def __init__(self, root: Path, clock: Callable[[], float] = time.monotonic) -> None:
         self._root = root
@@ -173,11 +147,10 @@ class Listings:
         self._ignored: set[str] = set()
 
     def topics(self) -> dict[str, list[str]]:
-        """Folders by topic; two spellings of one name (``a%2Db``, ``a-b``) are one topic."""
+        """Return folders by topic, which may have two spellings (``a%2Db``, ``a-b``)."""
         return self.of(str(self._root), self._topics_in)
 
     def partitions(self, topic: str, folder: str) -> dict[TopicPartition, str]:
-        """The partitions in a topic's folder. Raises ConnectException for a folder without a number, too."""
         return self.of(folder, lambda entries: dict(self._partitions_in(topic, entries)))
 
     def files(self, folder: str) -> tuple[FileStat, ...]:
@@ -213,6 +186,8 @@ class Listings:
         for folder in list(self._known) if folders is None else folders:
             self._known.pop(folder, None)
 
+    # Changed folders have a new modification time, except on object stores: there names are compared
+    # periodically, and once they differ under an old time, each poll lists all folders.
     def _is_still(self, folder: str, known: _Listed, now: float) -> bool:
         if not (self._is_trusted and known.is_settled) or now - known.at >= _LIST_AFTER:
             return False
@@ -284,7 +259,6 @@ def _entries(folder: str) -> list[os.DirEntry[str]]:
 
 
 def _stamp(folder: str) -> tuple[int, ...]:
-    """Identifies a folder's state; empty if there is no folder."""
     try:
         stat = os.stat(folder)  # noqa: PTH116 - a Path for each of them would take longer
     except OSError:

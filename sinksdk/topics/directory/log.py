@@ -1,8 +1,4 @@
-"""Transactions of a topic directory: a log to which several writers append.
-
-Entries are numbered. The writer that creates an entry has read all earlier ones, so creating its file is the
-compare-and-set. It fails if another writer was faster; then the writer reads the new entries and tries again.
-"""
+"""The log of a topic directory's transactions, to which several writers append."""
 
 from __future__ import annotations
 
@@ -41,11 +37,6 @@ def entry_name(number: int) -> str:
 
 
 def named_paths(content: Any, entry: str) -> list[str]:
-    """Paths of the files that an entry names, relative to the topic directory.
-
-    Raises:
-        ConnectException: the content is not an entry's, or a path is not a data file's.
-    """
     paths = content.get("files") if isinstance(content, dict) else None
     if not isinstance(paths, list) or not all(isinstance(path, str) for path in paths):
         raise ConnectException(
@@ -72,8 +63,6 @@ M = TypeVar("M", bound=_Model)
 
 
 class Extent(_Model):
-    """Offsets that a transaction appended to a partition; ``end`` is the offset after the last."""
-
     topic: str
     partition: int
     start: int
@@ -81,15 +70,8 @@ class Extent(_Model):
 
 
 class WriterEpoch(_Model):
-    """The writer of an entry.
-
-    Args:
-        id: transactional id.
-        epoch: how often the id was taken over; epochs of an id never descend in the log.
-        attempt: number of the transaction's attempt in this epoch; 0 for the entry that takes the id over.
-    """
-
     id: str
+    # How often the id was taken over; never descends in the log. Attempt 0 takes the id over.
     epoch: int
     attempt: int = 0
 
@@ -101,15 +83,7 @@ class Position(_Model):
 
 
 class Entry(_Model):
-    """One transaction.
-
-    Args:
-        files: paths relative to the directory, visible from now on.
-        extents: offsets in these files; entries of other tools may lack it.
-        writer: None without a transactional id.
-        positions: source offsets committed with it.
-        nonce: distinguishes it from another writer's entry of the same number.
-    """
+    """One transaction. Other tools' entries may lack ``extents``; ``nonce`` distinguishes writers."""
 
     files: tuple[str, ...] = ()
     extents: tuple[Extent, ...] = ()
@@ -127,17 +101,9 @@ class _Checkpoint(_Model):
 
 @dataclass
 class LogState:
-    """The state that the entries up to a number add up to.
-
-    Args:
-        number: of the last entry; 0 for an empty log.
-        ends: end offset of each partition.
-        writers: by transactional id, its owner and the last attempt that succeeded.
-        positions: committed source offsets by connector and source partition.
-    """
-
     number: int = 0
     ends: dict[TopicPartition, int] = field(default_factory=dict)
+    # The owner of each transactional id, with its last attempt that succeeded.
     writers: dict[str, WriterEpoch] = field(default_factory=dict)
     positions: dict[str, dict[str, SourcePosition]] = field(default_factory=dict)
 
@@ -174,8 +140,6 @@ class LogState:
 
 
 class Disk:
-    """A file system. Raises OSError."""
-
     def make_folder(self, folder: Path) -> None:
         if folder.is_dir():
             return
@@ -185,25 +149,21 @@ class Disk:
         _sync(folder.parent)
 
     def write(self, path: Path, write: Callable[[Path], object]) -> None:
-        """Write a file that readers do not see yet."""
         write(path)
         _sync(path)
         _sync(path.parent)
 
     def create(self, path: Path, content: bytes) -> bool:
-        """Create a file with its whole content; False if its name exists.
-
-        Exactly one succeeds of any number of writers, on any number of hosts that share the file system.
-        """
+        """Create a file with its whole content; False if its name exists."""
         temporary = path.with_name(f"_{uuid.uuid4().hex}.tmp")
         try:
             self.write(temporary, lambda new: new.write_bytes(content))
+            # Exactly one of any number of writers succeeds, on any number of hosts.
             return self.link(temporary, path)
         finally:
             self.remove(temporary)
 
     def link(self, existing: Path, name: Path) -> bool:
-        """Give a file a second name; False if that is taken."""
         try:
             os.link(existing, name)
         except FileExistsError:
@@ -228,8 +188,6 @@ class Disk:
 
 
 class TransactionLog:
-    """A topic directory's transactions, read incrementally. Methods raise OSError, too."""
-
     def __init__(self, root: Path, disk: Disk | None = None) -> None:
         self.root = root
         self.disk = disk or Disk()
@@ -237,13 +195,9 @@ class TransactionLog:
         self._state: LogState | None = None
 
     def create(self) -> None:
-        """Create the log unless it exists.
-
-        Raises:
-            ConnectException: the directory has files without transactions, which would become invisible.
-        """
         if self._folder.is_dir():
             return
+        # Files without transactions would become invisible.
         visible = self._visible_file()
         if visible is not None and not self._folder.is_dir():
             raise ConnectException(
@@ -259,11 +213,6 @@ class TransactionLog:
         return next(self.root.glob("topic=*/partition=*/[!_.]*.parquet"), None)
 
     def refresh(self) -> LogState:
-        """Read new entries and return the resulting state.
-
-        Raises:
-            ConnectException: an entry has another form, or is missing though a later one exists.
-        """
         state = self._state = self._state or self._read_checkpoint()
         while (content := self.disk.read(self._path(state.number + 1))) is not None:
             entry = self._parsed(content, self._path(state.number + 1))
@@ -274,6 +223,7 @@ class TransactionLog:
                 self._apply(state, entry)
         return state
 
+    # Creating the entry's file is the compare-and-set: the writer has read all earlier entries.
     def append(self, entry: Entry) -> bool:
         """Append an entry to the state of the last :meth:`refresh`; False if its number is taken."""
         state = self._state

@@ -1,4 +1,4 @@
-"""Data files of a topic directory: their footers, and their rows as Arrow batches by ascending offsets."""
+"""Reads the footers of a topic directory's data files, and their rows by ascending offsets."""
 
 from __future__ import annotations
 
@@ -107,13 +107,7 @@ class Footers:
         self._known: dict[FileStat, DataFile | None] = {}
 
     def read(self, stat: FileStat, partition: TopicPartition) -> DataFile | None:
-        """Describe a file; None if it has no records or was removed.
-
-        Raises:
-            RetriableException: the file has no footer yet.
-            ConnectException: it is not a Parquet file, has a column of a wrong type, or offsets that are
-                null, negative, repeated or not ascending.
-        """
+        """Describe a file; None if it has no records or was removed."""
         if stat not in self._known:
             self._known[stat] = self._open(stat, partition)
         return self._known[stat]
@@ -182,7 +176,6 @@ def _spans(file: pq.ParquetFile, path: str, partition: TopicPartition) -> Iterat
 
 
 def _statistics(metadata: pq.FileMetaData, row_group: int) -> tuple[int, Any, Any] | None:
-    """Null offsets, lowest and highest offset of a row group, if the footer has them."""
     leaves = [metadata.schema.column(at).path for at in range(metadata.num_columns)]
     statistics = metadata.row_group(row_group).column(leaves.index("offset")).statistics
     if statistics is None or not statistics.has_min_max or statistics.null_count is None:
@@ -331,7 +324,7 @@ def _headers(array: pa.Array) -> pa.Array:
 
 
 def _in_batches(batches: Iterator[pa.RecordBatch | None]) -> Iterator[pa.RecordBatch | None]:
-    """Join batches of small files and split large ones; None after a while without a batch."""
+    """Join batches of small files and split large ones; yield None after a while without a batch."""
     held: list[pa.RecordBatch] = []
     rows = size = 0
     last = time.monotonic()
@@ -351,7 +344,6 @@ def _in_batches(batches: Iterator[pa.RecordBatch | None]) -> Iterator[pa.RecordB
 
 
 def _pieces(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """Split a batch into parts within the limit of bytes, if single rows are."""
     count = min(-(-batch.nbytes // BATCH_BYTES), batch.num_rows)
     length = -(-batch.num_rows // max(count, 1))
     return (batch.slice(start, length) for start in range(0, batch.num_rows, max(length, 1)))

@@ -1,4 +1,4 @@
-"""The source of a topic directory: which files are visible, and which offsets they have."""
+"""The source of a topic directory."""
 
 from __future__ import annotations
 
@@ -33,12 +33,7 @@ from sinksdk.topics.directory.reader import DataFile, Footers, TopicDirectoryRea
 
 
 class Visibility:
-    """The visible files, as of one read of the transaction entries.
-
-    Args:
-        entries: by path of a file, the entry that names it; None without transactions, where every file is
-            visible.
-    """
+    """The visible files, as of one read of the transaction entries."""
 
     def __init__(self, entries: Mapping[str, str] | None) -> None:
         self._entries = entries
@@ -48,11 +43,6 @@ class Visibility:
             self._folders.setdefault(path.rpartition(os.sep)[0], []).append(path)
 
     def select(self, folder: str, found: Iterable[FileStat]) -> list[FileStat]:
-        """The visible ones of the files found in a partition's folder.
-
-        Raises:
-            ConnectException: an entry names one that does not exist.
-        """
         if self._entries is None:
             return list(found)
         stats = {stat.path: stat for stat in found}
@@ -81,8 +71,6 @@ _ALL: Final = Visibility(None)
 
 
 class Transactions:
-    """Reads ``_transactions/*.json``; each entry once as long as it does not change."""
-
     def __init__(self, root: Path, listings: Listings, unfinished: Unfinished) -> None:
         self.folder = root / TRANSACTIONS
         self._listings = listings
@@ -91,15 +79,8 @@ class Transactions:
         self._last: Visibility | None = None
 
     def read(self) -> Visibility:
-        """Read the entries; returns the same object as long as they are the same.
-
-        Files must be listed after this call, because entries are written after their files.
-
-        Raises:
-            RetriableException: an entry is still being written.
-            ConnectException: an entry has another form.
-        """
         try:
+            # Files must be listed after this, because entries are written after their files.
             self.folder.stat()
         except FileNotFoundError:
             return _ALL
@@ -119,10 +100,8 @@ class Transactions:
         return self._last
 
     def _unlisted(self, stats: Iterable[FileStat]) -> Iterator[FileStat]:
-        """Entries created while the folder was listed: a listing may have a later one without an earlier one.
-
-        The records of the earlier one would be taken for a gap, and never be read.
-        """
+        # A listing made meanwhile may have a later entry without an earlier one, whose records would be taken
+        # for a gap and never be read.
         names = (stat.path.rpartition(os.sep)[2] for stat in stats)
         numbers = {int(found[1]) for name in names if (found := NUMBERED.fullmatch(name))}
         if not numbers or len(numbers) > max(numbers) - min(numbers):
@@ -167,21 +146,7 @@ class _PartitionFiles:
 
 
 class TopicDirectorySource:
-    """Reads topics that are folders of Parquet files (a :class:`~sinksdk.topics.base.Source`).
-
-    The package's docstring describes the format. Each file is opened once; later polls read only its size and
-    modification time.
-
-    Args:
-        path: the directory, absolute or relative to the working directory, or a ``file:`` URL. Executors on
-            other hosts must see the same files under the same path.
-        unfinished_patience: seconds for which a file under its final name may stay unchanged without a
-            readable footer. Until then polling raises ``RetriableException``, because later offsets must not
-            be read before those of the unfinished file; afterwards ``ConnectException``.
-
-    Raises:
-        ConfigException: a URL of another file system.
-    """
+    """Reads topics that are folders of Parquet files (a :class:`~sinksdk.topics.base.Source`)."""
 
     def __init__(
         self,
@@ -192,6 +157,8 @@ class TopicDirectorySource:
     ) -> None:
         self.root = local_root(path)
         unfinished = Unfinished(unfinished_patience)
+        # A file under its final name that has no footer yet is retried for this long: later offsets must not
+        # be read before its own.
         self._patience = unfinished_patience
         self._clock = clock
         self._missed_since: dict[TopicPartition, float] = {}
@@ -250,7 +217,7 @@ class TopicDirectorySource:
         raise NotImplementedError  # a topic directory has no leader epochs
 
     def first_records(self, ranges: Mapping[TopicPartition, OffsetRange]) -> Mapping[TopicPartition, int]:
-        """The ranges' starts: a topic directory ends with a record, not with a gap."""
+        # A topic directory ends with a record, not with a gap.
         return {partition: offsets.start for partition, offsets in ranges.items()}
 
     def reader(self, ranges: Mapping[TopicPartition, OffsetRange]) -> TopicDirectoryReader:
@@ -280,7 +247,7 @@ class TopicDirectorySource:
     def _check_nothing_vanished(
         self, partition: TopicPartition, before: Sequence[DataFile], now: Sequence[DataFile]
     ) -> None:
-        """Raise if records vanished from the middle: they would be taken for a gap, and never be read."""
+        # Records that vanish from the middle would be taken for a gap and never be read.
         vanished = _vanished(before, now)
         if vanished is None:
             self._missed_since.pop(partition, None)
@@ -333,10 +300,8 @@ class TopicDirectorySource:
 def _check_nothing_came_late(
     partition: TopicPartition, before: Sequence[DataFile], now: Sequence[DataFile]
 ) -> None:
-    """Raise if a new file fills a gap: records below the end are never read.
-
-    Files that replace others overlap earlier ones; a file that fills a gap does not.
-    """
+    # Records of a new file below the end are never read. Files that replace others overlap them; a file that
+    # fills a gap does not.
     if not before or now is before:
         return
     known = {file.path for file in before}

@@ -1,4 +1,4 @@
-"""Writers of topic directories: single files, transactions, and the transactions of source tasks."""
+"""Writes single files and transactions to topic directories, also for source tasks."""
 
 from __future__ import annotations
 
@@ -52,23 +52,13 @@ _REMEDIES: Final[Mapping[int, str]] = {
     errno.ENAMETOOLONG: "give the topic a shorter name, or the directory a shorter path",
     errno.ENOTDIR: _NO_FOLDER,
     errno.EISDIR: "a folder is where a file should be; move it away",
-}  # of errors that a retry does not resolve
+}  # errors that a retry does not resolve
 
 
 def write_records(path: str | os.PathLike[str], partition: TopicPartition, records: Records) -> Path:
-    """Write records as one new file, which appears complete or not at all.
+    """Write records as one file that appears complete; their offsets must be above all earlier ones.
 
-    Args:
-        path: the topic directory; it is created if it does not exist.
-        records: rows with at least the columns ``offset``, ``key`` and ``value``; offsets ascend and must
-            be above all earlier ones of the partition (which is not checked).
-
-    Returns:
-        The file's path, named after its first and last offset. Writing the same offsets again replaces the
-        file, so that a writer that crashed may repeat its last call.
-
-    Raises:
-        ValueError: no rows, no column ``offset``, or offsets that are null, negative or do not ascend.
+    The file is named after its offsets: a writer that crashed may repeat its last call.
     """
     if isinstance(records, SinkRecords):
         records = records.arrow
@@ -89,20 +79,10 @@ def write_records(path: str | os.PathLike[str], partition: TopicPartition, recor
 def write_transaction(
     path: str | os.PathLike[str], records: Mapping[TopicPartition, Records]
 ) -> Mapping[TopicPartition, Path]:
-    """Write records of several partitions so that readers see all of them at once or none.
-
-    From the first transaction on, readers see only files named in a transaction: write a topic directory
-    either with this function or with :func:`write_records`, never with both.
-
-    Returns:
-        The new file of each partition.
-
-    Raises:
-        ValueError: as :func:`write_records`.
-        ConnectException: the directory has files written without transactions, or a broken entry.
-    """
+    """Write records of several partitions so that readers see all of them at once or none."""
     root = local_root(path)
     log = TransactionLog(root)
+    # Readers then see only files named in a transaction, none of `write_records`.
     log.create()  # before the files, which would be visible at once without a log
     files = {partition: write_records(root, partition, rows) for partition, rows in records.items()}
     extents = []
@@ -150,20 +130,6 @@ class _Attempt(NamedTuple):
 
 
 class TopicDirectoryWriter:
-    """Writes a topic directory as one transactional id (:class:`~sinksdk.engine.writer.TransactionalWriter`).
-
-    Records stay in memory until their transaction is committed, because only then their offsets are known.
-    Any number of writers may write the same partitions; the slower one writes its files again, at the offsets
-    after the faster one's.
-
-    Args:
-        path: the topic directory; it is created if it does not exist.
-        now: seconds since the epoch, for records without a timestamp.
-
-    Raises:
-        ConfigException: a URL of another file system.
-    """
-
     def __init__(
         self,
         path: str | os.PathLike[str],
@@ -183,6 +149,8 @@ class TopicDirectoryWriter:
         self._epoch = 0
         self._attempts = 0
         self._attempt: _Attempt | None = None
+        # Records stay in memory until the commit, when their offsets are known. Of several writers to one
+        # partition, the slower one writes its files again.
         self._sent: list[SourceRecord] = []
 
     def init(self) -> None:
@@ -237,14 +205,9 @@ class TopicDirectoryWriter:
         self._sent = []
 
     def _owned(self) -> LogState:
-        """Read the log and check that this writer owns its transactional id.
-
-        Raises:
-            FencedException: the id has another owner. The files stay: only the new owner knows whether they
-                were committed.
-        """
         state = self._log.refresh()
         owner = state.writers[self._id]
+        # A fenced writer leaves its files: only the new owner knows whether they were committed.
         if owner.epoch != self._epoch:
             raise FencedException(
                 f"transactional id {self._id} in the topic directory {self._root}: epoch {self._epoch} was "
@@ -306,7 +269,6 @@ class TopicDirectoryWriter:
         )
 
     def _sweep(self, before: WriterEpoch) -> None:
-        """Remove files that the fenced predecessor wrote and did not commit."""
         ours = re.compile(rf".*-{self._tag}-{before.epoch}-(\d+)\.parquet")
         for topic in self._disk.names(self._root):
             if not topic.startswith("topic="):
@@ -336,8 +298,6 @@ class TopicDirectoryOffsets(CommittedOffsets):
 
 @dataclass(frozen=True, slots=True)
 class TopicDirectoryTarget:
-    """A topic directory that sources write to; executors must see the same path."""
-
     path: str
 
     def writer(self, config: SourceConnectorConfig, name: TaskName) -> TopicDirectoryWriter:
@@ -352,7 +312,6 @@ def _partition_of(record: SourceRecord) -> TopicPartition:
 
 
 def table_of(partition: TopicPartition, first: int, records: Sequence[SourceRecord | SinkRecord]) -> pa.Table:
-    """The content of a file with these records at consecutive offsets."""
     rows = [
         SinkRecord(*partition, offset, r.key, r.value, r.timestamp, headers=r.headers)
         for offset, r in enumerate(records, first)

@@ -1,4 +1,4 @@
-"""Kafka, through librdkafka: what there is, its records, transactions written to it, and dead letters."""
+"""Reads and writes Kafka through librdkafka."""
 
 from __future__ import annotations
 

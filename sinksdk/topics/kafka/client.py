@@ -1,8 +1,4 @@
-"""Translates client properties of Kafka's own tools for librdkafka.
-
-Kafka's clients ignore unknown properties. A misspelt security setting could send passwords and records over
-the network unencrypted, so keys that look like one are refused.
-"""
+"""Translates client properties of Kafka's own tools for librdkafka."""
 
 from __future__ import annotations
 
@@ -23,6 +19,8 @@ from sinksdk.settings.references import resolve_references
 from sinksdk.support.jaas import jaas_options
 from sinksdk.topics.kafka.consumer import has_feature
 
+# Kafka's clients ignore unknown properties: a misspelt security setting could send passwords and records over
+# the network unencrypted, so keys that resemble one are refused.
 _SIMILAR: Final = 0.85  # difflib's ratio of a misspelt key and the meant one
 
 
@@ -62,16 +60,9 @@ SECURITY: Final = _names("""
     ssl.trustmanager.algorithm ssl.truststore.certificates ssl.truststore.location
     ssl.truststore.password ssl.truststore.type
 """)
-"""Security settings of Kafka 4.1's clients."""
 
 
 def read_client_file(path: Path) -> dict[str, str]:
-    """Settings in a file, with references resolved.
-
-    Raises:
-        ConfigException: the file cannot be read, a reference cannot be resolved, or lines are wrong: all of
-        them.
-    """
     where = f"the Kafka client properties {path}"
     try:
         text = path.read_text(encoding="utf-8-sig")
@@ -86,7 +77,6 @@ def read_client_file(path: Path) -> dict[str, str]:
 
 
 def client_properties(properties: Iterable[tuple[str, str]]) -> dict[str, str]:
-    """Settings that are in no file, with references resolved. Raises ConfigException likewise."""
     written = dict(properties)
     problems = [
         f"the Kafka client properties: '{key}' is not a setting of Kafka's clients: did you mean '{meant}'?"
@@ -109,7 +99,6 @@ def _problems(entry: Property) -> Iterator[str]:
 
 
 def _suggestion(key: str) -> str:
-    """The security setting that a key misspells; empty if it is right or another plugin's."""
     if key in SECURITY:
         return ""
     written = key.lower().replace("_", ".")
@@ -122,10 +111,8 @@ def _suggestion(key: str) -> str:
 log = logging.getLogger(__name__)
 
 PREFIX: Final = "librdkafka."
-"""Prefix of keys that are passed to librdkafka without it."""
 
 GSSAPI: Final = "GSSAPI"
-"""The SASL mechanism of Kerberos."""
 
 _SAME: Final = _names("""
     bootstrap.servers security.protocol sasl.mechanism sasl.kerberos.service.name check.crcs client.id
@@ -148,7 +135,7 @@ class _Number(NamedTuple):
 _INT: Final = 2_147_483_647
 _NUMBERS: Final[Mapping[str, _Number]] = {
     "connections.max.idle.ms": _Number("connections.max.idle.ms", 0, _INT),
-    # At least message.max.bytes, whose default this is. One larger batch is returned in any case, as in Java.
+    # At least message.max.bytes, whose default this is. One larger batch is returned in any case.
     "fetch.max.bytes": _Number("fetch.max.bytes", 1_000_000, 2_147_483_135),
     "fetch.max.wait.ms": _Number("fetch.wait.max.ms", 0, 300_000),
     "fetch.min.bytes": _Number("fetch.min.bytes", 0, _INT),
@@ -173,7 +160,6 @@ _SPECIAL: Final = _names("""
     ssl.keystore.location ssl.keystore.password ssl.keystore.type
     ssl.truststore.location ssl.truststore.password ssl.truststore.type
 """)
-"""Translated one by one."""
 
 _MEANINGLESS: Final = _names("""
     # Translated from sasl.jaas.config, or settings of brokers.
@@ -215,11 +201,6 @@ _JAAS_LOGIN: Final = re.compile(r"\b(?:Plain|Scram)LoginModule\b")
 
 
 def translated(java: Mapping[str, str]) -> dict[str, str]:
-    """Translate Java's properties for librdkafka; each unknown one is logged once per process.
-
-    Raises:
-        ConfigException: wrong numbers and security settings without a counterpart: all of them.
-    """
     own = {key.removeprefix(PREFIX): value for key, value in java.items() if key.startswith(PREFIX)}
     problems: list[str] = []
     found = {key: value for key, value in java.items() if key in _SAME}
@@ -363,11 +344,7 @@ class KafkaClient:
     """A cluster's address and its clients' properties. Pickled to the executors.
 
     Args:
-        bootstrap_servers: ``host:port``, several separated by commas.
-        properties_file: a client properties file, as Kafka's own tools read it. Each process that creates a
-            client reads it and resolves its ``${env:…}`` and ``${file:…}``, so it must exist on every host.
-            Keys that begin with ``librdkafka.`` are passed to librdkafka without that prefix.
-        properties: the settings as they were written, instead of a file.
+        properties_file: each process reads it, so it must exist on every host.
     """
 
     bootstrap_servers: str
@@ -377,17 +354,7 @@ class KafkaClient:
     def librdkafka(
         self, overrides: Mapping[str, str] | None = None, *, consumes: bool = True
     ) -> dict[str, str]:
-        """The properties in librdkafka's words.
-
-        Args:
-            overrides: of the connector's configuration, in Java's words; they take precedence.
-            consumes: whether they are for a consumer.
-
-        Raises:
-            ConfigException: the file cannot be read; a line sets nothing, misspells a security setting, or
-                has a reference that cannot be resolved; a security setting has no counterpart; Kerberos is
-                requested, which this librdkafka lacks; or the overrides would run code.
-        """
+        """Return librdkafka's properties; ``overrides`` are Java's. Raises ConfigException."""
         found = translated(self._properties(overrides))
         if problems := override_problems(overrides or {}, found):
             raise ConfigException(problems)
@@ -405,7 +372,6 @@ class KafkaClient:
 
 
 PRODUCER: Final = "producer.override."
-"""Prefix of keys for the clients that write to Kafka."""
 
 _OF_PRODUCERS: Final[Mapping[str, Any]] = {
     "log_level": 2,  # errors report an unreachable broker as well
@@ -423,11 +389,9 @@ _TRANSLATED: Final[Mapping[str, str]] = {
     "linger.ms": "linger.ms",
     "max.request.size": "message.max.bytes",
 }
-"""librdkafka's names for properties of Java's producer."""
 
 
 def producer_properties(config: ConfigModel, kafka: KafkaClient) -> dict[str, Any]:
-    """Properties of a connector's producer for librdkafka; always durable. Raises ConfigException."""
     overrides = config.overrides(PRODUCER)
     own = {_TRANSLATED[key]: value for key, value in overrides.items() if key in _TRANSLATED}
     return {**_OF_PRODUCERS, **kafka.librdkafka(overrides, consumes=False), **own, **_DURABLE}

@@ -1,10 +1,4 @@
-"""Requests to a Kafka cluster for its topics, partitions and offsets.
-
-They use a consumer that reads nothing. librdkafka's admin client ends the process with a failed assertion
-when a response arrives after its request has timed out (confluentinc/librdkafka#4605), as happens when a
-broker is restarted. Only topic ids require it. So its requests never time out: they are repeated, and end
-with their client (:mod:`sinksdk.topics.kafka.renewal`), which librdkafka survives in every state.
-"""
+"""Requests to a Kafka cluster for its topics, partitions and offsets."""
 
 from __future__ import annotations
 
@@ -39,7 +33,6 @@ GONE: Final = frozenset(
         KafkaError._UNKNOWN_PARTITION,  # noqa: SLF001 - the same
     }
 )
-"""The topic or partition does not exist, or no longer exists."""
 _NO_LEADER: Final = -1
 _LEADERLESS: Final = frozenset(
     {
@@ -50,7 +43,6 @@ _LEADERLESS: Final = frozenset(
     }
 )
 REFUSED: Final = frozenset({KafkaError._AUTHENTICATION, KafkaError._SSL})  # noqa: SLF001 - the same
-"""A broker refuses the login."""
 _DENIED: Final = REFUSED | frozenset(
     {
         KafkaError.TOPIC_AUTHORIZATION_FAILED,
@@ -72,12 +64,7 @@ _IN_USE: Final = frozenset(
 
 @contextmanager
 def translating(bootstrap: str, what: str) -> Iterator[None]:
-    """Translate exceptions of Kafka's clients.
-
-    Raises:
-        RetriableException: no broker responds, or the error is transient.
-        ConnectException: access is denied.
-    """
+    """Translate errors of Kafka's clients to RetriableException, or ConnectException if access is denied."""
     try:
         yield
     except KafkaException as error:
@@ -91,13 +78,13 @@ def translating(bootstrap: str, what: str) -> Iterator[None]:
 def bystander(
     properties: Mapping[str, str], group: str, further: Mapping[str, Any] | None = None
 ) -> Consumer:
-    """A consumer that subscribes to nothing and so is no member of its group. Raises ConfigException."""
     defaults = {
         "log_level": 2,  # errors report an unreachable broker as well
-        # A commit has no time-out of its own: these limit its response and the search for the coordinator.
+        # A commit has no time-out of its own: these limit it.
         "socket.timeout.ms": int(REPEAT_AFTER * 1000),
         "session.timeout.ms": int(REPEAT_AFTER * 1000),
     }
+    # The consumer subscribes to nothing and so is no member of its group.
     own = {
         "group.id": group,
         "group.protocol": "classic",  # the other protocol refuses session.timeout.ms
@@ -112,14 +99,11 @@ def bystander(
         ) from error
 
 
+# librdkafka's admin client, which only topic ids require, ends the process if a response arrives after its
+# request timed out (confluentinc/librdkafka#4605). So requests never time out: they are repeated, and end
+# with their client.
 @dataclass(slots=True, eq=False)
 class _TopicIds:
-    """An admin client with its pending requests for topic ids, and when they were made.
-
-    A request without a response is repeated after ``REPEAT_AFTER``. A response is used once: it may be
-    minutes old by the next call.
-    """
-
     client: AdminClient | None
     clock: Callable[[], float]
     _pending: dict[str, tuple[Future[Any], float]] = field(default_factory=dict)
@@ -136,6 +120,7 @@ class _TopicIds:
             pending = {
                 name: (response, since)
                 for name, (response, since) in self._pending.items()
+                # A response is used once: it may be minutes old by the next call.
                 if not response.done() and now - since < REPEAT_AFTER
             }
             if further := sorted(set(topics) - pending.keys()):
@@ -146,17 +131,10 @@ class _TopicIds:
 
 
 class Cluster:
-    """Queries one cluster, from any thread. Methods raise as :func:`translating`, creation ConfigException.
-
-    A request without a response fails after ``REPEAT_AFTER``, and the caller repeats it; clients without
-    responses for ``RENEW_AFTER`` are replaced.
-
-    Args:
-        properties: librdkafka's; ``isolation.level`` says whether partitions end at the last stable offset,
-            before any open transaction, or at the log's end.
-    """
+    """Queries one cluster, from any thread. Methods raise as :func:`translating`."""
 
     def __init__(self, properties: Mapping[str, str], clock: Callable[[], float] = time.monotonic) -> None:
+        # The isolation.level decides whether partitions end at the last stable offset or at the log's end.
         self.properties = properties
         self.bootstrap = properties["bootstrap.servers"]
         self._clock = clock
@@ -173,10 +151,7 @@ class Cluster:
         self._admin.close()
 
     def refusal(self) -> str:
-        """Why the last broker refused this client's authentication; empty if none did.
-
-        Requests to such a broker only time out; librdkafka reports the reason to a callback.
-        """
+        # Requests to a broker that refuses the login time out; only a callback gets the reason.
         with self._consumer.request("refusal") as consumer:
             consumer.poll(0)
         return self._refusal
@@ -197,9 +172,9 @@ class Cluster:
         return found
 
     def topic_ids(self, topics: Collection[str]) -> dict[str, str]:
-        """Ids of the named topics that exist (KIP-516): a topic that is created again has another one."""
         if not self.partitions(topics):  # a response also shows that the admin client will get one
             return {}
+        # A topic that is created again has another id (KIP-516).
         found, topic = {}, ""
         try:
             with self._admin.request("topic ids") as admin:
@@ -225,14 +200,9 @@ class Cluster:
         unavailable: set[TopicPartition] | None = None,
         epochs: dict[TopicPartition, int] | None = None,
     ) -> dict[TopicPartition, OffsetRange]:
-        """Start and end of each partition's log; a partition that was deleted meanwhile is left out.
+        """Return start and end of each partition's log, without deleted partitions.
 
-        Args:
-            unavailable: receives partitions that have no leader.
-            epochs: receives the leader epochs of the ends.
-
-        Raises:
-            RetriableException: also if a partition has no leader and ``unavailable`` is not given.
+        Partitions without a leader are added to ``unavailable``, or raise RetriableException.
         """
         begins = self._offsets(partitions, _EARLIEST, unavailable)
         ends = self._offsets(partitions, _LATEST, unavailable, epochs)
@@ -240,15 +210,10 @@ class Cluster:
         return {p: OffsetRange(begins[p], max(begins[p], ends[p])) for p in both}
 
     def available(self, partitions: Iterable[TopicPartition]) -> Partitions:
-        """Like :meth:`extents`, with partitions that have no leader listed as unavailable.
-
-        librdkafka returns nothing if one of the requested partitions has no leader. So partitions without a
-        leader at the last call of :meth:`partitions` are not requested.
-
-        Raises:
-            RetriableException: also if no partition at all has a leader.
-        """
+        """Like :meth:`extents`, with partitions that have no leader listed as unavailable."""
         wanted = list(partitions)
+        # librdkafka returns nothing if one of the requested partitions has no leader, so those known to have
+        # none are left out.
         led = [p for p in wanted if p.partition not in self._leaderless.get(p.topic, ())]
         unavailable = set(wanted) - set(led)
         epochs: dict[TopicPartition, int] = {}
@@ -280,7 +245,6 @@ class Cluster:
         return found
 
     def _metadata(self, topic: str | None = None) -> dict[str, TopicMetadata]:
-        """Topics in a metadata response: all, or one. Raises KafkaException and NoBrokersException."""
         with self._consumer.request("metadata") as consumer:
             found = (
                 consumer.list_topics(timeout=REPEAT_AFTER)
@@ -329,13 +293,7 @@ class Cluster:
 
 
 class ConsumerGroup:
-    """A consumer group whose offsets are read and written without joining it.
-
-    Methods raise RetriableException and ConnectException as :func:`translating`.
-
-    Args:
-        name: Connect's for a sink is ``connect-<connector>``.
-    """
+    """A consumer group whose offsets are read and written without joining it."""
 
     def __init__(self, cluster: Cluster, name: str) -> None:
         self._cluster = cluster
@@ -359,20 +317,12 @@ class ConsumerGroup:
         return {TopicPartition(row.topic, row.partition): row.offset for row in found if row.offset >= 0}
 
     def write(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """Commit these offsets; other partitions keep theirs, and deleted topics are skipped.
-
-        Raises:
-            ConnectException, RetriableException: also if a consumer is in the group.
-        """
         with translating(self._cluster.bootstrap, str(self)):
+            # Partitions that are not given keep their offsets, and deleted topics are skipped.
             self._commit(offsets)
 
     def is_in_use(self, offsets: Mapping[TopicPartition, int]) -> bool:
-        """Whether consumers are in the group, which may still commit: Kafka then refuses other commits.
-
-        Args:
-            offsets: the group's committed offsets, which are written back. Without any, the result is False.
-        """
+        """Whether consumers are in the group: Kafka then refuses to write back its committed offsets."""
         with translating(self._cluster.bootstrap, str(self)):
             try:
                 self._commit(offsets)
@@ -387,7 +337,7 @@ class ConsumerGroup:
         if not rows:
             return
         try:
-            # Its time-outs are those of :func:`bystander`.
+            # The time-outs are those of `bystander`.
             with self._consumer.request("commit") as consumer:
                 done = consumer.commit(offsets=rows, asynchronous=False)
         except KafkaException as error:
@@ -411,15 +361,8 @@ def _raise_any(rows: Collection[KafkaPartition]) -> None:
 def replaced_topics(
     ids: Mapping[str, str], topic_ids: Callable[[Collection[str]], Mapping[str, str]], topics: Collection[str]
 ) -> dict[str, ConnectException]:
-    """Errors of topics that were deleted or created again since they were planned, by their ids (KIP-516).
-
-    Kafka's consumers know only names, and go on reading in a topic that was created again. Without a
-    response, every topic gets the error.
-
-    Args:
-        ids: of the planned topics; others are not checked.
-        topic_ids: :meth:`Cluster.topic_ids`.
-    """
+    """Return errors of topics that were deleted or created again since they were planned (KIP-516)."""
+    # Kafka's consumers know only names, and go on reading in a topic that was created again.
     requested = sorted(ids.keys() & set(topics))
     if not requested:
         return {}
@@ -444,15 +387,6 @@ def _replaced(topic: str, planned: str, now: str | None) -> MissingSourceTopicEx
 
 
 def topic_id_check(client: KafkaClient, overrides: Mapping[str, str], ids: Mapping[str, str]) -> TopicIdCheck:
-    """The check of :func:`replaced_topics` for a cluster.
-
-    Args:
-        overrides: of its consumers, in Java's words.
-
-    Raises:
-        ConfigException: the client's properties cannot be used on this host, for example because their file
-            is missing.
-    """
     return functools.partial(
         replaced_topics, ids, _cluster_of(client, tuple(sorted(overrides.items()))).topic_ids
     )

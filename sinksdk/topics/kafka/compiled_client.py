@@ -1,8 +1,4 @@
-"""The client of ``_messages.c``: librdkafka's messages as Arrow record batches.
-
-Header keys should be UTF-8: each part that is not becomes U+FFFD, as with Python's ``replace``. librdkafka
-cuts a key at a zero byte.
-"""
+"""The client of ``_messages.c``: librdkafka's messages as Arrow record batches."""
 
 from __future__ import annotations
 
@@ -29,15 +25,9 @@ def _functions() -> tuple[int, ...]:
     return tuple(address or 0 for address in found)
 
 
+# Bytes of header keys that are not UTF-8 become U+FFFD. librdkafka cuts a key at a zero byte.
 class CompiledClient:
-    """See :class:`~sinksdk.topics.kafka.messages.Client`.
-
-    Each partition has its own queue, so that others are fetched ahead while one is read.
-
-    Args:
-        functions: addresses in the order of ``_messages.FUNCTIONS``; replaced by tests.
-    """
-
+    # Each partition has its own queue, so that others are fetched ahead while one is read.
     def __init__(self, properties: Mapping[str, str], functions: tuple[int, ...] | None = None) -> None:
         own = {name: str(value) for name, value in properties.items()}
         try:
@@ -92,10 +82,9 @@ class Nulls(NamedTuple):  # numbers of nulls
 
 
 class Buffers(NamedTuple):
-    """Arrow's buffers, flat in the order the loop returns them; None for a column that is not wanted.
+    """Arrow's buffers, in the order of the loop; None for a column that is not wanted.
 
-    ``valid`` are bits, ``ends`` are where values end, after a zero. ``name`` and ``item`` are the keys and
-    values of headers; ``list_ends`` assigns them to rows.
+    ``valid`` are bits, ``ends`` are where values end, after a zero. ``list_ends`` assigns headers to rows.
     """
 
     offset: Any
@@ -117,7 +106,6 @@ class Buffers(NamedTuple):
 
 
 def _batch(rows: int, items: int, nulls: Nulls, of: Buffers) -> pa.RecordBatch:
-    """The buffers as Arrow columns; bits of a column without nulls are left out."""
     found: dict[str, pa.Array] = {"offset": _array(pa.int64(), rows, 0, None, of.offset)}
     for column, missing, valid, *content in (
         ("timestamp", 0, None, of.timestamp),

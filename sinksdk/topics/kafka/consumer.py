@@ -1,10 +1,4 @@
-"""A Kafka consumer that returns Arrow record batches and is in no group.
-
-There are two clients behind it. The compiled one (``_messages.c``) calls librdkafka directly; wheels have it,
-or a C compiler builds it at installation. The plain one uses confluent-kafka's public consumer and is slower:
-with librdkafka's mock cluster in the same process, reading a record of 100 bytes takes it 3.1 us of processor
-time, and the compiled client 0.2 us.
-"""
+"""A Kafka consumer that returns Arrow record batches and is in no group."""
 
 from __future__ import annotations
 
@@ -29,6 +23,8 @@ log = logging.getLogger(__name__)
 
 OpenClient = Callable[[Mapping[str, str]], Client]
 
+# A record of 100 bytes from a mock cluster in the same process takes the compiled client (_messages.c) 0.2 us
+# of processor time, and the plain one, on confluent-kafka's public consumer, 3.1 us.
 compiled_client: OpenClient | None
 try:
     from sinksdk.topics.kafka.compiled_client import CompiledClient
@@ -55,7 +51,6 @@ _LONGEST: Final = 2**31 - 1  # milliseconds
 
 
 def has_feature(name: str) -> bool:
-    """Whether librdkafka was built with a feature of ``builtin.features``, such as ``sasl_gssapi``."""
     try:
         Producer({"builtin.features": name})
     except KafkaException:
@@ -64,18 +59,7 @@ def has_feature(name: str) -> bool:
 
 
 class Consumer:
-    """A thread-safe consumer. Closed, or in a forked child of its process, every method raises RuntimeError.
-
-    librdkafka's ``queued.max.messages.kbytes`` and ``queued.min.messages`` count for each partition.
-
-    Args:
-        properties: librdkafka's. A few are fixed: the client neither commits nor chooses offsets, and creates
-            no topic.
-        open_client: by default the compiled client where there is one.
-
-    Raises:
-        ConfigException: a property is unknown or has a bad value, or properties contradict each other.
-    """
+    """A thread-safe consumer. Once it is closed, or after a fork, every method raises RuntimeError."""
 
     def __init__(self, properties: Mapping[str, str], open_client: OpenClient | None = None) -> None:
         self._lock = threading.RLock()
@@ -95,18 +79,12 @@ class Consumer:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    # librdkafka's queued.max.messages.kbytes and queued.min.messages count for each partition.
     def add(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """Start to fetch these partitions, each from its offset.
-
-        Raises:
-            ConnectException: the client refuses, for example because one of them was added before.
-            RetriableException: the client refuses for now.
-        """
         with self._use() as client:
             _check(client.add(offsets), offsets)
 
     def remove(self, partitions: Collection[TopicPartition]) -> None:
-        """Stop fetching these partitions and drop their fetched records. Raises as :meth:`add`."""
         with self._use() as client:
             _check(client.remove(frozenset(partitions)), partitions)
 
@@ -120,24 +98,13 @@ class Consumer:
         max_bytes: int,
         columns: Collection[str] = RECORD_COLUMNS,
     ) -> Filled:
-        """Read records of an added partition: wait for the first, then take those that have arrived.
+        """Wait for the first record of an added partition, then take those that have arrived.
 
-        The batch ends at any limit, at the end of the range, and at an event. A record at or after ``end``
-        stays: a later call with a higher ``end`` begins with it. Other threads run meanwhile.
+        A record that has more bytes than Arrow can count, or unreadable headers, is an event and is skipped.
+        After a MemoryError records are lost: add the partition again.
 
         Args:
             timeout: seconds to wait for the first record.
-            end: the offset after the last wanted one.
-            max_bytes: of keys, values and wanted headers; the row that reaches it is the last one.
-            columns: those to copy; ``offset`` always is.
-
-        Returns:
-            The rows and the state of the range. A batch ends before a column has more bytes than Arrow can
-            count; a record that alone has more, or whose headers cannot be read, is an event and is skipped.
-
-        Raises:
-            ValueError: a limit is below 1, or records do not have such a column.
-            MemoryError: records that were taken are lost; add the partition again.
         """
         if max_rows < 1 or max_bytes < 1:
             raise ValueError(f"a batch needs at least a row and a byte: {max_rows} rows, {max_bytes} bytes")
@@ -148,23 +115,16 @@ class Consumer:
             return client.fill(partition, Fill(wait, end, max_rows, max_bytes, columns, _LIMIT))
 
     def position(self, partition: TopicPartition) -> int:
-        """The offset after the last consumed record or end of a transaction; negative if there is none.
-
-        Ends of transactions, aborted ones too, are consumed like records but not returned. Makes no request.
-        """
+        """Return the offset after the last consumed record or transaction marker; negative without one."""
         with self._use() as client:
             return client.position(partition)
 
     def errors(self) -> list[KafkaError]:
-        """Errors of the client as a whole since the last call, without waiting."""
         with self._use() as client:
             return client.errors()
 
     def close(self) -> None:
-        """Close the client once it is not in use; idempotent.
-
-        A forked child only forgets the client: threads and connections are its parent's.
-        """
+        # A forked child only forgets the client.
         if self._process != os.getpid():
             self._release()
             return
@@ -173,7 +133,7 @@ class Consumer:
 
     @contextmanager
     def _use(self) -> Iterator[Client]:
-        # Before the lock: in a forked child, a thread of the parent may hold it for ever.
+        # A thread of a forked child's parent may hold the lock for ever.
         if self._process != os.getpid():
             raise RuntimeError("a Kafka consumer cannot be used after a fork: create one in the child")  # noqa: EM101 - one sentence
         with self._lock:
@@ -182,8 +142,8 @@ class Consumer:
             yield self._client
 
 
+# Destroying a client of a forked child's parent would wait for threads that the child does not have.
 _FORGOTTEN: Final[list[Any]] = []
-"""Clients of a forked child's parent: destroying one would wait for threads that the child does not have."""
 
 
 def _close(client: Client, process: int) -> None:

@@ -1,4 +1,4 @@
-"""Dead letters in a Kafka topic: each task writes them, and they are durable before its commit."""
+"""Writes dead letters to a Kafka topic; they are durable before their task commits."""
 
 from __future__ import annotations
 
@@ -43,12 +43,6 @@ def dead_letter_client(config: ConnectorConfig, kafka: KafkaClient | None) -> Ka
 
 
 class KafkaDeadLetters:
-    """Writes records to a topic: key, value, headers and timestamp unchanged. A context manager.
-
-    The producer is created for the first record, because most tasks have none. On exit, records that are not
-    written yet get a few seconds.
-    """
-
     def __init__(
         self,
         topic: str,
@@ -73,14 +67,6 @@ class KafkaDeadLetters:
         self._poller.join()
 
     def send(self, record: SinkRecord) -> Future[None]:
-        """Begin writing a record; waits while too many are waiting.
-
-        Returns:
-            Completed once all in-sync replicas have it; raises ConnectException if it could not be written.
-
-        Raises:
-            ConnectException: the producer cannot be created.
-        """
         producer = self._connected()
         letter: Future[None] = Future()
         letter.set_running_or_notify_cancel()  # so that it cannot be cancelled
@@ -118,6 +104,7 @@ class KafkaDeadLetters:
             f"dead letter topic '{self._topic}': {error.str()}{f'; {remedy}' if remedy else ''}"
         )
 
+    # The producer is created for the first record, because most tasks have none.
     def _connected(self) -> Producer:
         if self._producer is None:
             try:

@@ -1,4 +1,4 @@
-"""What both clients of :mod:`sinksdk.topics.kafka.consumer` return: batches, ends of partitions, errors."""
+"""The results of both Kafka clients: batches, ends of partitions, errors."""
 
 from __future__ import annotations
 
@@ -13,8 +13,7 @@ from sinksdk.offsets import TopicPartition
 
 END_OF_PARTITION: Final[int] = KafkaError._PARTITION_EOF  # noqa: SLF001 - librdkafka's name for it
 BAD_MESSAGE: Final[int] = KafkaError._BAD_MSG  # noqa: SLF001 - the same
-MOST_MESSAGES: Final = 128
-"""Messages taken out of librdkafka's queue at once, at most."""
+MOST_MESSAGES: Final = 128  # of librdkafka's queue at once
 
 # librdkafka retries these by itself.
 _TRANSIENT: Final = frozenset(
@@ -32,7 +31,6 @@ _TRANSIENT: Final = frozenset(
 
 
 def kafka_error(code: int, text: str = "", *, is_fatal: bool = False) -> KafkaError:
-    """Build an error, retriable if librdkafka retries it; without a text, librdkafka describes the code."""
     # confluent-kafka accepts no zero byte in a text.
     reason = text.replace("\0", "\ufffd") or None
     return KafkaError(code, reason, fatal=is_fatal, retriable=code in _TRANSIENT and not is_fatal)
@@ -54,11 +52,8 @@ class Filled:
     """The result of one :meth:`~sinksdk.topics.kafka.consumer.Consumer.fill`.
 
     Args:
-        batch: columns as in :data:`sinksdk.records.RECORD_COLUMNS`; None without rows.
-        next: the offset to read next: after the last row; ``end`` once no record before it can be missing;
-            or the end of the partition. None if nothing arrived.
-        is_end: the range is complete.
-        event: what followed the rows; reported once.
+        next: the offset to read next; ``end`` once no record before it can be missing; None if nothing
+            arrived.
     """
 
     batch: pa.RecordBatch | None
@@ -68,12 +63,6 @@ class Filled:
 
 
 class Fill(NamedTuple):
-    """The arguments of :meth:`~sinksdk.topics.kafka.consumer.Consumer.fill`, checked.
-
-    Args:
-        limit: bytes that a column may have, and headers that a batch may have.
-    """
-
     timeout_ms: int
     end: int
     max_rows: int
@@ -83,10 +72,7 @@ class Fill(NamedTuple):
 
 
 class Client(Protocol):
-    """A librdkafka client without a lock: its owner makes one call at a time, and none after a fork.
-
-    Methods that are refused return librdkafka's text and whether to retry; otherwise None.
-    """
+    """A librdkafka client for one call at a time, and none after a fork."""
 
     def add(self, offsets: Mapping[TopicPartition, int]) -> Refusal | None: ...
 

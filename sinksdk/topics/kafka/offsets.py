@@ -38,11 +38,7 @@ _READING: Final[Mapping[str, Any]] = {
 def offset_record(
     connector: str, partition: SourcePartition, offset: SourceOffset | None
 ) -> tuple[bytes, bytes | None]:
-    """Key and value of a record: ``["<connector>",{<partition>}]`` and ``{<offset>}``.
-
-    Compaction compares keys by their bytes, so equal partitions must result in equal keys. None makes a
-    tombstone, as if nothing of the source partition had been read.
-    """
+    """Return key and value of a record; None results in a tombstone."""
     name = json.dumps(connector, ensure_ascii=False)
     value = None if offset is None else as_json(offset).encode()
     return f"[{name},{as_json(partition)}]".encode(), value
@@ -57,7 +53,6 @@ def parsed_key(key: bytes | None) -> tuple[str, Mapping[str, Any]] | None:
 
 
 def parsed_offset(value: bytes | None) -> Mapping[str, Any] | None:
-    """The source offset of a record; None for a tombstone. Raises ValueError for another form."""
     offset = json.loads(value) if value is not None else None
     if offset is not None and not isinstance(offset, dict):
         raise ValueError(value)
@@ -65,14 +60,7 @@ def parsed_offset(value: bytes | None) -> Mapping[str, Any] | None:
 
 
 class KafkaOffsets(CommittedOffsets):
-    """Reads a connector's source offsets: the first time from the topic's start, later from there on.
-
-    It reads to the log's end instead of the first open transaction, because later records may be this task's
-    own commits. It waits for transactions that are open at that time.
-
-    Args:
-        patience: seconds to wait for open transactions.
-    """
+    """Reads a connector's source offsets, at first from the topic's start, later only new ones."""
 
     def __init__(
         self, properties: Mapping[str, str], connector: str, topic: str, *, patience: float = _PATIENCE
@@ -90,7 +78,6 @@ class KafkaOffsets(CommittedOffsets):
 
     @classmethod
     def of(cls, config: SourceConnectorConfig, kafka: KafkaClient) -> KafkaOffsets:
-        """Create the reader of a connector. Raises ConfigException."""
         properties = kafka.librdkafka(config.overrides(CONSUMER_OVERRIDES))
         return cls(properties, config.name, config.offsets_storage_topic)
 
@@ -121,6 +108,7 @@ class KafkaOffsets(CommittedOffsets):
             if consumer is not None:
                 consumer.close()
 
+    # The log's end counts, not the first open transaction: later records may be this task's own commits.
     def _read_on(self) -> None:
         unread = {
             number: extent

@@ -1,4 +1,4 @@
-"""Creates topics that a connector itself needs."""
+"""Creates the topics of source offsets and dead letters."""
 
 from __future__ import annotations
 
@@ -28,7 +28,6 @@ _TRANSIENT: Final = SILENCE | frozenset(
 )
 
 ADMIN: Final = "admin.override."
-"""Prefix of keys for the clients that create topics."""
 
 _COMPACTED: Final = {"cleanup.policy": "compact"}
 # Dead letters keep their timestamps: the cluster's retention would delete old ones at once.
@@ -36,15 +35,7 @@ _KEPT: Final = {"cleanup.policy": "delete", "retention.ms": "-1"}
 
 
 def ensure_offsets_topic(config: SourceConnectorConfig, kafka: KafkaClient) -> bool:
-    """Create the compacted topic of a connector's source offsets, unless it exists.
-
-    Returns:
-        Whether it was created.
-
-    Raises:
-        ConfigException: the cluster refuses; the message says what to do.
-        RetriableException: the cluster does not respond.
-    """
+    """Create the compacted topic of source offsets; False if it exists."""
     name, replicas = config.offsets_storage_topic, config.offset_storage_replication_factor
     return _ensure(
         NewTopic(name, config.offset_storage_partitions, replicas, config=_COMPACTED),
@@ -56,7 +47,7 @@ def ensure_offsets_topic(config: SourceConnectorConfig, kafka: KafkaClient) -> b
 
 
 def ensure_dead_letter_topic(config: ConnectorConfig, kafka: KafkaClient) -> bool:
-    """Like :func:`ensure_offsets_topic`: one partition, as in Connect, kept for ever."""
+    # One partition, as in Connect, kept for ever.
     return _ensure(
         NewTopic(config.dead_letter_topic, 1, config.dead_letter_replication_factor, config=_KEPT),
         kafka.librdkafka(config.overrides(PRODUCER), consumes=False),

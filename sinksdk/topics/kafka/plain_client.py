@@ -1,9 +1,4 @@
-"""A client on confluent-kafka's public consumer, for installations without the compiled module.
-
-One partition is fetched at a time, as the public consumer has one queue for all. Two differences remain:
-confluent-kafka fails on a header key that is not UTF-8, which ends the range with an error; and it returns no
-headers where they are malformed, which the compiled client reports.
-"""
+"""A client on confluent-kafka's public consumer, for installations without the compiled module."""
 
 from __future__ import annotations
 
@@ -36,6 +31,8 @@ _BAD_KEY: Final = (
 )
 
 
+# One partition is fetched at a time, because the public consumer has one queue for all. It fails on a header
+# key that is not UTF-8, and returns no headers if they are malformed.
 class PlainClient:
     def __init__(
         self,
@@ -151,7 +148,6 @@ def _portion(rows: int, size: int, order: Fill) -> int:
 
 
 def _weights(message: Message, headers: _Headers) -> Sequence[int]:
-    """Bytes of the key, the value, and the headers' keys and values; number of headers."""
     key, value = len(message.key() or b""), len(message.value() or b"")
     if not headers:
         return key, value, 0, 0, 0

@@ -24,8 +24,8 @@ from sinksdk.topics.kafka.messages import Event
 _PATIENCE: Final = 0.05  # seconds without a record until None is yielded
 _AHEAD: Final = 4  # partitions fetched at a time, including the one that is read
 _MOST_IDLE: Final = 2  # consumers; each has a connection and a thread for each broker
-# Seconds without a record after which a range is left to the next generation, with a new client. Half of what
-# Java's clients wait (default.api.timeout.ms): a connector has a minute to catch up after a broker wakes.
+# Seconds without a record after which a range is left to the next generation. Half of what Java's clients
+# wait (default.api.timeout.ms): a connector has a minute to catch up after a broker wakes.
 _SILENCE: Final = 30.0
 _SILENCE_AGAIN: Final = 10.0  # after another range was given up: one silent broker leads many partitions
 _SILENCE_REFUSED: Final = 10.0  # after a broker refused the client: other brokers may accept it
@@ -46,7 +46,6 @@ PROPERTIES: Final[Mapping[str, str]] = {
     # Delay before the next fetch of a partition after an error.
     "fetch.error.backoff.ms": "100",
 }
-"""librdkafka's properties of the reader's consumers; a connector's configuration may override them."""
 _OUT_OF_RANGE: Final = frozenset({"_AUTO_OFFSET_RESET", "OFFSET_OUT_OF_RANGE"})
 _ALL_DOWN: Final = "_ALL_BROKERS_DOWN"
 # No refusals: librdkafka looks up a group's coordinator although the reader is in no group.
@@ -55,11 +54,6 @@ _OF_GROUPS: Final = frozenset({"GROUP_AUTHORIZATION_FAILED", "INVALID_GROUP_ID"}
 
 @dataclass(frozen=True, slots=True)
 class KafkaReader:
-    """Reads ranges of one cluster's partitions, by default up to the last stable offset.
-
-    A :class:`~sinksdk.topics.base.Reader`. Its consumer is kept for the next generation in this process.
-    """
-
     client: KafkaClient
 
     def of(self, partitions: Collection[TopicPartition]) -> KafkaReader:  # noqa: ARG002 - one reader serves all
@@ -71,7 +65,6 @@ class KafkaReader:
         columns: Collection[str],
         overrides: Mapping[str, str],
     ) -> Generator[SinkRecords | Unread | None]:
-        """Raises ConfigException: librdkafka does not accept the properties."""
         properties = {**PROPERTIES, **self.client.librdkafka(overrides)}
         with ExitStack() as stack:
             lent = stack.enter_context(_CONSUMERS.lend(properties))
@@ -84,7 +77,7 @@ class KafkaReader:
 
 @dataclass(slots=True)
 class _Silence:
-    """Seconds since the last record or end of a transaction, and errors of the client since then."""
+    """Seconds since the last record or transaction marker, and errors of the client since then."""
 
     seconds: float = 0.0
     longest: float = _SILENCE
@@ -96,13 +89,6 @@ class _Silence:
 
 
 class Reading:
-    """Reads ranges one after the other, while the next few partitions are fetched.
-
-    Args:
-        consumer: without partitions.
-        cluster: its address, for messages.
-    """
-
     def __init__(
         self,
         consumer: Consumer,
@@ -170,7 +156,7 @@ class Reading:
                 yield None
 
     def _has_moved(self, partition: TopicPartition) -> bool:
-        """Whether a transaction ended: the reader sees nothing else of aborted records."""
+        """Whether a transaction ended: an aborted transaction shows itself only by the position."""
         before, self._position = self._position, self._consumer.position(partition)
         return self._position != before
 
@@ -215,15 +201,12 @@ class _Lent:
 
 
 class _Consumers:
-    """Idle consumers of this process: one for each of the last few sets of properties."""
-
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._idle: dict[tuple[tuple[str, str], ...], Consumer] = {}
 
     @contextmanager
     def lend(self, properties: Mapping[str, str]) -> Iterator[_Lent]:
-        """Lend a consumer without partitions; it is kept if it stays sound and the block does not raise."""
         key = tuple(sorted(properties.items()))
         with self._lock:
             consumer = self._idle.pop(key, None)

@@ -1,10 +1,4 @@
-"""Kafka clients that are replaced when they no longer receive responses.
-
-librdkafka retries by itself, but never leaves some states. A metadata response that names no broker, which a
-broker returns right after it was frozen for longer than its session, makes it drop every broker it knows
-(confluentinc/librdkafka#5301), and an admin request that then waits for a broker is never sent. A new client
-starts with the configured addresses.
-"""
+"""Kafka clients that are replaced when they no longer receive responses."""
 
 from __future__ import annotations
 
@@ -22,14 +16,12 @@ from sinksdk.support.threads import Background, in_a_thread
 
 C = TypeVar("C")
 
-# A healthy broker responds within milliseconds, a busy one within seconds. librdkafka's own limit is 60 s.
+# A busy broker responds within seconds; librdkafka's own limit is 60 s.
 REPEAT_AFTER: Final = 10.0
-"""Seconds after which a request without a response is repeated."""
 
-# Two requests. A connector whose client is stuck resumes within half a minute after its broker wakes; during
-# an outage, a new client each 20 s costs a few milliseconds of processor time.
+# Two requests: a connector resumes within half a minute after its broker wakes, and a new client each 20 s
+# costs a few milliseconds of processor time.
 RENEW_AFTER: Final = 20.0
-"""Seconds without a response after which a client is closed and the next request uses a new one."""
 
 SILENCE: Final = frozenset(
     {
@@ -42,24 +34,22 @@ SILENCE: Final = frozenset(
         KafkaError._WAIT_COORD,  # noqa: SLF001 - the same
     }
 )
-"""librdkafka's errors for requests that no broker responded to."""
 
 
 def is_silence(error: BaseException) -> bool:
-    """Whether no broker responded; any other error of Kafka is a response."""
     if isinstance(error, KafkaException):
         return error.args[0].code() in SILENCE
     return isinstance(error, TimeoutError)
 
 
-class NoBrokersException(RetriableException):
-    """A response names no broker: its client has dropped all brokers, and is replaced at once."""
+# librdkafka never leaves some states. A metadata response that names no broker, as after a broker was frozen
+# for longer than its session, makes it drop every broker it knows (confluentinc/librdkafka#5301); an admin
+# request that then waits for a broker is never sent. A new client starts with the configured addresses.
+class NoBrokersException(RetriableException): ...
 
 
 @dataclass(slots=True, eq=False)
 class _Held(Generic[C]):
-    """A client, the number of its running requests, and when each kind of request last became silent."""
-
     client: C
     users: int = 0
     is_old: bool = False
@@ -67,14 +57,7 @@ class _Held(Generic[C]):
 
 
 class Renewed(Generic[C]):
-    """A thread-safe holder of a client that is replaced when it gets no responses for ``RENEW_AFTER``.
-
-    The old client is closed in the background once its last request has finished, because closing may block.
-
-    Args:
-        create: called for the first request, and for the first one after the client was dropped.
-        close: may block.
-    """
+    """A thread-safe holder of a client that is replaced when it gets no responses for ``RENEW_AFTER``."""
 
     def __init__(
         self,
@@ -93,12 +76,7 @@ class Renewed(Generic[C]):
 
     @contextmanager
     def request(self, kind: str) -> Iterator[C]:
-        """Lend the client for one request, which had a response unless the block raises that it had none.
-
-        Args:
-            kind: requests of one kind are judged together. A client may get responses to some kinds only, for
-                example when one of several brokers is frozen.
-        """
+        # A client may get responses to some kinds only, for example when one of several brokers is frozen.
         held = self._take()
         began = self._clock()
         try:
@@ -145,6 +123,7 @@ class Renewed(Generic[C]):
             if self._held is held:
                 self._held = None
 
+    # Closing may block, so an old client is closed in the background after its last request.
     def _release(self, held: _Held[C]) -> None:
         with self._lock:
             held.users -= 1

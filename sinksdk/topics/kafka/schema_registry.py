@@ -29,7 +29,6 @@ _INSTALL: Final = "Avro needs packages that are not installed: pip install 'sink
 
 
 def connect(address: RegistryAddress) -> SchemaRegistry:
-    """Create the client of a schema registry, without a request. Raises ConfigException."""
     try:
         from confluent_kafka.schema_registry import SchemaRegistryClient  # noqa: PLC0415 - slow to load
     except ImportError as error:
@@ -59,12 +58,7 @@ def connect(address: RegistryAddress) -> SchemaRegistry:
 
 
 class SchemaRegistry:
-    """Parsed schemas by id, each fetched once. The engine retries; the client does not.
-
-    Args:
-        name: the registry's URLs, for messages.
-        replaces_nulls: see :func:`~sinksdk.values.avro_schema.parse_schema`.
-    """
+    """Parsed schemas by id, each fetched once. The engine retries; the client does not."""
 
     def __init__(
         self,
@@ -82,14 +76,6 @@ class SchemaRegistry:
         self._unknown: dict[int, tuple[float, str]] = {}
 
     def __call__(self, schema_id: int) -> AvroSchema:
-        """The parsed schema, including the schemas that it refers to.
-
-        Raises:
-            DataException: the registry has no schema of that id, or it is not Avro.
-            RetriableException: the registry does not respond, or not now.
-            ConfigException: the registry refuses the request (password), or the URL is not a schema
-            registry's.
-        """
         if schema_id not in self._schemas:
             until, why = self._unknown.get(schema_id, (0.0, ""))
             if why and self._now() < until:

@@ -35,13 +35,10 @@ def first_offsets(
     ranges: Mapping[TopicPartition, OffsetRange],
     clock: Callable[[], float] = time.monotonic,
 ) -> dict[TopicPartition, int]:
-    """Offset of the first record in each range; its end if it has none, its start if no broker responds.
-
-    One consumer fetches all partitions together: each broker gets one request. Partitions for which time ran
-    out are left out.
-    """
+    """Return the offset of each range's first record; its end without one, its start without a response."""
     found: dict[TopicPartition, int] = {}
     with closing(bystander(properties, "sinksdk-probe", _READING)) as consumer:
+        # One consumer fetches all partitions together: each broker gets one request.
         consumer.assign(
             [KafkaPartition(p.topic, p.partition, offsets.start) for p, offsets in ranges.items()]
         )
@@ -75,13 +72,6 @@ def _first_offset(message: Message, offsets: OffsetRange) -> int | None:
 
 
 class KafkaSource:
-    """Topics of one Kafka cluster (:class:`~sinksdk.topics.base.Source`). Raises ConfigException.
-
-    Args:
-        overrides: properties of the reading clients, without ``consumer.override.``; they may override
-            ``isolation.level``.
-    """
-
     def __init__(self, client: KafkaClient, overrides: Mapping[str, str] | None = None) -> None:
         self._client = client
         self.cluster = Cluster({"isolation.level": "read_committed", **client.librdkafka(overrides)})
@@ -97,7 +87,7 @@ class KafkaSource:
         return truncated_logs(self.cluster.properties, positions)
 
     def first_records(self, ranges: Mapping[TopicPartition, OffsetRange]) -> Mapping[TopicPartition, int]:
-        """Reads one record of each: compacted records and transaction markers leave gaps."""
+        # One record of each range is read: compacted records and transaction markers leave gaps.
         return first_offsets(self.cluster.properties, ranges)
 
     def reader(self, ranges: Mapping[TopicPartition, OffsetRange]) -> KafkaReader:  # noqa: ARG002 - one reader serves all

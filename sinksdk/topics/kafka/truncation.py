@@ -33,17 +33,14 @@ def truncated_logs(
     positions: Mapping[TopicPartition, Position],
     clock: Callable[[], float] = time.monotonic,
 ) -> dict[TopicPartition, int | None]:
-    """Partitions whose log has lost records that were read; see :meth:`Source.truncated`.
-
-    librdkafka compares a position with the log (OffsetsForLeaderEpoch) when a consumer seeks to it with its
-    epoch, though not when the partition is assigned there.
-    """
     found: dict[TopicPartition, int | None] = {}
     waiting = {p: at for p, at in positions.items() if at.offset > 0}  # librdkafka does not check 0
     deadline = clock() + _LONGEST
     with closing(bystander(properties, "sinksdk-epochs", _PROPERTIES)) as consumer:
         consumer.assign([KafkaPartition(*p, at.offset) for p, at in waiting.items()])
         for partition, at in waiting.items():
+            # librdkafka compares a position with the log (OffsetsForLeaderEpoch) only in a seek with an
+            # epoch.
             _seek(consumer, partition, at, properties["bootstrap.servers"])
         while waiting:
             if clock() >= deadline:
@@ -73,7 +70,7 @@ def _seek(consumer: Consumer, partition: TopicPartition, at: Position, bootstrap
 
 
 def _truncation(message: Message) -> tuple[bool, int | None]:
-    """Whether the log was truncated, and where. Raises KafkaException if the broker did not say."""
+    """Return whether the log was truncated, and where; None if the log does not know the epoch."""
     error = message.error()
     if error is None or error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 - librdkafka's name for it
         return False, None

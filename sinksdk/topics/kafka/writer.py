@@ -58,8 +58,8 @@ class _Transaction:
     begun: float
     written: list[RecordMetadata | None] = field(default_factory=list)
     has_offsets: bool = False
+    # The first record that was not written: errors of the transaction name no cause.
     lost: KafkaError | None = None
-    """The error of the first record that was not written: errors of the transaction name no cause."""
 
     def note(self, error: KafkaError | None) -> None:
         if error is not None and self.lost is None:
@@ -67,13 +67,6 @@ class _Transaction:
 
 
 class KafkaWriter:
-    """Writes to Kafka as one transactional id (:class:`~sinksdk.engine.writer.TransactionalWriter`).
-
-    Args:
-        properties: librdkafka's.
-        offsets_topic: the topic of source offsets; it must exist.
-    """
-
     def __init__(
         self,
         properties: Mapping[str, Any],
@@ -96,7 +89,6 @@ class KafkaWriter:
 
     @classmethod
     def of(cls, config: SourceConnectorConfig, kafka: KafkaClient, name: TaskName) -> KafkaWriter:
-        """Create the writer of a task. Raises ConfigException."""
         longest = _longest_transaction(config)
         properties = producer_properties(config, kafka)
         properties[_TRANSACTION_TIMEOUT] = longest
@@ -120,7 +112,6 @@ class KafkaWriter:
             self._live.begin_transaction()
 
     def send(self, record: SourceRecord) -> None:
-        """Begin writing a record; waits while too many are waiting."""
         transaction = self._transaction
         if transaction.lost is not None:
             raise self._refused(transaction.lost, "write a record")
@@ -167,7 +158,7 @@ class KafkaWriter:
             self._live.abort_transaction(_TIMEOUT)
 
     def close(self) -> None:
-        """Close the producer; the broker aborts an open transaction after its time-out."""
+        # The broker aborts an open transaction after its time-out.
         producer, self._producer = self._producer, None
         if producer is None:
             return
@@ -244,8 +235,8 @@ class KafkaWriter:
         if error.code() in _FENCED:
             return self._fenced(error, who)
         if error.retriable() and not error.txn_requires_abort():
-            # The broker aborts a transaction after its time-out: then a new producer loses nothing, and this
-            # one may be stuck.
+            # The broker aborts a transaction after its time-out: a new producer loses nothing, and this one
+            # may be stuck.
             longest = self._longest()
             if self._silence() < longest:
                 return RetriableException(f"{who}: {error.str()}")
@@ -270,7 +261,7 @@ class KafkaWriter:
         return int(self._properties.get(_TRANSACTION_TIMEOUT, _LONGEST_TRANSACTION)) / 1000
 
     def _fenced(self, error: KafkaError, who: str) -> ConnectException:
-        # Kafka returns the same error when a transaction was open for too long as when a producer is newer.
+        # The error is the same after a transaction that was open for too long.
         longest = self._longest()
         elapsed = self._now() - self._transaction.begun
         if elapsed < longest:
@@ -286,8 +277,6 @@ class KafkaWriter:
 
 @dataclass(frozen=True, slots=True)
 class KafkaTarget:
-    """A Kafka cluster that sources write to (:class:`~sinksdk.engine.writer.Target`)."""
-
     client: KafkaClient
 
     def writer(self, config: SourceConnectorConfig, name: TaskName) -> KafkaWriter:
@@ -298,7 +287,6 @@ class KafkaTarget:
 
 
 def _longest_transaction(config: SourceConnectorConfig) -> int:
-    """Milliseconds that a transaction may be open: as configured, or longer than its interval."""
     configured = config.overrides(PRODUCER).get(_TRANSACTION_TIMEOUT)
     if configured is not None:
         return int(configured)
