@@ -43,24 +43,14 @@ _MOST_DEPTH: Final = 100
 
 
 class AvroType(NamedTuple):
-    """How data of a writer's schema becomes a column.
-
-    Args:
-        kind: the column's type.
-        schema: the schema for fastavro to read the same bytes: without temporal types (whole numbers are
-            faster, and have all years) and decimals (fastavro rounds them to their precision), and with
-            unions of several types as records of one field, named as in Connect.
-    """
-
     kind: pa.DataType
+    # fastavro reads whole numbers instead of times (faster, and with all years) and bytes instead of
+    # decimals, which it rounds; unions are records of one field, named as in Connect.
     schema: Any
 
 
 def avro_type(schema: Any) -> AvroType | None:
-    """Return the column type of a resolved schema; None if Arrow has none.
-
-    A schema that contains itself, is more than 100 levels deep, or repeats types thousands of times has none.
-    """
+    """Return the column type of a resolved schema; None if Arrow has none, as for a recursive schema."""
     try:
         kind, plain = _Reading().type_of(schema)
     except _NoArrowType:
@@ -69,7 +59,6 @@ def avro_type(schema: Any) -> AvroType | None:
 
 
 def avro_column(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
-    """Return values that fastavro read by :attr:`AvroType.schema`. Raises DataException."""
     try:
         column = unpacked(pa.array(values, packed_type(kind)), kind)
     except (pa.ArrowException, ValueError, OverflowError) as error:
@@ -79,17 +68,11 @@ def avro_column(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
 
 
 def avro_builds(kind: pa.DataType) -> list[Callable[[Sequence[Any]], pa.Array]]:
-    """Return :func:`avro_column` for a type, and for it with wider decimals, for values that need them."""
     return [partial(avro_column, kind=wide) for wide in levels(kind)]
 
 
 def avro_json_schema(schema: Any) -> Any:
-    """Return the schema for fastavro if :func:`avro_type` is None, to write data as Connect's JSON.
-
-    Temporal values are numbers and decimals bytes, because fastavro rounds them to their precision: they
-    become base64 for ``json.decimal.format=NUMERIC``, too. Unions of several types become records with a
-    field per branch, named as in Connect; all but one are null.
-    """
+    # Unions of several types become records with a field per branch; fastavro would round decimals.
     try:
         return _JsonReading().type_of(schema)[1]
     except _NoArrowType:  # too many levels, or types
@@ -101,8 +84,6 @@ class _NoArrowType(Exception):
 
 
 class _Reading:
-    """Converts one schema. Named types are expanded wherever they are used, each time under another name."""
-
     def __init__(self) -> None:
         self._named: dict[str, Any] = {}
         self._open: list[str] = []
@@ -189,7 +170,7 @@ class _Reading:
         return pa.struct(fields), plain
 
     def _branch_name(self, branch: Any) -> str:
-        """Return the field's name of Connect's AvroData: a named type's without namespace, else the type."""
+        # Connect's AvroData names a branch after its named type, without namespace, or after its type.
         kind = _kind(branch)
         name = branch if isinstance(branch, str) else branch["name"] if kind in _NAMED else kind
         return str(name).rpartition(".")[2]
@@ -265,14 +246,6 @@ class _JsonReading(_Reading):  # of schemas that may contain themselves
 
 
 def parse_avro_shape(text: str) -> Shape:
-    """Return the shape of plain JSON that a schema in Avro's JSON describes.
-
-    A field that may be null may be missing; a missing field with a default gets that. All others are
-    required.
-
-    Raises:
-        ConfigException: it is no Avro schema, or JSON cannot distinguish the types of a union.
-    """
     try:
         schema = json.loads(text)
     except (ValueError, RecursionError) as error:

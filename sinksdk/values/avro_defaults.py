@@ -1,4 +1,4 @@
-"""Encodes values in JSON, as schemas write defaults, as Avro data."""
+"""Encodes defaults of schemas, which are JSON, as Avro data."""
 
 from __future__ import annotations
 
@@ -22,16 +22,6 @@ def number_datum(number: int) -> bytes:
 
 
 def datum_of(value: Any, schema: Any, named: Mapping[str, Any]) -> bytes:
-    """Encode a default.
-
-    Args:
-        value: the default in the schema's JSON; for a union, of the first branch that it fits.
-        schema: a resolved schema.
-        named: the types that it refers to, by full name.
-
-    Raises:
-        ValueError: the value does not fit the schema.
-    """
     if isinstance(schema, str):
         schema = named.get(schema, {"type": schema})
     if isinstance(schema, list):

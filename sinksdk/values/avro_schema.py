@@ -1,9 +1,4 @@
-"""Avro schemas, parsed as leniently as Java's parser does for Confluent's AvroConverter.
-
-Registries contain schemas that stricter parsers refuse: defaults that do not match their type, decimals
-without a usable precision, invalid namespaces. A schema is valid here if Java's Avro (1.11) accepts it with
-``setValidateDefaults(false)``, as Confluent's ``AvroSchema`` parses it.
-"""
+"""Avro schemas, parsed as leniently as Java's parser does for Confluent's AvroConverter."""
 
 from __future__ import annotations
 
@@ -18,19 +13,21 @@ from typing import Any, Final
 
 from sinksdk.errors import DataException
 
+# Registries contain schemas that stricter parsers refuse: defaults of another type, invalid namespaces.
+# Java's Avro (1.11) accepts them with setValidateDefaults(false).
 PRIMITIVES: Final = frozenset(("null", "boolean", "int", "long", "float", "double", "bytes", "string"))
 NAMED: Final = frozenset(("record", "error", "enum", "fixed"))
+# Confluent's AvroData keeps the default of Connect's schema in this property of a type.
 CONNECT_DEFAULT: Final = "connect.default"
-"""Property of a type in which Confluent's AvroData keeps the default of Connect's schema."""
+# Logical type, in resolved schemas, of a decimal that Avro's library ignores and AvroData reads.
 CONNECT_DECIMAL: Final = "connect-decimal"
-"""Logical type, in resolved schemas, of a decimal that Avro's library ignores and AvroData reads."""
 _PRECISION: Final = 64  # of such decimals, as AvroData writes those that have none
 _ORDERS: Final = ("ascending", "descending", "ignore")
 _MOST_SIZE: Final = 2**31 - 1
 _NULLABLE_BRANCHES: Final = 2
 _FASTAVRO_HINT: Final = "__"
+# Matches texts, too, because a text may contain the characters of a comment.
 _COMMENT: Final = re.compile(r'"(?:[^"\\]|\\.)*"|/\*.*?\*/|//[^\r\n]*', re.DOTALL)
-"""Matches a comment, or a text, which contains none."""
 _LOGICAL: Final[Mapping[str, tuple[str, ...]]] = {
     "int": ("date", "time-millis"),
     "long": (
@@ -46,12 +43,8 @@ class AvroSchema:
 
     Args:
         text: the schema's JSON in its registry.
-        readable: the JSON for a file's header. Schemas that it refers to are expanded where they are first
-            used; parts that Java ignores and other readers refuse (defaults of another type, impossible
-            decimals) are removed.
-        resolved: the schema for fastavro: full names, no defaults, only valid logical types and
-            :data:`CONNECT_DECIMAL`, ``record`` for ``error``. A field, and an array or map for its items,
-            has :data:`CONNECT_DEFAULT` if nulls are replaced.
+        readable: the JSON for a file's header, without references and parts that only Java tolerates.
+        resolved: the schema for fastavro.
     """
 
     text: str
@@ -60,7 +53,6 @@ class AvroSchema:
 
     @functools.cached_property
     def null_branch(self) -> int | None:
-        """The number of the null branch if the schema is a union with null, else None."""
         is_nullable = isinstance(self.resolved, list) and "null" in self.resolved
         return self.resolved.index("null") if is_nullable else None
 
@@ -70,7 +62,6 @@ class AvroSchema:
 
     @functools.cached_property
     def reader(self) -> Callable[[Any], Any]:
-        """Function that reads a datum from a file object. It raises fastavro's exceptions."""
         return datum_reader(self.resolved)
 
 
@@ -79,16 +70,11 @@ def as_schema(found: Any) -> AvroSchema:
 
 
 def parse_schema(text: str, references: Sequence[Any] = (), *, replaces_nulls: bool = False) -> AvroSchema:
-    """Parse a schema.
+    """Parse a schema. Raises DataException if Java's parser would refuse it.
 
     Args:
-        text: JSON.
-        references: the parsed JSON of the schemas that it refers to, directly or indirectly.
-        replaces_nulls: whether a null of a field whose type has :data:`CONNECT_DEFAULT` is read as that, as
-            by Connect's ``Struct.get``.
-
-    Raises:
-        DataException: Java's parser would refuse it, for the reason in the message.
+        references: the parsed JSON of the schemas that it refers to.
+        replaces_nulls: whether a null is read as its default, as by Connect's ``Struct.get``.
     """
     try:
         root = schema_json(text)
@@ -132,10 +118,6 @@ def without_hints(schema: Any) -> Any:
 
 
 def datum_reader(resolved: Any) -> Callable[[Any], Any]:
-    """Return a function that reads a datum from a file object by a resolved schema.
-
-    Invalid UTF-8 is read with replacement characters, as by Java.
-    """
     import fastavro  # noqa: PLC0415 - slow to import, and needed for Avro only
 
     enums: list[tuple[list[str], list[str]]] = []
@@ -149,6 +131,7 @@ def datum_reader(resolved: Any) -> Callable[[Any], Any]:
     read = fastavro.schemaless_reader
 
     def of(datum: Any) -> Any:
+        # Java also reads invalid UTF-8 with replacement characters.
         return read(datum, parsed, None, handle_unicode_errors="replace")
 
     def of_wrapped(datum: Any) -> Any:
@@ -189,13 +172,6 @@ class _Refused(Exception):
 
 @dataclass(frozen=True, slots=True)
 class _Definition:
-    """Definition of a named type.
-
-    Args:
-        schema: JSON.
-        space: the enclosing namespace.
-    """
-
     schema: Any
     space: str | None
 
@@ -220,20 +196,13 @@ def _definitions(schema: Any, space: str | None) -> dict[str, _Definition]:
 
 
 class _Parser:
-    """Parses one schema.
-
-    Args:
-        elsewhere: definitions of names that may be used before, or without, being defined.
-        replaces_nulls: whether fields keep the defaults that replace their nulls.
-    """
-
     def __init__(self, elsewhere: Mapping[str, _Definition], *, replaces_nulls: bool) -> None:
         self._elsewhere = elsewhere
         self._replaces_nulls = replaces_nulls
         self._kinds: dict[str, str] = {}
         self._moved: set[str] = set()
+        # A definition was moved to the first use of its name, or a part was removed.
         self.has_changed = False
-        """Whether a definition was moved to the first use of its name, or a part was removed."""
 
     def of(self, schema: Any, space: str | None) -> tuple[Any, Any]:
         if isinstance(schema, str):
@@ -362,7 +331,6 @@ class _Parser:
         return {**given, "type": written}, made
 
     def _connect_default(self, written: Any, resolved: Any) -> dict[str, Any]:
-        """Return a nullable type's default as a property of its field or container; empty without one."""
         is_nullable = (
             isinstance(resolved, list) and len(resolved) == _NULLABLE_BRANCHES and "null" in resolved
         )
@@ -464,7 +432,6 @@ def _without(given: Mapping[str, Any], name: str) -> dict[str, Any]:
 
 
 def _with_logical_type(resolved: dict[str, Any], schema: Mapping[str, Any]) -> Any:
-    """Return a type with its logical type if that is valid; others are ignored, as Avro specifies."""
     kind, logical = resolved["type"], str(schema.get("logicalType")).lower()  # as AvroData compares it
     if logical == "decimal" and kind in ("bytes", "fixed"):
         precision, scale = schema.get("precision"), schema.get("scale", 0)
@@ -474,6 +441,7 @@ def _with_logical_type(resolved: dict[str, Any], schema: Mapping[str, Any]) -> A
         if precision is None or _is_real(precision):
             scale = _java_int(scale) if _is_real(scale) else 0
             return {**resolved, "logicalType": CONNECT_DECIMAL, "precision": _PRECISION, "scale": scale}
+    # Invalid logical types are ignored, as Avro specifies.
     if logical in _LOGICAL.get(kind, ()):
         return {**resolved, "logicalType": logical}
     return resolved if kind == "fixed" else kind
@@ -484,9 +452,9 @@ def _is_real(value: Any) -> bool:
 
 
 def _java_int(number: Any) -> int:
-    """Return a JSON number by Java's ``intValue``; 0 for a ``BigInteger``, which Avro's library drops."""
     if isinstance(number, float):
         return int(max(min(number, 2.0**31 - 1), -(2.0**31)))
+    # Java's intValue; 0 for a BigInteger, which Avro's library drops.
     return int((number + 2**31) % 2**32 - 2**31) if -(2**63) <= number < 2**63 else 0
 
 
@@ -505,9 +473,6 @@ def _branch_name(resolved: Any) -> str:
 def _called(schema: Any) -> str:
     name = schema.get("name") if isinstance(schema, dict) else None
     return f" ('{name}')" if isinstance(name, str) else ""
-
-
-# -- parts of a resolved schema ----------------------------------------------------------------------------
 
 
 def named_types(resolved: Any) -> dict[str, Any]:

@@ -1,14 +1,4 @@
-"""Walks Avro data by their schema without decoding them: which rows of a column fit, and where they end.
-
-Data fit if Java's GenericDatumReader reads them, as Confluent's AvroConverter uses it. It ignores bytes
-after a datum, and reads some bytes that are not canonical Avro: invalid UTF-8, a boolean of 2, a number of
-too many bits, a block with a wrong size. Confluent's sink then writes the value that it read; so does
-:func:`repaired`, because readers disagree on such bytes. If a nullable field has a default, Connect reads
-null as the default; so does :func:`repaired`.
-
-The loop over rows is compiled (``_avro.c``) if a wheel contains it or a compiler was available; else
-:func:`plain_rows` does the same in Python, many times slower.
-"""
+"""Walks Avro data without decoding them: which rows of a column fit their schema, and where they end."""
 
 from __future__ import annotations
 
@@ -26,27 +16,24 @@ from sinksdk.errors import DataException
 from sinksdk.values.avro_defaults import datum_of, number_datum
 from sinksdk.values.avro_schema import CONNECT_DEFAULT, AvroSchema, named_types
 
+# Data fit if Java's GenericDatumReader reads them, as in Confluent's AvroConverter: not all need be canonical
+# (invalid UTF-8, a boolean of 2, a number of too many bits, a block with a wrong size). Readers disagree on
+# these, so Confluent's sink and `repaired` write the value.
 MOST_DEPTH: Final = 2_000
-"""Maximum levels of a datum."""
 _MOST_ITEMS: Final = 2**31 - 9  # of an array or map, as in Java
 _MOST_EMPTY: Final = 2**20  # items without bytes
+# A registry puts a zero byte and the schema's id before each datum.
 FRAMING: Final = 5
-"""Bytes before a datum of a schema registry: a zero byte and the schema's id."""
 
 
 class Fit(IntEnum):
-    """Result of a row."""
-
     FITS = 0
-    """A datum, and nothing after it."""
     LONGER = 1
-    """A datum, and stray bytes after it."""
     ODD = 2
-    """Java reads it, but it is not canonical Avro, or a null is read as a default: see :func:`repaired`."""
+    """Java reads the row, but it is not canonical Avro, or a null is read as a default."""
     NULL = 3
     NOT_FRAMED = 4
     UNKNOWN = 5
-    """The schema of its id is not given."""
     ENDS_EARLY = 6
     BAD_NUMBER = 7
     BAD_LENGTH = 8
@@ -70,12 +57,7 @@ def why_not(fit: int, place: int) -> str:
 
 
 class Walked(NamedTuple):
-    """Result of walking a column.
-
-    Args:
-        ends: for each row the position after its datum, or of the first invalid byte.
-        fits: a :class:`Fit` for each row.
-    """
+    """A :class:`Fit` and the end, or the first invalid byte, of each row."""
 
     ends: npt.NDArray[np.int64]
     fits: npt.NDArray[np.uint8]
@@ -86,12 +68,7 @@ def walk(column: pa.Array, schema: AvroSchema) -> Walked:
 
 
 def walk_framed(column: pa.Array, schemas: Mapping[int, AvroSchema], *, fills_items: bool = False) -> Walked:
-    """Walk values with a schema registry's framing.
-
-    Args:
-        schemas: by id. A row with another id is ``Fit.UNKNOWN``.
-        fills_items: see :func:`repaired`.
-    """
+    """Walk values with a schema registry's framing; a row with another id is ``Fit.UNKNOWN``."""
     programs = tuple(
         (number, program_of(schema, is_framed=True, fills_items=fills_items))
         for number, schema in sorted(schemas.items())
@@ -100,29 +77,19 @@ def walk_framed(column: pa.Array, schemas: Mapping[int, AvroSchema], *, fills_it
 
 
 def walk_block(data: bytes, rows: int, schema: AvroSchema) -> tuple[npt.NDArray[np.int64], Fit]:
-    """Walk consecutive data, as in a block of an Avro file.
-
-    Returns:
-        The end of each datum that fits; FITS if all do and nothing follows them.
-    """
     return WALK_BLOCK(data, rows, program_of(schema))
 
 
 def repaired(
     value: bytes, begin: int, schema: AvroSchema, *, is_framed: bool = False, fills_items: bool = False
 ) -> bytes:
-    """Return the canonical datum of the value that Java reads.
+    """Return the canonical datum of the value that Java reads. Raises DataException.
 
     Args:
-        begin: position of the datum.
-        is_framed: whether it is a registry's, whose values of schema ``bytes`` are bytes without a length.
-        fills_items: whether nulls in arrays and maps also become the default of their type, as Connect's
-            JsonConverter writes them in JSON; Connect's lists and AvroData keep null.
-
-    Raises:
-        DataException: it does not fit the schema.
+        fills_items: whether nulls in arrays and maps become defaults, as in JSON of Connect's JsonConverter.
     """
     made = bytearray()
+    # A registry's values of schema "bytes" have no length.
     program = _program(schema, is_framed, fills_items)
     fit, place = _Walk(program.code, value, made, program.defaults).datum(begin)
     if fit >= Fit.ENDS_EARLY:
@@ -136,15 +103,7 @@ def null_data(
     begins: npt.NDArray[np.int64],
     ends: npt.NDArray[np.int64],
 ) -> npt.NDArray[np.bool_]:
-    """Return which data are null as a whole: the schema is null, or a union with null.
-
-    Confluent's AvroConverter returns null for them: the record has no value, or no key.
-
-    Args:
-        data: the bytes that contain them.
-        begins: where each one begins.
-        ends: where it ends at the latest.
-    """
+    """Return which data are null as a whole: Confluent's AvroConverter returns no value, or key, for them."""
     if schema.null_branch is None:
         return np.full(len(begins), schema.resolved == "null")
     first = np.where(begins < ends, data[np.minimum(begins, len(data) - 1)], 0xFF)
@@ -160,7 +119,7 @@ def null_data(
 
 
 class Op(IntEnum):
-    """First number of a value in a program; the comments describe the numbers after it."""
+    """The first number of a value in a program; the strings below describe the numbers after it."""
 
     NOTHING = 0
     BOOLEAN = 1
@@ -200,7 +159,6 @@ _SIMPLE: Final = {
 
 
 def program_of(schema: AvroSchema, *, is_framed: bool = False, fills_items: bool = False) -> bytes:
-    """Return the program for ``_avro.c``: the position of the first value, then value after value."""
     return _program(schema, is_framed, fills_items).data
 
 
@@ -211,13 +169,6 @@ def _program(schema: AvroSchema, is_framed: bool, fills_items: bool) -> _Program
 
 
 class _Program:
-    """The program of a resolved schema.
-
-    Args:
-        is_raw: whether all bytes are the value.
-        fills_items: see :func:`repaired`.
-    """
-
     def __init__(self, resolved: Any, *, is_raw: bool = False, fills_items: bool = False) -> None:
         self._fills_items = fills_items
         self._named = named_types(resolved)
@@ -319,13 +270,6 @@ _Steps: TypeAlias = Iterator[tuple[int, int]]
 
 
 class _Walk:
-    """Walks one value.
-
-    Args:
-        made: receives the canonical datum, if it is wanted.
-        defaults: encoded values for Op.ABSENT.
-    """
-
     def __init__(
         self, code: Code, data: bytes, made: bytearray | None = None, defaults: Sequence[bytes] = ()
     ) -> None:
@@ -337,7 +281,6 @@ class _Walk:
         self._is_odd = False
 
     def datum(self, begin: int) -> tuple[Fit, int]:
-        """Return whether a datum begins there, and its end or the position of the first invalid byte."""
         self._at = begin
         try:
             open_values = [self._steps(self._code[0], 1)]
@@ -357,7 +300,6 @@ class _Walk:
         return self._number(_OF_INT)
 
     def _steps(self, node: int, depth: int) -> _Steps:
-        """Read a value; yield the inner values to read before the rest."""
         if depth > MOST_DEPTH:
             raise _Misfit(Fit.TOO_DEEP, self._at)
         code, first = self._code, self._at
@@ -531,8 +473,6 @@ def plain_block(data: bytes, rows: int, program: bytes) -> tuple[npt.NDArray[np.
     return np.array(ends, np.int64), (Fit.ODD if is_odd else Fit.LONGER if at < len(data) else Fit.FITS)
 
 
-# -- compiled ----------------------------------------------------------------------------------------------
-
 RowLoop: TypeAlias = Callable[[pa.Array, Programs, bool], Walked]
 BlockLoop: TypeAlias = Callable[[bytes, int, bytes], tuple[npt.NDArray[np.int64], Fit]]
 
@@ -545,7 +485,6 @@ except ImportError:
 else:
 
     def compiled_rows(column: pa.Array, programs: Programs, is_framed: bool) -> Walked:  # noqa: FBT001 - a loop
-        """The loop of ``_avro.c``."""
         width = _WIDTHS.get(column.type.id)
         if width is None:
             column, width = column.cast(pa.large_binary()), 8
@@ -568,7 +507,6 @@ else:
         return Walked(np.frombuffer(ends, np.int64, rows), np.frombuffer(fits, np.uint8, rows))
 
     def compiled_block(data: bytes, rows: int, program: bytes) -> tuple[npt.NDArray[np.int64], Fit]:
-        """The loop of ``_avro.c``."""
         ends, done, fit = _avro.block((((0, program),), pa.allocate_buffer, rows, data))
         return np.frombuffer(ends, np.int64, done), Fit(fit)
 
@@ -579,5 +517,4 @@ _WIDTHS: Final = {
 }
 
 WALK_ROWS: Final[RowLoop] = compiled_rows or plain_rows
-"""The fastest loop that is available."""
 WALK_BLOCK: Final[BlockLoop] = compiled_block or plain_block

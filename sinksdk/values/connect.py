@@ -32,7 +32,6 @@ _MOST_DEPTH: Final = 100
 
 
 def connect_shape(schema: Any) -> Shape:
-    """Return the shape of an envelope's schema. Raises DataException."""
     try:
         return _shape(schema, _MOST_DEPTH)
     except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, pa.ArrowException) as error:

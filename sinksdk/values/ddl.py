@@ -1,4 +1,4 @@
-"""Parses schemas in Spark's DDL without Spark: ``carrier STRING, dep_delay DOUBLE NOT NULL``."""
+"""Parses schemas in Spark's DDL without Spark."""
 
 from __future__ import annotations
 
@@ -50,7 +50,6 @@ _MOST_DEPTH: Final = 100
 
 
 def parse_ddl(text: str) -> Shape:
-    """Return the shape of fields, or of one type. Raises ConfigException with a problem and its position."""
     return _Parser(text).whole()
 
 

@@ -13,24 +13,19 @@ import pyarrow as pa
 from sinksdk.errors import DataException
 
 MOST_SHORT: Final = 38
-"""Maximum digits of Arrow's ``decimal128``."""
+# The limit of decimal256, and so of a decimal in a Parquet file.
 MOST_DIGITS: Final = 76
-"""Maximum digits of Arrow's ``decimal256``, and so of a decimal in a Parquet file."""
+# Python refuses to convert longer numbers to text, which takes quadratic time.
 MOST_WIDE: Final = 4_000
-"""Maximum digits of a WideDecimal; Python refuses to convert longer numbers to text, which takes quadratic
-time."""
 _TOO_WIDE: Final = 10**MOST_WIDE
 
 
 class WideDecimal(pa.ExtensionType):  # type: ignore[misc]  # pyarrow has no type of it
-    """Decimals that Arrow has no type for: of more than 76 digits, or of a scale outside 0 to 76.
-
-    The storage is the unscaled number in the bytes of Java's ``BigInteger.toByteArray``: two's complement,
-    big-endian, as short as possible. :meth:`~pyarrow.Array.to_pylist` returns ``Decimal`` objects.
-    """
+    """Decimals that Arrow has no type for: of more than 76 digits, or of a scale outside 0 to 76."""
 
     def __init__(self, scale: int) -> None:
         self.scale = scale
+        # The storage is the unscaled number in the bytes of Java's BigInteger.toByteArray.
         super().__init__(pa.binary(), f"sinksdk.decimal({scale})")  # equal types have equal names
 
     def __arrow_ext_serialize__(self) -> bytes:
@@ -67,7 +62,6 @@ def items_of(lists: pa.Array) -> pa.Array:
 
 
 def decimal_type(scale: int, precision: int = MOST_SHORT) -> pa.DataType:
-    """Return the type of decimals of this scale, with this precision as far as Arrow supports it."""
     precision = max(precision, scale)  # Parquet requires it
     if precision <= MOST_SHORT and abs(scale) <= MOST_SHORT:
         return pa.decimal128(precision, scale)
@@ -88,12 +82,12 @@ def bytes_of(number: int) -> bytes:
 
 
 def scaled(number: int, scale: int) -> Decimal:
-    """Return the decimal of an unscaled number. ``Decimal.scaleb`` would round to 28 digits."""
+    # Decimal.scaleb would round to 28 digits.
     return Decimal((number < 0, tuple(map(int, str(abs(number)))), -scale))
 
 
 def unscaled(value: Decimal, scale: int) -> int:
-    """Return the unscaled number of a decimal. Raises ValueError if it has more digits after the point."""
+    """Return the unscaled number. Raises ValueError for more digits after the point."""
     sign, digits, exponent = value.as_tuple()
     if not isinstance(exponent, int):
         raise ValueError(value)  # noqa: TRY004 - not a number, or infinite
@@ -110,7 +104,6 @@ def unscaled(value: Decimal, scale: int) -> int:
 
 
 def decimal_column(numbers: Sequence[int | None], kind: pa.DataType) -> pa.Array:
-    """Return a column of unscaled numbers. Raises DataException if one does not fit the type."""
     if is_wide(kind):
         if any(number is not None and abs(number) >= _TOO_WIDE for number in numbers):
             raise DataException(f"a decimal has more than {MOST_WIDE} digits")
@@ -151,16 +144,12 @@ def with_leaves(kind: pa.DataType, of: Any) -> pa.DataType:
     return kind
 
 
-# -- columns with decimals as bytes ------------------------------------------------------------------------
-
-
 @functools.lru_cache(maxsize=1024)
 def packed_type(kind: pa.DataType) -> pa.DataType:
     return pa.binary() if is_decimal(kind) else with_leaves(kind, packed_type)
 
 
 def unpacked(column: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Convert a column of :func:`packed_type` to its type with decimals. Raises DataException."""
     if column.type == kind:
         return column
     if is_decimal(kind):

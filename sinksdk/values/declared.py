@@ -16,11 +16,6 @@ from sinksdk.values.shapes import NO_DEFAULT, Shape, to_column
 
 @functools.lru_cache(maxsize=64)
 def declared_shape(text: str) -> Shape:
-    """Return the shape of a schema in Spark's DDL, Avro's JSON, or the JSON of Connect's envelopes.
-
-    Raises:
-        ConfigException: it is none of them.
-    """
     if not text.lstrip().startswith(("{", "[", '"')):
         return parse_ddl(text)
     shape = _connects(text) or parse_avro_shape(text)
@@ -34,7 +29,6 @@ def declared_shape(text: str) -> Shape:
 
 
 def is_connects(text: str) -> bool:
-    """Whether it is a struct in the JSON of Connect's envelopes. Raises ConfigException if it is invalid."""
     return _connects(text) is not None
 
 

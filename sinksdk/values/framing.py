@@ -1,9 +1,4 @@
-"""The framing of a schema registry: a zero byte and four bytes of a schema's id before each datum.
-
-Confluent Platform 8 can instead put the id, or a GUID, into a header of the record
-(``HeaderSchemaIdSerializer``). :func:`framed_by_headers` adds the usual framing to such values. A GUID does
-not fit into it: each gets a number above all ids, valid in this process, which :func:`guid_of` resolves.
-"""
+"""The framing of a schema registry: a zero byte and four bytes of a schema's id before each datum."""
 
 from __future__ import annotations
 
@@ -16,6 +11,8 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
+# Confluent Platform 8 can put the id, or a GUID, into a header (HeaderSchemaIdSerializer). A GUID gets a
+# number above all ids, valid in this process.
 HEADERS: Final = {"key": "__key_schema_id", "value": "__value_schema_id"}
 
 _FIRST: Final = 2**31  # ids are Java's integers, below it
@@ -29,7 +26,6 @@ _numbers: Final[dict[uuid.UUID, int]] = {}
 
 
 def guid_of(number: int) -> uuid.UUID | None:
-    """Return the GUID of a number in this process; None for an id."""
     place = number - _FIRST
     return _guids[place] if 0 <= place < len(_guids) else None
 
@@ -39,17 +35,9 @@ def name_of(number: int) -> str:
 
 
 def framed_by_headers(values: pa.Array, headers: pa.Array, name: str) -> pa.Array:
-    """Return keys or values with framing before those whose record has the header.
-
-    As in Confluent's ``DualSchemaIdDeserializer`` the last header of the name counts, and a value without it
-    must be framed itself.
-
-    Args:
-        values: bytes; null stays null.
-        headers: headers of the same records, a list of structs of ``key`` and ``value``.
-    """
     if not pa.types.is_list(headers.type) or not pa.types.is_struct(headers.type.value_type):
         return values
+    # The last header of the name counts, as in Confluent's DualSchemaIdDeserializer.
     items = headers.flatten()
     names = items.field("key")
     found = pc.equal(names, _text(name, names.type))
@@ -67,7 +55,7 @@ def framed_by_headers(values: pa.Array, headers: pa.Array, name: str) -> pa.Arra
 
 @functools.lru_cache(maxsize=16)
 def _text(text: str, kind: pa.DataType) -> pa.Scalar:
-    """Return a scalar of a text. Arrow's conversion of a Python object would import pandas."""
+    # Arrow's conversion of a Python object would import pandas.
     data = text.encode()
     offsets = b"\0\0\0\0" + len(data).to_bytes(4, sys.byteorder)
     column = pa.Array.from_buffers(pa.string(), 1, [None, pa.py_buffer(offsets), pa.py_buffer(data)])

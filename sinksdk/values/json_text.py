@@ -1,17 +1,6 @@
 """JSON texts as a column, and the only place that decides which values are JSON.
 
-A column of :data:`JSON`, Arrow's type ``arrow.json``, contains values that are JSON already: a writer copies
-them. A column of any other type, including texts and bytes, contains typed values: a writer encodes them.
-
-:func:`read_json` creates such a column from bytes, by the rules of Kafka Connect's ``JsonConverter`` (Kafka
-4.1, with Jackson 2.16): RFC 8259, at most 1,000 levels and numbers of 1,000 digits. Leading zeros, a byte
-order mark, UTF-16 and UTF-32 are accepted, too, and converted to JSON that every reader accepts. An empty
-text, or one of space only, is null (KAFKA-10477). There are two differences: a value with anything after its
-first JSON value is bad (Connect drops the rest silently), and so is invalid UTF-8 (Jackson reads some of it
-as other characters).
-
-The scan is compiled (``_json.c``) if a wheel contains it or a compiler was available; else
-:func:`plain_scan` does the same in Python, many times slower.
+A column of :data:`JSON` contains values that are JSON already; any other contains typed values.
 """
 
 from __future__ import annotations
@@ -31,8 +20,10 @@ from sinksdk.errors import DataException
 from sinksdk.values.rows import Flags, Longs, rows_to_take, valid_flags, valid_only, valid_rows
 
 JSON: Final = pa.json_(pa.string())
-"""Type of a column of JSON texts in UTF-8. JSON's ``null`` is null in it."""
 
+# The rules of Kafka Connect's JsonConverter (Kafka 4.1, Jackson 2.16): RFC 8259, at most 1,000 levels and
+# numbers of 1,000 digits, also in UTF-16 and UTF-32; an empty text is null (KAFKA-10477). Unlike in Connect,
+# text after the first JSON value and invalid UTF-8 make a value bad.
 _MOST_DEPTH: Final = 1_000
 _MOST_DIGITS: Final = 1_000
 _MOST_EXPONENT: Final = 2**31 - 1
@@ -41,8 +32,6 @@ Verdicts = npt.NDArray[np.uint8]
 
 
 class Verdict(IntEnum):
-    """Result of the scan of a value."""
-
     JSON = 0
     MAYBE_ENVELOPE = 1
     """JSON, and an object whose first name is ``schema`` or ``payload``, or contains an escape."""
@@ -54,13 +43,11 @@ class Verdict(IntEnum):
 
 
 class JsonTexts(NamedTuple):
-    """The JSON texts of a column of bytes.
+    """The JSON texts of a column of bytes, null where a value is null or no JSON.
 
     Args:
-        column: of type :data:`JSON`, with the same rows; null where a value is null or no JSON.
-        maybe_envelopes: which rows may be Connect's envelope.
         failed: reasons by row that is no JSON; they quote nothing of the value.
-        nulls: rows that are not null but mean null: JSON's null, empty, or only space.
+        nulls: rows that mean null without being null.
     """
 
     column: pa.Array
@@ -78,7 +65,6 @@ def is_json(kind: pa.DataType) -> bool:
 
 
 def json_column(texts: pa.Array) -> pa.Array:
-    """Return a column of :data:`JSON` from bytes or text that is JSON in UTF-8, without a check."""
     if texts.type != pa.string():
         if texts.type != pa.binary():
             texts = texts.cast(pa.binary())
@@ -133,7 +119,6 @@ def _with_texts(values: pa.Array, texts: Mapping[int, bytes]) -> pa.Array:
 
 
 def scan(values: pa.Array) -> Verdicts:
-    """Return a :class:`Verdict` for each value of a column of bytes or text; NULL for nulls."""
     if not len(values):
         return np.empty(0, np.uint8)
     if values.type not in (pa.binary(), pa.large_binary(), pa.string(), pa.large_string()):
@@ -161,13 +146,13 @@ def bad_json(texts: pa.Array) -> dict[int, str]:
 
 
 def _is_json_of_long_numbers(data: bytes) -> bool:
-    """Whether a text is JSON that Jackson refuses only for long numbers, which NUMERIC decimals may be."""
+    # Jackson refuses long numbers, which NUMERIC decimals may be.
     is_json_in_utf8 = _verdict(data, decides=True) <= Verdict.MAYBE_ENVELOPE
     return is_json_in_utf8 and not any(map(_has_zeros_before, _tokens(data)))
 
 
 def why_not_json(data: bytes) -> str:
-    """Return why a value is no JSON, as a clause that does not quote it, because it is logged."""
+    # The clause is logged, so it does not quote the value.
     try:
         text = data.decode(encoding_of(data) or ("utf-8-sig" if data[:1] == b"\xef" else "utf-8"))
         end = _DECODER.raw_decode(text, len(text) - len(text.lstrip(_SPACE)))[1]
@@ -185,7 +170,6 @@ def why_not_json(data: bytes) -> str:
 
 
 def payload_text(envelope: str) -> str:
-    """Return the text of the payload in an envelope; of several payloads, the last."""
     found, at = "", envelope.index("{") + 1
     while True:
         name, at = _DECODER.raw_decode(envelope, _after_space(envelope, at))
@@ -220,13 +204,11 @@ def _nothing(_: str) -> int:
 _DECODER: Final = json.JSONDecoder(parse_int=_nothing, parse_float=_nothing, parse_constant=_refuse)
 
 
-# -- what Jackson accepts beyond RFC 8259 -------------------------------------------------------------------
-
 _LEAST_MARKED: Final = 4  # bytes: Jackson searches four for a byte order mark
 
 
 def encoding_of(data: bytes) -> str | None:
-    """Return the encoding of JSON that Jackson detects in the first four bytes; None for plain UTF-8."""
+    # Jackson detects the encoding in the first four bytes.
     first = data[:4]
     if len(first) == _LEAST_MARKED:
         for mark, encoding in _MARKS.items():
@@ -261,7 +243,6 @@ class _TooLong(Exception):
 
 
 def _normal(data: bytes) -> tuple[Verdict, bytes]:
-    """Return the verdict on a value, and its text in UTF-8 without what only Jackson accepts."""
     try:
         encoding = encoding_of(data)
         text = data.decode(encoding or "utf-8")
@@ -272,7 +253,6 @@ def _normal(data: bytes) -> tuple[Verdict, bytes]:
 
 
 def _normal_number(found: re.Match[str]) -> str:
-    """Return a number without leading zeros. Raises _TooLong if Jackson refuses it."""
     if found[0].startswith('"') or (number := _NUMBER.fullmatch(found[0])) is None:
         return found[0]
     sign, zeros, digits, fraction, _, exponent = number.groups()
@@ -281,8 +261,6 @@ def _normal_number(found: re.Match[str]) -> str:
         raise _TooLong
     return f"{sign}{found[0][len(sign) + len(zeros) :]}"
 
-
-# -- without a compiler -------------------------------------------------------------------------------------
 
 _TOKEN: Final = re.compile(
     rb'[ \t\n\r]*(?:(?P<text>"(?:[^"\\\x00-\x1f]|\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4}))*")'
@@ -293,17 +271,11 @@ _MOST_SURE: Final = 9  # digits of an exponent that certainly has at most 32 bit
 
 
 def plain_scan(values: pa.Array) -> Verdicts:
-    """Do the same as ``_json.c``, without a compiler."""
     listed = values.cast(pa.large_binary()).to_pylist()
     return np.array([_verdict(value or b"") for value in listed], np.uint8)
 
 
 def _verdict(data: bytes, *, decides: bool = False) -> Verdict:
-    """Return the verdict on one value.
-
-    Args:
-        decides: never return ODD: the value was normalized before.
-    """
     if not decides and len(data) > 1 and (0 in data[:4] or data[0] in (0xEF, 0xFE, 0xFF)):
         return Verdict.ODD
     if data.strip(_SPACE.encode()) in (b"", b"null"):
@@ -372,8 +344,6 @@ _ENDS: Final = {b"{": b"}", b"[": b"]"}
 _MAY_END: Final = ("end", "first name", "first value")
 
 
-# -- compiled -----------------------------------------------------------------------------------------------
-
 Scan = Callable[[pa.Array], Verdicts]
 
 compiled_scan: Scan | None
@@ -384,7 +354,6 @@ except ImportError:
 else:
 
     def compiled_scan(values: pa.Array) -> Verdicts:
-        """The scan of ``_json.c``."""
         _, offsets, data = values.buffers()
         width = 4 if values.type in (pa.binary(), pa.string()) else 8
         order = (values.offset, len(values), width, offsets, b"" if data is None else data)

@@ -15,7 +15,6 @@ from sinksdk.values.decimals import items_of
 _SHORT: Final = 32  # bits
 _DAYS: Final = (-719_162, 2_932_896)  # of 0001-01-01 and 9999-12-31 since 1970-01-01
 PER_SECOND: Final = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
-"""Ticks of Arrow's units."""
 
 
 def is_list(kind: pa.DataType) -> bool:
@@ -30,7 +29,6 @@ def has_times(kind: pa.DataType) -> bool:
 
 
 def check_times(column: pa.Array) -> None:
-    """Raise DataException for a timestamp outside the years 1 to 9999, or a time of day outside a day."""
     if _has_impossible_times(column):
         message = "a timestamp is outside the years 1 to 9999, or a time of day outside a day"
         raise DataException(message)

@@ -19,14 +19,6 @@ _MICROSECONDS: Final = 1_000_000
 
 
 def plain(column: pa.Array) -> list[Any]:
-    """Return each value as a Python object: dict, list, str, bytes, int, Decimal, date, datetime and so on.
-
-    Timestamps with a time zone are in UTC, others have none. Nanoseconds are truncated to microseconds.
-
-    Raises:
-        DataException: a timestamp outside the years 1 to 9999, which Python cannot represent; JSON of more
-            levels than Python reads.
-    """
     kind = column.type
     if isinstance(kind, pa.BaseExtensionType):
         return json_objects(column) if is_json(kind) else _objects(column)
@@ -40,6 +32,7 @@ def plain(column: pa.Array) -> list[Any]:
             ]
     if pa.types.is_temporal(kind) and not pa.types.is_interval(kind):
         try:
+            # Python has no years outside 1 to 9999, and truncates nanoseconds to microseconds.
             return _times(column)
         except (OverflowError, ValueError):
             raise DataException(

@@ -1,7 +1,4 @@
-"""Row numbers, between numpy and Arrow.
-
-Arrow's own conversions import pandas if it is installed, which takes 40 MB and half a second per process.
-"""
+"""Row numbers, between numpy and Arrow."""
 
 from __future__ import annotations
 
@@ -9,12 +6,12 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+# Arrow's own conversions import pandas if it is installed, which takes 40 MB and half a second per process.
 Longs = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
 
 
 def column_of(batch: pa.RecordBatch, name: str) -> pa.Array | None:
-    """Return a column, None if the batch does not have it."""
     index = batch.schema.get_field_index(name)
     return None if index < 0 else batch.column(index)
 
@@ -32,7 +29,7 @@ def valid_rows(column: pa.Array) -> Longs:
 
 
 def rows_to_take(rows: Longs) -> pa.Array:
-    """Return row numbers for Arrow's ``take``; null, which takes null, for negative ones."""
+    """Return row numbers for Arrow's ``take``; negative ones become null, which takes null."""
     are_there = rows >= 0
     bits = None if are_there.all() else pa.py_buffer(np.packbits(are_there, bitorder="little"))
     return pa.Array.from_buffers(
@@ -41,7 +38,6 @@ def rows_to_take(rows: Longs) -> pa.Array:
 
 
 def valid_only(column: pa.Array, are_valid: Flags) -> pa.Array:
-    """Return a flat column over the same values, null in all other rows."""
     flags = np.concatenate([np.zeros(column.offset, np.bool_), are_valid])
     bits = pa.py_buffer(np.packbits(flags, bitorder="little"))
     nulls = len(column) - int(np.count_nonzero(are_valid))
@@ -51,11 +47,7 @@ def valid_only(column: pa.Array, are_valid: Flags) -> pa.Array:
 
 
 def is_same(one: pa.Array, other: pa.Array, *, but_nulls: bool = False) -> bool:
-    """Whether two columns share the same memory, whatever their types.
-
-    Args:
-        but_nulls: whether their nulls may differ; for flat columns.
-    """
+    """Whether two columns share the same memory; with ``but_nulls``, nulls of flat columns may differ."""
     if (one.offset, len(one)) != (other.offset, len(other)):
         return False
     return _addresses(one)[but_nulls:] == _addresses(other)[but_nulls:]

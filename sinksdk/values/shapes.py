@@ -29,17 +29,9 @@ class Shape:
     """A JSON value.
 
     Args:
-        kind: its Arrow type, in which every field of structures may be null, as in files of Spark.
-        is_optional: whether it may be null, or missing if it is a field.
-        default: JSON that replaces null; ``NO_DEFAULT`` if there is none.
-        fields: fields of a structure by name.
-        item: items of an array, or values of a map.
+        kind: its Arrow type; all fields may be null, as in files of Spark.
         key: keys of a map whose JSON is an array of pairs; None if it is an object.
-        times_may_be_numbers: whether timestamps, dates and times of day may be numbers in the unit of
-            ``kind``.
-        packs_decimals: whether a text is a decimal's unscaled number in base64, as in Connect; else its
-            digits.
-        symbols: the allowed texts, if they are limited.
+        packs_decimals: whether a text is a decimal's unscaled number in base64, as in Connect.
     """
 
     kind: pa.DataType
@@ -53,7 +45,6 @@ class Shape:
     symbols: Collection[str] = ()
 
     def has_decimals(self) -> bool:
-        """Whether numbers with a point must be read digit by digit."""
         parts = [*self.fields.values(), *(part for part in (self.item, self.key) if part is not None)]
         return is_decimal(self.kind) or any(part.has_decimals() for part in parts)
 
@@ -98,11 +89,7 @@ def map_of(item: Shape, key: Shape | None = None, **more: Any) -> Shape:
 
 
 def to_column(values: Sequence[Any], shape: Shape) -> pa.Array:
-    """Return parsed JSON as a column, without unknown fields.
-
-    Raises:
-        DataException: a value does not have the shape. The message does not quote it, because it is logged.
-    """
+    # The message does not quote a value, because it is logged.
     column = _column(values, shape, "")
     check_times(column)
     return column
@@ -158,8 +145,8 @@ def _structs(values: Sequence[Any], kinds: set[type], shape: Shape, path: str) -
 
 
 def _ends(values: Sequence[Any]) -> pa.Array:
-    """Return where the items of each row begin and end; as in Arrow, a null begin makes the row null."""
     ends = [0, *itertools.accumulate(0 if value is None else len(value) for value in values)]
+    # A null begin makes the row null, as in Arrow.
     begins = [None if value is None else end for value, end in zip(values, ends[:-1], strict=True)]
     return pa.array([*begins, ends[-1]], pa.int32())
 

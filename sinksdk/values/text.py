@@ -24,17 +24,7 @@ from sinksdk.values.plain import plain
 
 @dataclass(frozen=True, slots=True)
 class JsonStyle:
-    """Style of JSON that is written without a schema.
-
-    Args:
-        writes_nulls: whether null fields are written, or left out.
-        times_as_numbers: whether times are numbers, in the unit of their type, or ISO 8601 texts in UTC.
-        packs_decimals: whether decimals are their unscaled numbers in base64, or numbers with all digits of
-            their scale.
-        maps_by_pairs: whether maps with other keys than texts are arrays of pairs, or objects with keys as
-            texts.
-        dates_in_days: whether dates written as numbers are days, or milliseconds.
-    """
+    """Style of JSON without a schema: numbers or ISO 8601 texts, base64, and pairs or objects."""
 
     writes_nulls: bool
     times_as_numbers: bool
@@ -79,7 +69,6 @@ def is_bytes(kind: pa.DataType) -> bool:
 
 
 def to_bytes(column: pa.Array, style: JsonStyle) -> pa.Array:
-    """Return bytes unchanged, text in UTF-8, other types as JSON. Raises ConfigException."""
     if is_bytes(column.type) or is_text(column.type):
         return column.cast(pa.binary())
     return to_json(column, style).cast(pa.binary())
