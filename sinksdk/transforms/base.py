@@ -16,20 +16,17 @@ from sinksdk.transforms.parts import Part, content_of, fields_of, structure, wit
 
 
 class Transformation(Protocol):
-    """One step of a chain. An author's class is instantiated without arguments.
+    """One step of a chain; an author's class is instantiated without arguments.
 
-    If it has a method ``configure(config: Mapping[str, str])``, that is called once with the keys of
-    ``transforms.<name>.`` (without ``type``, ``predicate`` and ``negate``), and raises ConfigException for
-    invalid ones; a class without it has no keys. It is also called when a configuration is checked, and must
-    do no I/O.
+    Its optional ``configure(config: Mapping[str, str])`` gets the keys of ``transforms.<name>.``, also when a
+    configuration is checked, and must do no I/O.
     """
 
     def apply(self, records: SinkRecords) -> SinkRecords:
         """Return the records changed, or fewer of them. Each is judged by itself.
 
-        If it raises, it is called again with parts of the batch, down to the records that fail, which
-        ``errors.tolerance`` handles. RetriableException requests another attempt at all of them;
-        ConfigException ends the partition.
+        After an exception it is called again with parts of the batch, down to the records that fail.
+        RetriableException requests another attempt; ConfigException ends the partition.
         """
         ...
 
@@ -37,9 +34,7 @@ class Transformation(Protocol):
 class Predicate(Protocol):
     """Chooses the records to which a transform is applied. Created and configured like a transform."""
 
-    def test(self, records: SinkRecords) -> Sequence[bool]:
-        """Return for each record whether it is chosen. Exceptions are handled like those of a transform."""
-        ...
+    def test(self, records: SinkRecords) -> Sequence[bool]: ...
 
 
 def check_methods(cls: type, *names: str) -> None:
@@ -48,8 +43,6 @@ def check_methods(cls: type, *names: str) -> None:
 
 
 class Keys(BaseModel):
-    """Keys of one of Kafka's transforms or predicates."""
-
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
 
@@ -62,16 +55,9 @@ class FieldKeys(Keys):
 
 
 class BuiltIn(ABC):
-    """One of Kafka's transforms.
-
-    Args:
-        keys: its configuration.
-        part: whether it transforms keys or values, if it exists for both.
-    """
-
     keys_class: ClassVar[type[Keys]] = Keys
     purpose: ClassVar[str] = ""
-    """Its name in error messages, as in Connect."""
+    """The transform's purpose in error messages, as in Connect."""
 
     @property
     def needs_fields(self) -> bool:
@@ -101,8 +87,6 @@ class BuiltIn(ABC):
 
 
 class OfOnePart(BuiltIn):
-    """A transform from key to key, or from value to value."""
-
     def apply(self, records: SinkRecords) -> SinkRecords:
         content = content_of(records, self.part)
         if isinstance(content, pa.Array):
@@ -126,7 +110,6 @@ def field_of(column: pa.Array, name: str) -> pa.Array:
 
 
 def rebuilt(columns: Sequence[tuple[str, pa.Array]], like: pa.Array) -> pa.Array:
-    """Return structures with these fields, null where those of ``like`` are."""
     names = [name for name, _ in columns]
     if len(set(names)) < len(names):
         if like.null_count == len(like):

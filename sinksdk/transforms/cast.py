@@ -31,8 +31,8 @@ _TYPES: Final[Mapping[str, pa.DataType]] = {
     "boolean": pa.bool_(),
     "string": pa.string(),
 }
+# An empty name stands for the whole value.
 _WHOLE: Final = ""
-"""Stands for the whole value instead of a field's name."""
 
 
 class CastKeys(FieldKeys):

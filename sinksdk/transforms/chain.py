@@ -25,14 +25,6 @@ _KEPT: Final[Mapping[str, pa.DataType]] = {
 
 
 class TransformFailed(Exception):
-    """A transform, or its predicate, failed on a batch: some of its records are bad.
-
-    Args:
-        failed: the transform or predicate.
-        error: the exception that it raised.
-        where: its name in the configuration, its class and its method, for messages.
-    """
-
     def __init__(self, failed: object, error: Exception, where: str) -> None:
         super().__init__(str(error))
         self.failed = failed
@@ -41,14 +33,9 @@ class TransformFailed(Exception):
 
 
 class TypesDiffer(Exception):
-    """A transform gives the records chosen by its predicate another type than the others have.
+    """A transform changes the type of the chosen records only; they alternate with others at ``offsets``."""
 
-    Kafka Connect transforms each record alone; a batch has one type, so the batch must be divided.
-
-    Args:
-        offsets: offsets at which chosen and other records alternate, ascending.
-    """
-
+    # Kafka Connect transforms each record alone; a batch has one type, so it must be divided.
     def __init__(self, offsets: Offsets) -> None:
         super().__init__(f"types differ from {len(offsets)} offsets on")
         self.offsets = offsets
@@ -56,13 +43,7 @@ class TypesDiffer(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One transform.
-
-    Args:
-        name: its name in ``transforms``.
-        predicate: chooses records; None for all.
-        negate: whether the predicate chooses the records that stay unchanged.
-    """
+    """One transform; ``negate`` applies it to the records that its predicate does not choose."""
 
     name: str
     transformation: Transformation
@@ -70,7 +51,6 @@ class Step:
     negate: bool = False
 
     def __call__(self, records: SinkRecords) -> SinkRecords:
-        """Return the records, changed. Raises as :class:`Chain`."""
         chosen = self._chosen(records)
         if chosen is None or chosen.all():
             return self._applied(records)
@@ -117,7 +97,6 @@ class Step:
             raise TransformFailed(called, error, where) from error
 
     def _checked(self, given: SinkRecords, made: SinkRecords) -> SinkRecords:
-        """Check an author's result, and attach the rows as they were read, for dead letters."""
         who = f"transform '{self.name}' ({type(self.transformation).__qualname__})"
         if not isinstance(made, SinkRecords):
             raise ConnectException(f"{who} returned {type(made).__name__}, not SinkRecords")
@@ -132,6 +111,7 @@ class Step:
             return made
         rows = rows_left(made.offsets, given.offsets)
         read = given.arrow if given.read is None else given.read
+        # Dead letters are the rows as they were read.
         return replace(made, read=read.take(rows_to_take(rows)))
 
 
@@ -155,20 +135,12 @@ def _problems(made: SinkRecords, given: SinkRecords) -> Iterator[str]:
 
 
 def in_order(pieces: Sequence[SinkRecords], rows: Sequence[npt.NDArray[np.intp]]) -> SinkRecords:
-    """Join pieces of a batch in its order.
-
-    Args:
-        rows: for each piece the numbers of its rows in the batch: several rows may share an offset.
-    """
+    # Several rows may share an offset.
     return joined(pieces).take(np.argsort(np.concatenate(rows), kind="stable"))
 
 
 def rows_left(left: Offsets, given: Offsets) -> npt.NDArray[np.intp]:
-    """Return the numbers of the rows that are left, by their offsets; of rows that share one, the first ones.
-
-    Raises:
-        ValueError: the offsets are not a subsequence of those given.
-    """
+    """Return the numbers of the rows that are left; of rows that share an offset, the first ones."""
     rows = np.searchsorted(given, left) + np.arange(len(left)) - np.searchsorted(left, left)
     if (np.diff(left) < 0).any() or (rows >= len(given)).any() or (given[rows] != left).any():
         message = "offsets that are not those given"
@@ -177,22 +149,12 @@ def rows_left(left: Offsets, given: Offsets) -> npt.NDArray[np.intp]:
 
 
 class Chain:
-    """Transforms, applied one after the other."""
-
     def __init__(self, steps: Sequence[Step]) -> None:
         self.steps = tuple(steps)
+        # An author's transform may change keys and values in place.
         self.has_authors = any(not isinstance(step.transformation, BuiltIn) for step in self.steps)
-        """Whether a transform is an author's, which may change keys and values in place."""
 
     def __call__(self, records: SinkRecords) -> SinkRecords:
-        """Return the transformed batch.
-
-        Raises:
-            TransformFailed: some of its records are bad; it may succeed with fewer of them.
-            TypesDiffer: it must be divided.
-            RetriableException: another attempt is requested.
-            ConnectException: an author's transform returned something invalid.
-        """
         for step in self.steps:
             if not len(records):
                 break

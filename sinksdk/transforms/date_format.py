@@ -1,8 +1,4 @@
-"""Patterns of Java's ``SimpleDateFormat``, in UTC and in English.
-
-The letters are ``y M d D H k K h m s S a E Z X``. Like Java's parser it is lenient: it ignores the rest of
-the text, and February 30 is a day of March. Dates are always Gregorian, while Java's are Julian before 1582.
-"""
+"""Patterns of Java's ``SimpleDateFormat``, in UTC and in English."""
 
 from __future__ import annotations
 
@@ -19,9 +15,11 @@ _MONTHS: Final = (
     *("January", "February", "March", "April", "May", "June", "July", "August", "September"),
     *("October", "November", "December"),
 )
+# The epoch was a Thursday.
 _DAYS: Final = ("Thursday", "Friday", "Saturday", "Sunday", "Monday", "Tuesday", "Wednesday")
-"""From the epoch's weekday on."""
 _NOON: Final = ("AM", "PM")
+# Java's parser is lenient, too: it ignores the rest of the text, and February 30 is a day of March. Java's
+# dates before 1582 are Julian, these are not.
 _LETTERS: Final = frozenset("yMdDHkKhmsSaEZX")
 _ALL: Final = re.compile(r"'((?:[^']|'')*)'|([A-Za-z])\2*|([^A-Za-z']+)")
 _OFFSETS: Final = {
@@ -53,11 +51,9 @@ class DateFormat:
 
     @classmethod
     def of(cls, pattern: str) -> DateFormat:
-        """Parse a pattern. Raises ValueError if it is invalid or contains other letters."""
         return cls(list(_pieces(pattern)))
 
     def format(self, millis: int) -> str:
-        """Format a timestamp in milliseconds since the epoch."""
         days, rest = divmod(millis, DAY)
         date = Date.of(days)
         return "".join(piece.text or _formatted(piece, date, days, rest) for piece in self.pieces)
@@ -129,7 +125,7 @@ def _formatted(piece: _Piece, date: Date, days: int, rest: int) -> str:
 
 
 def _read(piece: _Piece, text: str, place: int, fields: dict[str, int], *, most: int | None) -> int | None:
-    """Read a piece into ``fields`` and return the position after it, or None if it is not there."""
+    """Read a piece into ``fields``; return the position after it, or None."""
     letter = piece.letter
     if not letter:
         return place + len(piece.text) if text.startswith(piece.text, place) else None
@@ -175,7 +171,6 @@ def _read_offset(piece: _Piece, text: str, place: int, fields: dict[str, int]) -
 def _read_name(
     letter: str, names: Sequence[str], text: str, place: int, fields: dict[str, int]
 ) -> int | None:
-    """Read the first name, in full or abbreviated, in upper or lower case."""
     lower = text[place:].lower()
     for number, name in enumerate(names, 1):
         for written in (name, name[:_SHORT]):

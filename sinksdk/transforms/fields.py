@@ -80,7 +80,6 @@ class InsertField(BuiltIn):
         return with_content(records, self.part, made)
 
     def _inserted(self, records: SinkRecords) -> list[tuple[str, list[Any], pa.DataType]]:
-        """Return the name, the value of each record, and the type of each field."""
         keys, rows = self.keys, len(records)
         topic, partition = records.partition
         fields: list[tuple[str | None, list[Any], pa.DataType]] = [
@@ -164,6 +163,7 @@ class MaskFieldKeys(FieldKeys):
     )
 
 
+# The first type that matches counts: a bool is an int, too.
 _NOTHING: Final[tuple[tuple[type, Any], ...]] = (
     (bool, False),
     (int, 0),
@@ -176,7 +176,6 @@ _NOTHING: Final[tuple[tuple[type, Any], ...]] = (
     (list, []),
     (dict, {}),
 )
-"""Empty value of each type; the first type that matches counts."""
 
 
 class MaskField(OfOnePart):

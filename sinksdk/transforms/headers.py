@@ -108,7 +108,7 @@ def _objects(column: pa.Array) -> list[Any]:
 
 
 def _as_header(value: Any) -> bytes | None:
-    """Format a value as Connect's SimpleHeaderConverter does."""
+    # The formats are those of Connect's SimpleHeaderConverter.
     if value is None:
         return None
     if isinstance(value, bytes):

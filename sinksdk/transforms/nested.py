@@ -16,16 +16,11 @@ _QUOTE: Final = "`"
 
 
 def path_of(text: str) -> list[str]:
-    """Return the names in a dotted path; names in backticks may contain dots (KIP-821).
-
-    A backtick ends a name only before a dot or at the end; a backslash before it prevents that.
-
-    Raises:
-        ValueError: a backtick without its counterpart.
-    """
+    """Return the names in a dotted path; names in backticks may contain dots (KIP-821)."""
     names, place = [], 0
     while place < len(text):
         if text[place] == _QUOTE:
+            # A backtick ends a name only before a dot or at the end; a backslash before it prevents that.
             name, place = _quoted(text, place)
         else:
             end = text.find(".", place)

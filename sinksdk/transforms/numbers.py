@@ -18,24 +18,21 @@ _SPECIAL: Final = {"NaN": math.nan, "Infinity": math.inf}
 _WHOLE: Final = re.compile(r"[+-]?\d+")
 _LEAST_PLAIN, _LEAST_SCIENTIFIC = 1e-3, 1e7
 _INT, _LONG = 32, 64  # bits
+# Beyond all integer types: int() refuses infinity.
 _BEYOND: Final = 1e30
-"""Beyond the range of all integer types, so that infinity can be converted."""
 
 
 def wrapped(number: int, bits: int) -> int:
-    """Return the lowest bits of a whole number as a signed number."""
     half = 1 << (bits - 1)
     return (number + half) % (1 << bits) - half
 
 
 def to_whole(number: Number, bits: int) -> int:
-    """Return a whole number of so many bits, as Java's ``byteValue`` and its like do.
-
-    Floating point is first clamped to the range of ``int`` (``long`` for 64 bits).
-    """
+    """Return a whole number of so many bits, as Java's ``byteValue`` and its like do."""
     if isinstance(number, float):
         if math.isnan(number):
             return 0
+        # Java first clamps floating point to the range of int, or of long for 64 bits.
         limit = 1 << ((_LONG if bits == _LONG else _INT) - 1)
         number = min(max(int(max(min(number, _BEYOND), -_BEYOND)), -limit), limit - 1)
     return wrapped(int(number), bits)
@@ -85,7 +82,6 @@ def to_text(number: float | np.floating[Any]) -> str:
 
 
 def to_type(value: Any, kind: pa.DataType) -> Any:
-    """Return a number wrapped to an integer column's width; any other value unchanged."""
     if isinstance(value, int | Decimal) and not isinstance(value, bool) and pa.types.is_integer(kind):
         return wrapped(int(value), kind.bit_width)
     return value

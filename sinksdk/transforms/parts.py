@@ -1,7 +1,6 @@
-"""The parts of records that transforms change: keys, values and headers.
+"""The keys, values and headers of records that transforms change.
 
-A key or value is either a Python object per record, as converters return them, or a typed Arrow column. Only
-this module distinguishes the two.
+Only this module distinguishes Python objects from typed columns.
 """
 
 from __future__ import annotations
@@ -23,20 +22,20 @@ Content: TypeAlias = list[Any] | pa.Array
 
 
 def content_of(records: SinkRecords, part: Part) -> Content:
-    """Return the keys, or the values. A column without a type, of nulls only, is returned as objects."""
     objects = records.key_objects if part == "key" else records.value_objects
     if objects is not None:
         return list(objects)
     column = column_of(records.arrow, part)
     if column is None:
         return [None] * len(records)
+    # A column of nulls only has no type.
     return column.to_pylist() if pa.types.is_null(column.type) else column
 
 
 def objects_of(content: Content) -> list[Any]:
-    """Return keys or values as Python objects, with dicts for maps, for which Arrow returns pairs."""
     if not isinstance(content, pa.Array):
         return content
+    # Arrow returns pairs for maps.
     values = content.to_pylist()
     return [_with_dicts(value, content.type) for value in values] if _has_maps(content.type) else values
 
@@ -114,7 +113,6 @@ def _type_of(content: Content) -> pa.DataType | None:
 
 
 def joined(pieces: Sequence[SinkRecords]) -> SinkRecords:
-    """Join records of one partition that :func:`are_alike`."""
     filled = [piece for piece in pieces if len(piece)] or list(pieces[:1])
     if len(filled) == 1:
         return filled[0]
@@ -135,7 +133,6 @@ def joined(pieces: Sequence[SinkRecords]) -> SinkRecords:
 
 
 def _of_one_type(contents: Sequence[Content]) -> Sequence[Content]:
-    """Return columns of one type, or objects; a piece of nulls gets the type of the others."""
     kind = next((_type_of(content) for content in contents if _has_values(content)), _type_of(contents[0]))
     if kind is None:
         return [objects_of(content) for content in contents]
@@ -143,12 +140,10 @@ def _of_one_type(contents: Sequence[Content]) -> Sequence[Content]:
 
 
 def fields_of(column: pa.Array) -> list[tuple[str, pa.Array]]:
-    """Return the fields of structures with their names; null in all fields where the structure is null."""
     return list(zip([field.name for field in column.type], column.flatten(), strict=True))
 
 
 def structure(columns: Sequence[pa.Array], names: Sequence[str], like: pa.Array) -> pa.Array:
-    """Return structures with these fields, null where those of ``like`` are."""
     kind = pa.struct([pa.field(name, column.type) for name, column in zip(names, columns, strict=True)])
     nulls = like.is_null() if like.null_count else None
     if columns:
@@ -157,11 +152,11 @@ def structure(columns: Sequence[pa.Array], names: Sequence[str], like: pa.Array)
 
 
 def _concatenated(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
-    """Join batches without columns of several types: those are keys or values also present as objects."""
     kinds: dict[str, set[pa.DataType]] = {}
     for batch in batches:
         for field in batch.schema:
             kinds.setdefault(field.name, set()).add(field.type)
+    # Columns of several types are keys or values that are also present as objects.
     odd = {name for name, types in kinds.items() if len(types) > 1}
     tables = [
         pa.Table.from_batches([batch.drop_columns([n for n in batch.schema.names if n in odd])])

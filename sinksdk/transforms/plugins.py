@@ -47,18 +47,12 @@ PREDICATES: Final = (RecordIsTombstone, TopicNameMatches, HasHeaderKey)
 
 TRANSFORMS_KEY: Final = "transforms"
 PREDICATES_KEY: Final = "predicates"
+# A key of every plugin in Connect; only one version exists here.
 _VERSION: Final = "plugin.version"
-"""A key of every plugin in Connect; only one version exists here."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plugin:
-    """One of Kafka's transforms or predicates.
-
-    Args:
-        part: keys or values, if it exists for both.
-    """
-
     cls: Any
     part: Part | None = None
 
@@ -91,7 +85,6 @@ def _known() -> dict[str, dict[str, Plugin]]:
 
 
 KNOWN: Final[Mapping[str, Mapping[str, Plugin]]] = _known()
-"""Kafka's transforms and predicates, by class name with and without package."""
 
 Kind = Literal["transforms", "predicates"]
 _METHODS: Final = {TRANSFORMS_KEY: "apply", PREDICATES_KEY: "test"}
@@ -99,10 +92,7 @@ _WORDS: Final = {TRANSFORMS_KEY: "transform", PREDICATES_KEY: "predicate"}
 
 
 def owners(kind: str, names: Iterable[str]) -> Callable[[str], str | None]:
-    """Return a function from a key to the name in ``names`` that it belongs to.
-
-    The longest matching name counts, for names may contain dots.
-    """
+    """Return a function from a key to the longest name that it belongs to."""
     # A configuration may have 100,000 names and keys: they are not compared pair by pair.
     known = set(names)
     lengths = sorted({name.count(".") + 1 for name in known}, reverse=True)
@@ -137,7 +127,6 @@ class _Declared:
         return dict(self._own.get(name, {}))
 
     def make(self, name: str, keys: dict[str, str]) -> Any:
-        """Return one of them, or None if it has problems."""
         key = f"{self._kind}.{name}.type"
         kind = keys.pop("type", "").strip()
         if not kind:
@@ -180,16 +169,10 @@ class _Declared:
         return made
 
 
-class NotImportable(ConfigException):
-    """An author's class cannot be imported in this process."""
+class NotImportable(ConfigException): ...
 
 
 def import_classes(config: Mapping[str, str]) -> None:
-    """Import the authors' transforms and predicates of a configuration, before it is parsed.
-
-    Raises:
-        NotImportable: a class cannot be imported; the message names its key.
-    """
     for kind in (TRANSFORMS_KEY, PREDICATES_KEY):
         for name in config.get(kind, "").split(","):
             key = f"{kind}.{name.strip()}.type"
@@ -267,13 +250,6 @@ def keys_of(model: type[Keys]) -> list[str]:
 def read_chain(
     transforms: Sequence[str], predicates: Sequence[str], keys: Mapping[str, str]
 ) -> tuple[Chain | None, list[str]]:
-    """Return the chain of a configuration, None if there are problems or no transforms; and the problems.
-
-    Args:
-        transforms: names, in the order of the chain.
-        predicates: names of the predicates that transforms may use.
-        keys: ``transforms.*`` and ``predicates.*``, references resolved.
-    """
     problems: list[str] = []
     declared = _Declared(PREDICATES_KEY, predicates, keys, problems)
     ready = {name: declared.make(name, declared.own_keys(name)) for name in predicates}

@@ -19,8 +19,7 @@ class RecordIsTombstone:
 
     keys_class: ClassVar[type[Keys]] = Keys
 
-    def __init__(self, keys: Any) -> None:
-        """There are no keys."""
+    def __init__(self, keys: Any) -> None: ...
 
     def test(self, records: SinkRecords) -> Sequence[bool]:
         found: list[bool] = are_tombstones(records).tolist()

@@ -1,7 +1,4 @@
-"""Timestamps, dates and times, as Connect's logical types ``Timestamp``, ``Date`` and ``Time``.
-
-All are converted through milliseconds since the epoch, as in Java's ``java.util.Date``.
-"""
+"""Timestamps, dates and times, as Connect's logical types ``Timestamp``, ``Date`` and ``Time``."""
 
 from __future__ import annotations
 
@@ -14,12 +11,12 @@ from sinksdk.errors import DataException
 from sinksdk.support.calendar import DAY
 
 Temporal: TypeAlias = dt.date | dt.time
-"""A ``datetime``, a ``date`` or a ``time``."""
 TIMESTAMP: Final = pa.timestamp("ms", tz="UTC")
 TYPES: Final = {"Timestamp": TIMESTAMP, "Date": pa.date32(), "Time": pa.time32("ms")}
 
 _EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _FIRST_DAY: Final = _EPOCH.date()
+# All are converted through milliseconds since the epoch, as in Java's java.util.Date.
 _MILLISECOND: Final = dt.timedelta(milliseconds=1)
 
 
@@ -48,11 +45,6 @@ def to_number(value: Temporal) -> int:
 
 
 def of_millis(millis: int, kind: str) -> Temporal:
-    """Return a ``Timestamp``, or its ``Date``, or its ``Time`` of day.
-
-    Raises:
-        DataException: it is outside the years 1 to 9999.
-    """
     try:
         timestamp = _EPOCH + millis * _MILLISECOND
     except OverflowError:
@@ -76,10 +68,7 @@ def from_column(column: pa.Array) -> list[Temporal | None]:
 
 
 def to_text(value: Any) -> str:
-    """Format a value as Connect's ``Values`` does.
-
-    Up to the first day of the epoch only the time is written, at midnight only the date, else both.
-    """
+    """Format a value as Connect's ``Values``: before 1970-01-02 the time only, at midnight the date only."""
     millis = to_millis(value)
     day, rest = divmod(millis, DAY)
     clock = f"{of_millis(rest, 'Time'):%H:%M:%S}.{rest % 1000:03}Z"

@@ -114,6 +114,6 @@ class TimestampConverter(OfOnePart):
 
 
 def _scaled(number: int, factor: int, divisor: int) -> int:
-    """Return a number in another unit, truncated towards zero as by Java's TimeUnit."""
     scaled = abs(number) * factor // divisor
+    # Java's TimeUnit truncates towards zero.
     return scaled if number >= 0 else -scaled
