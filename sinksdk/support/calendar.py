@@ -1,26 +1,22 @@
-"""The Gregorian calendar for all years: Python's ``datetime`` ends with the year 9999.
-
-Dates before 1582 are Gregorian, too, and the year before 1 is 0.
-"""
+"""The Gregorian calendar for all years: Python's ``datetime`` ends with the year 9999."""
 
 from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-# Plain integers, because this is called for each record: numpy's datetime64 takes 15 times as long for one
-# date, and wraps around silently beyond 64 bits.
+# Plain integers: numpy's datetime64 takes 15 times as long for one date, and wraps around silently beyond 64
+# bits.
 
-DAY: Final = 86_400_000
-"""Milliseconds."""
+DAY: Final = 86_400_000  # milliseconds
+# Days of 400 years, after which weekdays repeat.
 CYCLE: Final = 146_097
-"""Days of 400 years, after which the calendar repeats itself with its weekdays."""
 _MARCH_OF_YEAR_0: Final = -719_468  # days from 1970-01-01
 
 
 def days_of(year: int, month: int = 1, day: int = 1) -> int:
     """Return the days from 1970-01-01 to a date; months and days may be out of range."""
-    # The year begins in March, so that the leap day is its last. From there on the lengths of months repeat
-    # every 5 months, which have 153 days.
+    # The year begins in March, so that the leap day is its last; then the lengths of months repeat every 5
+    # months, which have 153 days.
     cycle, months = divmod(year * 12 + month - 3, 4_800)
     year, month = divmod(months, 12)
     leap_days = year // 4 - year // 100
@@ -28,7 +24,7 @@ def days_of(year: int, month: int = 1, day: int = 1) -> int:
 
 
 class Date(NamedTuple):
-    """A date of the Gregorian calendar."""
+    """A date of the Gregorian calendar, also before 1582; the year before 1 is 0."""
 
     year: int
     month: int
@@ -36,7 +32,6 @@ class Date(NamedTuple):
 
     @classmethod
     def of(cls, days: int) -> Date:
-        """Return the date that is this many days after 1970-01-01."""
         cycle, rest = divmod(days - _MARCH_OF_YEAR_0, CYCLE)
         year = (rest - rest // 1_460 + rest // 36_524 - rest // 146_096) // 365  # without its leap days
         rest -= 365 * year + year // 4 - year // 100

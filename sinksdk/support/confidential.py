@@ -1,8 +1,4 @@
-"""Secrets: detected by the names of their keys, and removed from texts by their values.
-
-Configurations are shown with :data:`HIDDEN` instead of a secret, or with its reference. Messages and stack
-traces of other code may quote a value: :class:`Secrets` removes it.
-"""
+"""Detects secrets by the names of their keys, and removes them from texts by their values."""
 
 from __future__ import annotations
 
@@ -28,15 +24,12 @@ _HARMLESS: Final = re.compile(r"\.class$|source$", re.IGNORECASE)  # names of cl
 _PROVIDER: Final = re.compile(r"\w*[._]?providers?", re.IGNORECASE)  # credentials.provider, config.providers
 _STEP: Final = re.compile(r"^(transforms|predicates|config\.providers)\.[^.]+\.")
 _IN_URL: Final = re.compile(r"(?<=://)(?P<user>[^\s:/@]*):(?P<password>[^\s/]+)(?=@)")  # up to the last @
-_SHORTEST: Final = 8
-"""Minimum length of a value that is removed: shorter ones may be common words."""
+_SHORTEST: Final = 8  # shorter values may be common words
 
 
 def sounds_secret(key: str) -> bool:
-    """Whether a key's name suggests that its value is a secret. A transform's own name does not count.
-
-    A provider's name is no secret, but a key after it may be: ``credentials.provider.secret.key``.
-    """
+    # A transform's or a provider's name is no secret, but a key after it may be:
+    # credentials.provider.secret.key.
     key = _PROVIDER.sub("", _STEP.sub("", key))
     return bool(_NAMES.search(key)) and not _HARMLESS.search(key)
 
@@ -54,15 +47,12 @@ def passwords_in(text: str) -> list[str]:
 
 
 class Secrets:
-    """Secret values, each with its replacement. Thread-safe."""
-
     def __init__(self) -> None:
         self._instead: dict[str, str] = {}
         self._longest_first: tuple[tuple[str, str], ...] = ()
         self._lock = threading.Lock()
 
     def add(self, values: Mapping[str, str]) -> None:
-        """Add values with their replacements; values of fewer than eight characters are ignored."""
         forms = {
             form: instead
             for value, instead in values.items()
@@ -79,13 +69,10 @@ class Secrets:
         _hide_in_log_records()
 
     def hide(self, text: str) -> str:
-        r"""Return a text without the values, also as Python, JSON or a URL quotes them.
-
-        Lone surrogates (``"\ud800"``, from JSON or file names) are escaped, because UTF-8 cannot encode them.
-        """
         for value, instead in self._longest_first:
             if value in text:
                 text = text.replace(value, instead)
+        # UTF-8 cannot encode lone surrogates ("\ud800", from JSON or file names).
         return text.encode(errors="backslashreplace").decode()
 
 
@@ -100,7 +87,6 @@ def _forms(value: str) -> Iterator[str]:
 
 
 SECRETS: Final = Secrets()
-"""Secrets of the configurations in this process."""
 
 
 _STANDARD_FIELDS: Final = frozenset(logging.makeLogRecord({}).__dict__) - {"exc_text", "stack_info"}
@@ -110,9 +96,8 @@ _DEEPEST: Final = 8
 
 @functools.cache  # once; a second time, by a race of two threads, would be harmless
 def _hide_in_log_records() -> None:
-    """Hide :data:`SECRETS` in all log records of this process, from the first secret on."""
-    # A program that embeds sinksdk has filters, handlers and formatters of its own, and a connector's code
-    # logs through its own loggers: only Logger.handle sees each record, with `extra`, before all of them.
+    # Filters, handlers, formatters and loggers may be a program's or a connector's own: only Logger.handle
+    # sees each record, with `extra`, before all of them.
     before = logging.Logger.handle
 
     def handle(self: logging.Logger, record: logging.LogRecord) -> None:
@@ -143,7 +128,7 @@ def _hide_in(record: logging.LogRecord) -> None:
 
 
 def _hidden(value: Any, depth: int = 0) -> Any:
-    """Return the value itself if no text in it contains a secret; else a copy, or a text, without them."""
+    """Return the value itself if no text in it contains a secret, else a copy without them."""
     if value is None or isinstance(value, (bool, int, float)):
         return value
     try:
@@ -164,12 +149,6 @@ def _hidden(value: Any, depth: int = 0) -> Any:
 
 
 class _Copies:
-    """Copies of exceptions without secrets, with trace, notes, groups and chains of causes.
-
-    Each copy's class has the original's name, but derives directly from a class of Python: the constructor
-    of a connector's exception may require any arguments.
-    """
-
     def __init__(self) -> None:
         self._copies: dict[int, BaseException] = {}
         self._created: list[tuple[BaseException, BaseException]] = []
@@ -191,6 +170,8 @@ class _Copies:
         if id(error) in self._copies:
             return self._copies[id(error)]
         kind = type(error)
+        # The copy's class derives from a class of Python: an exception's own constructor may require any
+        # arguments.
         base = next(each for each in kind.__mro__ if each.__module__ == "builtins")
         own: dict[str, Any] = {"__module__": kind.__module__, "__qualname__": kind.__qualname__}
         if isinstance(error, BaseExceptionGroup):
@@ -211,14 +192,10 @@ class _Copies:
 
 
 class WithoutSecrets(logging.Formatter):
-    """Wraps a formatter and removes :data:`SECRETS` from its output.
-
-    Needed besides :func:`_hide_in` for secrets that became known after the record was created.
-    """
-
     def __init__(self, formatter: logging.Formatter) -> None:
         super().__init__()
         self._formatter = formatter
 
     def format(self, record: logging.LogRecord) -> str:
+        # _hide_in does not hide secrets that became known after the record was created.
         return SECRETS.hide(self._formatter.format(record))

@@ -31,19 +31,15 @@ _MOST_DOUBLINGS: Final = 30  # every cap is reached before, and floats overflow 
 
 @dataclass(frozen=True, slots=True)
 class Delays:
-    """Delays in seconds: ``first``, then ``factor`` times the previous one, at most ``cap``.
-
-    Args:
-        total: seconds after the first failure in which attempts are made.
-    """
+    """Delays in seconds: ``first``, then ``factor`` times the previous one, at most ``cap``."""
 
     first: float
     cap: float
+    # Seconds after the first failure.
     total: float = math.inf
     factor: float = 2.0
 
     def after(self, failures: int) -> float:
-        """Return the seconds to wait after so many failures; 1 is the first."""
         return min(self.first * self.factor ** min(failures - 1, _MOST_DOUBLINGS), self.cap)
 
 

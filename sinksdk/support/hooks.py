@@ -1,8 +1,4 @@
-"""Finds hooks, methods of an author's class that the runtime calls, that can never take effect.
-
-A coroutine or a generator does nothing until it is awaited or iterated, which the runtime never does. A
-method with a misspelt name is never called. Either way records would be committed unwritten.
-"""
+"""Finds hooks, methods of an author's class that the runtime calls, that can never take effect."""
 
 from __future__ import annotations
 
@@ -19,29 +15,18 @@ from typing import Any, Final, TypeVar
 
 T = TypeVar("T")
 
+# The runtime never awaits a coroutine, iterates over a generator, or calls a misspelt method: records would
+# be committed unwritten.
 _INFLECTED: Final = ("s", "d")
 _WORDS: Final = frozenset({"step", "shop"})  # one letter off `stop`
 _FORMER: Final = {"onpartitionsassigned": "open", "onpartitionsrevoked": "close"}
-"""Kafka Connect's older names of hooks."""
 _POSITIONAL: Final = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
 
-class HookError(TypeError):
-    """A hook does not finish its work within the call, so that its effects cannot be relied on."""
+class HookError(TypeError): ...
 
 
 def check_hooks(cls: type, base: type) -> None:
-    """Refuse an author's class with hooks that can never take effect.
-
-    Names that begin with an underscore are the author's own, and so is a name that resembles a hook if the
-    same class body has the hook, too.
-
-    Args:
-        base: the class of sinksdk whose public methods are the hooks.
-
-    Raises:
-        HookError: names the method, and what to do.
-    """
     hooks = _public(base)
     for name in hooks:
         own = inspect.getattr_static(cls, name, None)
@@ -49,11 +34,12 @@ def check_hooks(cls: type, base: type) -> None:
             check_function(cls.__qualname__, name, getattr(cls, name, None))
     package = cls.__module__.partition(".")[0]
     for owner in cls.__mro__:
-        # An author's mixin is checked, too; another package's was not written with hooks in mind.
-        # Not issubclass: an incomplete ABC would write the result into its base's cache.
+        # An author's mixin is checked, too; another package's was not written with hooks in mind. Not
+        # issubclass: an incomplete ABC would write the result into its base's cache.
         if owner.__module__.partition(".")[0] != package or owner in base.__mro__:
             continue
         for name, value in vars(owner).items():
+            # A name that resembles a hook is the author's own if the class body has the hook, too.
             hook = None if name.startswith("_") or name in hooks else _meant(name, value, base, hooks)
             if hook is not None and hook not in vars(owner):
                 raise HookError(
@@ -63,7 +49,6 @@ def check_hooks(cls: type, base: type) -> None:
 
 
 def check_function(owner: str, name: str, function: object) -> None:
-    """Raise HookError if a hook is a coroutine function or a generator function."""
     called = (
         function if inspect.isroutine(function) else inspect.getattr_static(type(function), "__call__", None)
     )
@@ -74,7 +59,8 @@ def check_function(owner: str, name: str, function: object) -> None:
 
 
 def _lazy_kind(function: Any) -> str | None:
-    # Only the function itself: a decorator that runs a coroutine to its end is an ordinary function.
+    # Only the function itself is checked: a decorator that runs a coroutine to its end is an ordinary
+    # function.
     if inspect.isasyncgenfunction(function):
         return "an async generator ('async def' with a 'yield')"
     if inspect.iscoroutinefunction(function):
@@ -108,15 +94,14 @@ _LAZY_TYPES: Final = (
     type(contextlib.contextmanager(lambda: iter(()))()),
     type(contextlib.asynccontextmanager(_nothing)()),
 )
-"""Other iterators and context managers, such as cursors and connections, work when they are created."""
+"""Other iterators, such as cursors, do their work when they are created."""
 
 
-_CHECKED: Final = 100
-"""Elements of a collection that are checked, for a hook may return a whole batch after each call."""
+_CHECKED: Final = 100  # a hook may return a whole batch after each call
 
 
 def finished(hook: str, result: T) -> T:
-    """Return a hook's result. Raises HookError for unfinished work, such as a coroutine or a generator."""
+    """Return a hook's result. Raises HookError for a coroutine or a generator."""
     if result is None or isinstance(result, (str, bytes, bool, int)):
         return result
     parts: Iterable[object] = (result,)
@@ -167,7 +152,6 @@ def _plain(name: str) -> str:
 
 
 def _is_one_letter_off(name: str, hook: str) -> bool:
-    """Whether one letter is missing, doubled, added, replaced, or swapped with the next."""
     if name.startswith(hook) or hook.startswith(name):
         return abs(len(name) - len(hook)) == 1
     if len(name) == len(hook):
@@ -210,11 +194,9 @@ class BoundMethod:
         return self.__wrapped__(*arguments, **named)
 
     def __bool__(self) -> bool:
-        """Raise TypeError: the method was meant to be called."""
         raise self._uncalled()
 
     def __eq__(self, other: object) -> bool:
-        """Compare with another method. Raises TypeError for other objects, meant for the method's result."""
         if callable(other):
             return bool(self.__wrapped__ == getattr(other, "__wrapped__", other))
         raise self._uncalled()
@@ -240,7 +222,7 @@ class _CalledMethod:
 
 
 def guard_methods(cls: type) -> None:
-    """Make the public methods of a class raise TypeError where they are used without being called."""
+    """Make the public methods of a class raise TypeError where they are used without a call."""
     for name in dir(cls):
         method = inspect.getattr_static(cls, name)
         is_abstract = getattr(method, "__isabstractmethod__", False)

@@ -1,13 +1,4 @@
-r"""Translates Java's regular expressions, which Kafka Connect uses for topic names, to Python.
-
-In Kafka Connect, ``topics.regex`` and ``TopicNameMatches`` are patterns of ``java.util.regex``, matched
-against a topic's whole name (``Matcher.matches``). The syntax differs from Python's: ``[a-z&&[^b]]``,
-``\p{Lower}``, ``\Q.\E`` and ``(?<name>…)`` mean something else in Python, or nothing.
-
-Topic names are ASCII (``[a-zA-Z0-9._-]``), so each character, class and property becomes the set of ASCII
-characters that it matches, and flags are applied here. Constructs that Python's engine lacks are refused.
-Characters beyond ASCII, which Kafka refuses in topic names, are matched by dots, negations and themselves.
-"""
+"""Translates Java's regular expressions, which Kafka Connect uses for topic names, to Python."""
 
 from __future__ import annotations
 
@@ -17,10 +8,12 @@ import unicodedata
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final, NamedTuple, NoReturn
 
+# `[a-z&&[^b]]`, `\p{Lower}`, `\Q.\E` and `(?<name>…)` mean something else in Python, or nothing. Topic names
+# are ASCII, so each class and property becomes a set of ASCII characters. Others are matched by dots,
+# negations and themselves.
 Characters = frozenset[str]
 
-_OTHERS: Final = chr(0x10FFFF)
-"""Stands for all unnamed characters beyond ASCII."""
+_OTHERS: Final = chr(0x10FFFF)  # all unnamed characters beyond ASCII
 _ASCII: Final[Characters] = frozenset(map(chr, range(128)))
 _ALL: Final[Characters] = _ASCII | {_OTHERS}
 _NOTHING: Final[Characters] = frozenset()
@@ -28,8 +21,7 @@ _END: Final = ""
 _NEVER: Final = "(?!)"
 
 
-class JavaRegexError(ValueError):
-    """Java refuses a pattern, or it cannot be translated; the message names the construct."""
+class JavaRegexError(ValueError): ...
 
 
 @functools.lru_cache(maxsize=256)
@@ -64,8 +56,8 @@ _CONTROL: Final = _in_categories("Cc")
 _IDENTIFIER_IGNORABLE: Final = _chosen(lambda c: c <= "\x08" or "\x0e" <= c <= "\x1b" or c == "\x7f")
 _BLANK: Final = frozenset(" \t")
 _VERTICAL: Final = frozenset("\n\x0b\f\r")
+# These properties match every letter if case is ignored, since Java 16.
 _CASED: Final = frozenset({"Lower", "Upper", "Lu", "Ll", "Lt", "LOWERCASE", "UPPERCASE", "TITLECASE"})
-"""Properties that match every letter if case is ignored, since Java 16."""
 
 _CLASSES: Final[Mapping[str, Characters]] = {
     "d": _DIGITS,
@@ -94,6 +86,7 @@ _POSIX: Final[Mapping[str, Characters]] = {
     "Upper": _UPPER,
     "XDigit": frozenset("0123456789abcdefABCDEF"),
 }
+# Methods of java.lang.Character.
 _JAVA_PROPERTIES: Final[Mapping[str, Characters]] = {
     "Alphabetic": _LETTERS,
     "Defined": _ALL,
@@ -114,7 +107,7 @@ _JAVA_PROPERTIES: Final[Mapping[str, Characters]] = {
     "UpperCase": _UPPER,
     "Whitespace": _SPACE | set("\x1c\x1d\x1e\x1f"),
 }
-"""``\\p{java…}``: methods of ``java.lang.Character``."""
+# Unicode's binary properties.
 _BINARY: Final[Mapping[str, Characters]] = {
     "ALPHABETIC": _LETTERS,
     "ASSIGNED": _ALL,
@@ -135,7 +128,6 @@ _BINARY: Final[Mapping[str, Characters]] = {
     "WHITE_SPACE": _SPACE,
     "WHITESPACE": _SPACE,
 }
-"""``\\p{Is…}``: Unicode's binary properties."""
 _CATEGORIES: Final = re.compile(r"L[ultmo]?|M[nec]?|N[dlo]?|Z[slp]?|C[cfosn]?|P[dsecoif]?|S[mcko]?")
 _UNIONS: Final[Mapping[str, Characters]] = {
     "LC": _LETTERS,
@@ -195,14 +187,11 @@ def _escaped(character: str) -> str:
 
 
 class _Unit(NamedTuple):
-    r"""A character of the pattern; literal between ``\Q`` and ``\E``."""
-
     character: str
     is_literal: bool = False
 
 
 def _unquoted(text: str) -> list[_Unit]:
-    r"""Remove ``\Q`` and ``\E`` from a pattern; an open quotation extends to the end."""
     units: list[_Unit] = []
     at = 0
     while at < len(text):
@@ -222,8 +211,6 @@ def _unquoted(text: str) -> list[_Unit]:
 
 
 class _Translator:
-    """Reads a pattern by Java's grammar, from left to right, and writes Python's."""
-
     def __init__(self, text: str) -> None:
         self._units = _unquoted(text)
         self._at = 0
@@ -347,7 +334,7 @@ class _Translator:
         return f"{{{text}}}"
 
     def _group(self) -> str | None:
-        """Read a group, or flags (None)."""
+        """Read a group; None for flags."""
         begin = self._at
         outer = self._flags
         self._take("(")
@@ -569,7 +556,6 @@ class _Translator:
     # -- classes --
 
     def _matching(self, character: str) -> Characters:
-        """Return the ASCII characters that a literal matches, by the flags for case."""
         if "i" not in self._flags:
             return frozenset({character})
         if "u" in self._flags:
@@ -594,7 +580,6 @@ class _Translator:
         return _ALL - found if is_negated else found
 
     def _members(self, begin: int) -> Characters:
-        """Read members and intersections up to the closing bracket, which is not consumed."""
         found: Characters | None = None
         has_intersected = False
         while True:
@@ -613,7 +598,6 @@ class _Translator:
                 found = (found or _NOTHING) | self._member()
 
     def _intersected(self, left: Characters | None, begin: int) -> Characters:
-        """Read the right side of ``&&``: classes in brackets, and members between them."""
         right: Characters | None = None
         self._skip_comments()
         while self._peek() not in ("]", "&"):

@@ -1,9 +1,4 @@
-"""Logging of sinksdk's own processes: the command line and the Python workers of its tasks.
-
-The library only logs; programs that embed it configure logging themselves. The subject of log lines
-(connector, task, generation) is set once, where the work begins, and then added to each record as
-``connector``, ``task`` and ``generation``, as in Connect's logs (KIP-449).
-"""
+"""Logging of sinksdk's own processes: the command line and the Python workers of its tasks."""
 
 from __future__ import annotations
 
@@ -23,6 +18,7 @@ from typing import Final, Literal, TextIO
 from sinksdk.support.confidential import SECRETS, WithoutSecrets
 
 _REPEATED: Final = 600.0  # seconds until a lasting outage is logged again
+# The subject of log lines is set where the work begins, as in Connect (KIP-449).
 _FIELDS: Final = ("connector", "task", "generation")
 _PATTERN: Final = "%(asctime)s %(levelname)s %(where)s%(name)s: %(message)s"
 
@@ -33,14 +29,6 @@ _about: contextvars.ContextVar[dict[str, str | int] | None] = contextvars.Contex
 
 @dataclass(frozen=True, slots=True)
 class LogSettings:
-    """Log settings of a process, also sent to executors.
-
-    Args:
-        level: level of sinksdk's loggers; others log warnings.
-        is_json: whether to write one JSON object per line, stack traces included.
-        traces: whether text contains stack traces.
-    """
-
     level: Literal["DEBUG", "INFO", "WARNING"] = "WARNING"
     is_json: bool = False
     traces: bool = False
@@ -51,7 +39,6 @@ WARNINGS: Final = LogSettings()
 
 @contextmanager
 def logging_about(**fields: str | int) -> Iterator[None]:
-    """Set the connector, task or generation of all lines logged in the block."""
     token = _about.set({**(_about.get() or {}), **fields})
     try:
         yield
@@ -70,17 +57,7 @@ def stack_of(thread: int | None) -> list[str]:
 
 
 class Outage:
-    """Logs when an operation begins to fail, every ten minutes while it fails, and when it works again.
-
-    An error that was logged already (``is_logged``, as the store does for its outages) is not logged again.
-    Thread-safe.
-
-    Args:
-        what: the failing operation, for the line that it works again; a function is called only for that
-            line.
-        after: seconds of failure before it is logged.
-        clock: monotonic seconds.
-    """
+    """Logs when an operation begins to fail, every ten minutes while it fails, and when it works again."""
 
     def __init__(
         self,
@@ -92,6 +69,7 @@ class Outage:
     ) -> None:
         self._log = log
         self._what = what
+        # Seconds of failure before it is logged.
         self._after = after
         self._clock = clock
         self._lock = threading.Lock()
@@ -101,16 +79,10 @@ class Outage:
 
     @property
     def since(self) -> float | None:
-        """Start of the outage, on the clock; None if there is none."""
         return self._since if self._failures else None
 
     def failed(self, message: str, *arguments: object, since: float | None = None) -> None:
-        """Record a failure.
-
-        Args:
-            message: as for a logger, with ``arguments``.
-            since: time of the first attempt, on the clock; by default of the first failure.
-        """
+        """Record a failure; ``since`` is the first attempt, by default the first failure."""
         with self._lock:
             now = self._clock()
             if not self._failures:
@@ -120,6 +92,7 @@ class Outage:
                 self._logged_at is None or now - self._logged_at >= _REPEATED
             )
             if any(getattr(argument, "is_logged", False) for argument in arguments):
+                # The store logs its own outages.
                 is_news = False
             if is_news:
                 self._logged_at = now
@@ -194,7 +167,7 @@ def _add_subject(record: logging.LogRecord) -> bool:
 
 
 class _Text(logging.Formatter):
-    """Formats ``time LEVEL [connector|task-0|generation-7] logger: message``, and the trace or the error."""
+    """Formats ``time LEVEL [connector|task-0|generation-7] logger: message``."""
 
     def __init__(self, *, traces: bool) -> None:
         super().__init__(_PATTERN)
@@ -226,8 +199,6 @@ def _cause(record: logging.LogRecord, error: BaseException | None) -> str:
 
 
 class _Json(logging.Formatter):
-    """Formats an object per line: time, level, logger, message, and subject and trace if any."""
-
     def format(self, record: logging.LogRecord) -> str:
         at = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
         line = {

@@ -17,16 +17,13 @@ Background = Callable[[Callable[[], None]], None]
 
 
 def start_thread(run: Callable[[], None], name: str) -> threading.Thread:
-    """Start a daemon thread with the caller's log subject."""
-    # A daemon: a process whose main thread ends does not wait for calls into Spark or clients that hang.
+    # Daemons: a process whose main thread ends does not wait for calls that hang.
     thread = threading.Thread(target=same_subject(run), name=name, daemon=True)
     thread.start()
     return thread
 
 
 class SystemThreads:
-    """The machine's threads, named after a worker."""
-
     def __init__(self, name: str) -> None:
         self._name = name
 
@@ -37,7 +34,7 @@ class SystemThreads:
         return threading.Event()
 
     def every(self, seconds: float, run: Callable[[], None]) -> Callable[[], None]:
-        """Call a function periodically in a thread. The returned function stops it after the current call."""
+        """Call a function periodically in a thread; the returned function stops it after the current call."""
         ended = threading.Event()
 
         def repeat() -> None:
@@ -53,7 +50,6 @@ class SystemThreads:
         return end
 
     def beside(self, run: Callable[[], None]) -> Callable[[], None]:
-        """Run in a thread; the returned function joins it."""
         return start_thread(run, f"{self._name} aside").join
 
 
@@ -62,7 +58,6 @@ def in_a_thread(run: Callable[[], None]) -> None:  # a Background
 
 
 def beside(run: Callable[[], T], name: str) -> Future[T]:
-    """Run in a thread of this name; the future has its result or exception."""
     ended: Future[T] = Future()
 
     def run_to_end() -> None:

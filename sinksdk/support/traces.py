@@ -23,10 +23,6 @@ _BETWEEN: Final = re.compile(
 
 
 def short_trace(error: BaseException) -> str:
-    """Return an error's trace, causes and notes, with the frames of users and authors only.
-
-    Causes and notes without such a frame are left out.
-    """
     shown = traceback.TracebackException.from_exception(error)
     notes = getattr(error, "__notes__", ())
     shown.__notes__ = []

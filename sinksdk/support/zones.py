@@ -1,9 +1,4 @@
-"""Time zones by Joda-Time's names, and the schedule that restarts at each local midnight.
-
-Confluent's sinks pass ``timezone`` to Joda-Time's ``DateTimeZone.forID``. It accepts the zones of the tz
-database, ``UT``, ``GMT`` and ``Z`` for UTC, and fixed offsets, with or without ``UTC``, ``GMT`` or ``UT``
-before them (fractions of a second, which it also accepts, are refused here).
-"""
+"""Time zones by Joda-Time's names, and the schedule that restarts at each local midnight."""
 
 from __future__ import annotations
 
@@ -15,9 +10,12 @@ from typing import Final
 from zoneinfo import ZoneInfo
 
 UTC: Final = "UTC"
+# Confluent's sinks pass `timezone` to Joda-Time's DateTimeZone.forID, which also accepts fractions of a
+# second; they are refused here.
 _NAMES: Final = {"UT": UTC, "Z": UTC, "GMT": "Etc/GMT"}
-_OF_THE_MACHINE: Final = re.compile(r"posix/.*|right/.*|posixrules|localtime|Factory")
-"""Files of the tz database that are no zones, or a different zone on each machine."""
+_OF_THE_MACHINE: Final = re.compile(
+    r"posix/.*|right/.*|posixrules|localtime|Factory"
+)  # no zones, or a different one on each machine
 _OFFSET: Final = re.compile(
     r"(?:UTC|GMT|UT)?(?P<sign>[+-])(?P<hours>[01]\d|2[0-3])"
     r"(?:(?P<colon>:?)(?P<minutes>[0-5]\d)(?:(?P=colon)(?P<seconds>[0-5]\d))?)?",
@@ -27,7 +25,6 @@ _OFFSET: Final = re.compile(
 
 @functools.lru_cache(maxsize=64)
 def time_zone(name: str) -> dt.tzinfo:
-    """Return the time zone of a name in Joda-Time; its ``str()`` names it. Raises ValueError."""
     if found := _OFFSET.fullmatch(name):
         hours, minutes, seconds = (int(found[part] or 0) for part in ("hours", "minutes", "seconds"))
         return _fixed(found["sign"], hours, minutes, seconds)
@@ -46,16 +43,10 @@ def _fixed(sign: str, hours: int, minutes: int, seconds: int) -> dt.tzinfo:
 
 
 def next_multiple(moment: float, seconds: float, zone: dt.tzinfo) -> float:
-    """Return the next multiple of a period since local midnight, or the next local midnight if sooner.
-
-    A day has its true length: 23 or 25 hours if the clock is changed. Confluent's
-    ``rotate.schedule.interval.ms`` is due then (``DateTimeUtils.getNextTimeAdjustedByDay``).
-
-    Args:
-        moment: seconds since the epoch; the result is later.
-        seconds: the period.
-    """
+    """Return the next multiple of a period since local midnight, or the next local midnight if sooner."""
     day = dt.datetime.fromtimestamp(moment, zone).date()
+    # The result is when Confluent's rotate.schedule.interval.ms is due
+    # (DateTimeUtils.getNextTimeAdjustedByDay). A day may have 23 or 25 hours.
     begin = _midnights(day, zone)[0]
     # If the clock goes back over midnight, a date's midnight occurs twice, or has passed already.
     coming = (at for days in (1, 2) for at in _midnights(day + dt.timedelta(days=days), zone) if at > moment)
