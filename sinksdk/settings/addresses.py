@@ -22,23 +22,17 @@ def is_loopback_host(host: str) -> bool:
 
 
 def address_problem(address: str, example: str) -> str:
-    """Return why a text is not the URL of a server, and what to write; empty if it is one.
-
-    Args:
-        address: not empty.
-        example: a valid URL.
-    """
     why = _problem(address)
     return f"{without_passwords_in_urls(address)!r} {why}: write it like {example}" if why else ""
 
 
 def local_path(text: str) -> str:
-    """Return a path given as text or ``file:`` URL. The message of its ValueError continues a sentence."""
     if not text.startswith("file:"):
         return text
     try:
         url = urlsplit(text)
     except ValueError as error:
+        # The message continues a sentence.
         raise ValueError(f"is not a URL ({error})") from None
     if url.netloc not in {"", "localhost"}:
         raise ValueError(f"must be on this host, not on {url.netloc!r}")

@@ -1,8 +1,4 @@
-"""Kafka client properties that a connector's configuration cannot override, and keys that name files.
-
-A user who creates connectors over REST must not run code in the server, log in with files of its disk, or
-write files outside the allowed folders.
-"""
+"""Kafka client properties that a connector's configuration cannot override, and keys that name files."""
 
 from __future__ import annotations
 
@@ -17,6 +13,7 @@ from sinksdk.settings.addresses import local_path
 from sinksdk.settings.job import DEAD_LETTER_DIRECTORY
 from sinksdk.support.jaas import jaas_options
 
+# A user who creates connectors over REST must not run code in the server, nor use files of its disk.
 PREFIXES: Final = ("consumer.override.", "producer.override.", "admin.override.")
 _LIBRDKAFKA: Final = "librdkafka."
 _LOADED: Final = "it loads a library into the process"
@@ -34,9 +31,10 @@ _HARMLESS: Final = re.compile(r"(?!-)[\w./@:=-]*")  # kinit would read -c/path a
 _FILES: Final = re.compile(
     r"(?:consumer|producer|admin)\.override\..*\.(?:location|file|keytab)|(?:key|value)\.converter\..*\.location"
 )
+# Kerberos' prefixes of a key table's path, which would make it look relative.
 _KEY_TABLE: Final = re.compile(r"^(?:WR)?FILE:")
-"""Kerberos' prefixes of a key table's path, which would make it look relative."""
 
+# Verdicts that precede those of any connector.
 OVERRIDE_RULES: Final[Rules] = MappingProxyType(
     {
         f"{prefix}{before}{name}": Verdict.unsupported(f"{why}; {_HOW}")
@@ -45,16 +43,9 @@ OVERRIDE_RULES: Final[Rules] = MappingProxyType(
         for name, why in _CODE.items()
     }
 )
-"""Verdicts that precede those of any connector."""
 
 
 def override_problems(overrides: Mapping[str, str], translated: Mapping[str, str]) -> list[str]:
-    """Return a sentence for each property that would run code.
-
-    Args:
-        overrides: properties of a connector's configuration, without their prefix.
-        translated: these and the operator's properties under librdkafka's names.
-    """
     problems = [
         f"'{key}' cannot be set by a connector's configuration: {_CODE[name]}; {_HOW}"
         for key, text in overrides.items()
@@ -70,7 +61,6 @@ def override_problems(overrides: Mapping[str, str], translated: Mapping[str, str
 
 
 def local_files(key: str, text: str) -> Iterator[str]:
-    """Yield the files that a key makes clients open, or the folder of dead letters."""
     if key == DEAD_LETTER_DIRECTORY and text.strip():
         with suppress(ValueError):  # ErrorSettings reports it
             yield local_path(text)

@@ -74,6 +74,7 @@ def _converter(side: str) -> Mapping[str, Verdict]:
     }
 
 
+# A connector's own verdicts precede these.
 CONNECT_OPTIONS: Final[Mapping[str, Verdict]] = MappingProxyType(
     {
         "name": _same(),
@@ -164,4 +165,3 @@ CONNECT_OPTIONS: Final[Mapping[str, Verdict]] = MappingProxyType(
         "_comment*": _ignored("a comment"),
     }
 )
-"""Verdicts by key or pattern. A connector's own verdicts precede them."""

@@ -1,10 +1,4 @@
-"""Verdicts on keys of Connect's and Confluent's converters, including the registry client's settings.
-
-They follow the definitions of ``SchemaRegistryClientConfig``, ``AbstractKafkaSchemaSerDeConfig``,
-``KafkaAvroDeserializerConfig``, ``AvroDataConfig``, ``JsonConverterConfig`` and ``StringConverterConfig``. A
-key that a converter does not have has no effect in Connect either. Of the Avro converter's keys, those for
-trust and authentication, and those that change its values, are applied or refused.
-"""
+"""Verdicts on keys of Connect's and Confluent's converters, including the registry client's settings."""
 
 from __future__ import annotations
 
@@ -14,19 +8,22 @@ from urllib.parse import quote
 
 from sinksdk.compatibility import Verdict
 
+# The verdicts follow SchemaRegistryClientConfig, AbstractKafkaSchemaSerDeConfig, KafkaAvroDeserializerConfig,
+# AvroDataConfig, JsonConverterConfig and StringConverterConfig. Keys that a converter lacks have no effect in
+# Connect either.
 _same, _differs = Verdict.same, Verdict.differs
 _ignored, _unsupported = Verdict.ignored, Verdict.unsupported
 
 NAMESPACE: Final = "schema.registry."
 _URL: Final = "schema.registry.url"
 _PEM: Final = "PEM"
+# Keys with the same name in the registry's client.
 _CLIENT_KEYS: Final[tuple[str, ...]] = (
     *("ssl.ca.location", "ssl.certificate.location", "ssl.key.location", "ssl.key.password"),
     *("bearer.auth.credentials.source", "bearer.auth.token", "bearer.auth.issuer.endpoint.url"),
     *("bearer.auth.client.id", "bearer.auth.client.secret", "bearer.auth.scope"),
     *("bearer.auth.logical.cluster", "bearer.auth.identity.pool.id"),
 )
-"""Keys with the same name in the registry's client."""
 
 _NOT_PEM: Final = (
     "only PEM files are read: export the certificates (keytool -exportcert -rfc, or openssl pkcs12), and set "
@@ -160,7 +157,6 @@ REGISTRY_KEYS: Final[Mapping[str, Verdict]] = {
         _PATIENCE,
     ),
 }
-"""Keys of the Avro converter besides those that every connector has as fields."""
 
 OTHER_KEYS: Final[Mapping[str, Verdict]] = {
     "schemas.cache.size": _CACHE,
@@ -201,7 +197,6 @@ def _of_side(verdict: Verdict, side: str) -> Verdict:
 
 
 def _pem_rules(values: Mapping[str, object], side: str) -> Mapping[str, Verdict]:
-    """Return verdicts on Java key stores that are PEM files."""
     found = {}
     for store, location in (("truststore", "ssl.ca.location"), ("keystore", "ssl.certificate.location")):
         if _is_pem(values, side, store):
@@ -220,7 +215,6 @@ def _is_pem(values: Mapping[str, object], side: str, store: str) -> bool:
 
 
 def client_settings(keys: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
-    """Return the settings of the registry's client among a converter's keys without prefix."""
     given = {key.removeprefix(NAMESPACE): text for key, text in keys.items() if key != _URL and text.strip()}
     found = {key: given[key] for key in _CLIENT_KEYS if key in given}
     for store, location in (("truststore", "ssl.ca.location"), ("keystore", "ssl.certificate.location")):
@@ -248,4 +242,3 @@ CONVERTER_KEYS: Final[Mapping[str, Verdict]] = {
     },
     **{f"value.converter.{key}": verdict for key, verdict in OTHER_KEYS.items()},
 }
-"""Verdicts on keys of the value converter, for the documentation."""

@@ -1,11 +1,6 @@
 """Reads a connector's configuration from a file, in any of Connect's forms.
 
-* ``{"name": …, "config": {…}}``: the body of Connect's REST interface.
-* ``{"name": …, "connector.class": …}``: flat JSON, the body of ``PUT /connectors/<name>/config``.
-* ``{"kind": "KafkaConnector", "metadata": …, "spec": …}``: Strimzi's resource, as JSON.
-* ``name=…`` lines: a ``.properties`` file of Connect's standalone mode.
-
-Values become text as written, also lists and objects; references in them stay unresolved.
+These are ``.properties``, flat JSON, JSON as for the REST interface, and Strimzi's resource.
 """
 
 from __future__ import annotations
@@ -28,18 +23,10 @@ _SPEC_KEYS = {"class": "connector.class", "tasksMax": "tasks.max"}
 
 @dataclass(frozen=True, slots=True)
 class ConfigFile:
-    """A configuration as written.
-
-    Args:
-        config: dotted names and their texts, ``name`` included.
-        problems: problems of the file's form, as sentences.
-        warnings: about entries without effect.
-        nested: keys whose values were lists or objects; the connector's class decides whether they may be.
-    """
-
     config: Mapping[str, str]
     problems: Sequence[str] = ()
     warnings: Sequence[str] = ()
+    # Values that were lists or objects; the connector's class decides whether they may be.
     nested: Mapping[str, Kind] = field(default_factory=dict)
 
 
@@ -64,7 +51,6 @@ def read_config_file(path: str | os.PathLike[str]) -> ConfigFile:
 
 
 def read_config(config: Mapping[str, Any] | str | os.PathLike[str]) -> ConfigFile:
-    """Read a configuration from a mapping, JSON text or a file. Raises ConfigException."""
     if isinstance(config, Mapping):
         return _from_document(config, [])
     if isinstance(config, str) and config.lstrip().startswith("{"):

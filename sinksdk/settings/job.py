@@ -13,8 +13,8 @@ from sinksdk.offsets import is_topic_name
 from sinksdk.settings.addresses import local_path
 from sinksdk.support.java_regex import JavaRegexError, java_pattern
 
+# The length is that of the percent-encoded name: a key of any store stays below S3's 1,024 bytes.
 LONGEST_NAME: Final = 450
-"""Maximum length of a connector's percent-encoded name: a key of any store stays below S3's 1,024 bytes."""
 DEAD_LETTER_TOPIC: Final = "errors.deadletterqueue.topic.name"
 DEAD_LETTER_DIRECTORY: Final = "errors.deadletterqueue.topic.directory"
 

@@ -1,10 +1,4 @@
-"""The base of all configuration models: flat dotted names, validated, typed and frozen.
-
-A configuration is written as text (``{"flush.size": "100000", …}``) and may contain references,
-``${env:NAME}`` and ``${file:/path:key}`` (Connect's config providers, KIP-297). The text travels and is
-stored. References are resolved where the model is created, so that no pickle, store or log contains secrets
-that are referenced.
-"""
+"""The base of all configuration models: flat dotted names, validated, typed and frozen."""
 
 from __future__ import annotations
 
@@ -45,6 +39,8 @@ from sinksdk.support.confidential import (
 from sinksdk.support.hooks import check_function
 
 
+# References (KIP-297) are resolved where the model is created, so that no pickle, store or log contains the
+# secrets.
 def _split(value: object) -> object:
     return read(value, "list") if isinstance(value, str) else value
 
@@ -60,24 +56,16 @@ _ONE_REFERENCE: Final = re.compile(r"\$\{[^}]*\}")
 T = TypeVar("T")
 
 NameList = Annotated[tuple[str, ...], BeforeValidator(_split)]
-"""A comma-separated list of names."""
 
 
 class ConfigModel(BaseModel):
-    """The base of every configuration model; it has no fields.
-
-    Fields have Python names with the dotted name as alias: ``flush_size: int = Field(alias="flush.size",
-    description="…")``. The description appears on the reference page.
-    """
+    """The base of every configuration model. It has no fields."""
 
     model_config = ConfigDict(frozen=True, extra="ignore", populate_by_name=True, hide_input_in_errors=True)
 
     def __init_subclass__(cls, **options: Any) -> None:
-        """Raise TypeError for an author's model that takes a name of sinksdk or pydantic.
-
-        docs/configuration.md lists sinksdk's names; :data:`HOOKS` may be overridden.
-        """
         super().__init_subclass__(**options)
+        # docs/configuration.md lists sinksdk's names; only HOOKS may be overridden.
         _refuse_clashes(cls)
 
     @classmethod
@@ -98,19 +86,15 @@ class ConfigModel(BaseModel):
     ``sinksdk validate`` shows them for a file that names the replaced connector and omits the key.
     """
 
+    # The text it was parsed from, references unresolved.
     _written: Mapping[str, Any] | None = PrivateAttr(default=None)
-    """The text it was parsed from, references unresolved."""
     _is_changed: bool = PrivateAttr(default=False)
 
     @classmethod
     def parse(cls, raw: Mapping[str, Any]) -> Self:
         """Resolve references and validate.
 
-        Args:
-            raw: values by dotted name, as text or JSON scalars.
-
-        Raises:
-            ConfigException: with all problems; none of them quotes a value.
+        Raises ConfigException with all problems; none of them quotes a value.
         """
         config, problems = cls.check(raw)
         SECRETS.add(cls.secrets(raw))  # a parsed configuration is run: no log line may quote its secrets
@@ -149,7 +133,7 @@ class ConfigModel(BaseModel):
 
     @classmethod
     def _valueless(cls, applied: Mapping[str, Any], unresolved: Mapping[str, Any]) -> set[str]:
-        """Return keys whose value is an unresolvable reference, also those that set another key."""
+        # The reference may also set another key.
         texts = {value for value in unresolved.values() if isinstance(value, str)}
         found = {key for key, value in applied.items() if isinstance(value, str) and value in texts}
         found |= unresolved.keys()
@@ -177,11 +161,7 @@ class ConfigModel(BaseModel):
 
     @classmethod
     def secrets(cls, raw: Mapping[str, Any]) -> dict[str, str]:
-        """Return values that no message may quote, each with its replacement.
-
-        The value of a reference is replaced by the reference; a literal secret (by its field's type, its
-        key's name or its position in a URL) by asterisks.
-        """
+        """Return values that no message may quote, each with its replacement."""
         written = [pair for key, value in raw.items() for pair in cls._texts_of(key, value)]
         found = {}
         for key, text in written:
@@ -237,7 +217,6 @@ class ConfigModel(BaseModel):
 
     @classmethod
     def _parts(cls, values: Iterable[str]) -> dict[str, tuple[str, str]]:
-        """Return keys like ``map.entry``, each with the map and the entry."""
         own = cls.keys()
         maps = sorted(
             (key for key, kind in cls.multi_valued().items() if kind == "map"), key=len, reverse=True
@@ -271,7 +250,6 @@ class ConfigModel(BaseModel):
 
     @classmethod
     def _resolve(cls, raw: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
-        """Return values with references resolved, and errors of unresolvable ones by key."""
         problems: dict[str, str] = {}
         several = cls.multi_valued()
 
@@ -310,27 +288,19 @@ class ConfigModel(BaseModel):
     def translated(cls, raw: Mapping[str, str], /) -> Converted:
         """Translate a configuration of another connector to the keys of this one.
 
-        A hook for ``sinksdk convert``, which then omits ignored keys. The default changes nothing.
-
-        Args:
-            raw: texts by dotted name, references as written.
+        A hook for ``sinksdk convert``.
         """
         return Converted(dict(raw))
 
     @classmethod
     def converted(cls, raw: Mapping[str, str]) -> Converted:
-        """Return a configuration without keys that have no effect, with notes on the others.
-
-        An unsupported key stays: without it the result would start, and behave differently.
-
-        Args:
-            raw: texts by dotted name, references as written.
-        """
+        """Return a configuration without keys that have no effect, with notes on the others."""
         made = cls.translated(raw)
         for option in cls.judge(made.config):
             meaning = option.verdict.meaning
             if meaning is Meaning.UNSUPPORTED:
                 if not any(problem.startswith(f"'{option.key}'") for problem in made.problems):
+                    # An unsupported key stays: without it the result would start, and behave differently.
                     made.problems.append(option.sentence)
             elif meaning not in (Meaning.SAME, Meaning.OWN):
                 made.notes.append(option.sentence)
@@ -356,7 +326,6 @@ class ConfigModel(BaseModel):
 
     @classmethod
     def _common(cls) -> Sequence[type[BaseModel]]:
-        """Return classes whose fields every connector of the kind has, in the order of the reference page."""
         return ()
 
     @classmethod
@@ -390,7 +359,7 @@ class ConfigModel(BaseModel):
         return []
 
     def __repr_args__(self) -> Iterator[tuple[str | None, Any]]:
-        """Yield the fields without passwords, and with references as written: they may stand for secrets."""
+        # No passwords, and references as written: they may stand for secrets.
         keys = {field: key for key, field in self.keys().items()}
         for name, value in super().__repr_args__():
             written = (self._written or {}).get(keys.get(name or "", ""))
@@ -398,19 +367,19 @@ class ConfigModel(BaseModel):
             yield name, without_passwords_in_urls(shown) if isinstance(shown, str) else shown
 
     def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
-        """Return a copy, with some fields replaced by name. A changed copy cannot be pickled."""
+        """Return a copy, with some fields replaced. A changed copy cannot be pickled."""
         copy = super().model_copy(update=update, deep=deep)
         copy._is_changed = self._is_changed or bool(update)  # noqa: SLF001 - of this very class
         return copy
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle the text: references travel, and are resolved again on unpickling."""
         if self._written is None or self._is_changed:
             message = (
                 f"this {type(self).__name__} cannot be pickled: it was created or changed in Python, and "
                 f"secrets must not travel; send the configuration's text and parse it where it is needed"
             )
             raise TypeError(message)
+        # References travel, and are resolved again on unpickling.
         return type(self).parse, (dict(self._written),)
 
     def keep_secrets(self) -> None:
@@ -418,11 +387,7 @@ class ConfigModel(BaseModel):
         SECRETS.add(self.secrets(self._written or {}))
 
     def overrides(self, prefix: str) -> dict[str, str]:
-        """Return the keys with a prefix, without it, references resolved: properties for Kafka clients.
-
-        Raises:
-            ConfigException: a reference cannot be resolved.
-        """
+        """Return the keys with a prefix, without it, references resolved: properties for Kafka clients."""
         written = self._written or {}
         return {
             key.removeprefix(prefix): resolve_references(str(value))
@@ -454,14 +419,14 @@ class ConfigModel(BaseModel):
         return cls.reference()
 
 
+# An author's model may override these names.
 HOOKS: Final = frozenset(
     {"parse", "problems", "warnings", "translated", "compatibility", "other_defaults", "other_defaults_for"}
 )
-"""Names of :class:`ConfigModel` that an author's model may override."""
 
 
 def reserved_names(cls: type[ConfigModel]) -> dict[str, type]:
-    """Return the public names of a model of sinksdk besides fields and pydantic's, each with its class."""
+    # Fields and pydantic's names are left out.
     fields = getattr(cls, "__pydantic_fields__", {})
     return {
         name: owner
@@ -481,12 +446,12 @@ def _own_names(cls: type[ConfigModel]) -> dict[str, type]:
 
 
 _PYDANTICS: Final = frozenset(dir(BaseModel))
+# Names that no field can have. Those that pydantic deprecates (schema, json, copy) are free.
 _MODELS: Final = frozenset(name for name in _PYDANTICS if name.startswith("model_"))
-"""Names that no field can have. Those that pydantic deprecates (``schema``, ``json``, ``copy``) are free."""
+# Names that no method can have either, because sinksdk or pydantic calls them.
 _CALLED: Final = frozenset(
     {"model_copy", "model_fields", "model_rebuild", "model_validate", "_setattr_handler"}
 )
-"""Names that no method can have either, because sinksdk or pydantic calls them."""
 
 
 def _is_own(cls: type) -> bool:
@@ -570,13 +535,10 @@ def _refuse_other_keys(cls: type[ConfigModel]) -> None:
 
 @functools.cache
 def _declared_again(cls: type[ConfigModel]) -> Mapping[str, TypeAdapter[Any]]:
-    """Return, by field, those bounds of sinksdk that an author's declaration has dropped.
-
-    Pydantic lets the new declaration replace them, but sinksdk's code relies on them. A bound of the same
-    kind that the author declares replaces sinksdk's.
-    """
     kinds: dict[str, Any] = {}
     for name, former in _own_base(cls).model_fields.items():
+        # Pydantic lets a new declaration replace the bounds, but sinksdk's code relies on them. An author's
+        # bound of the same kind counts.
         stated = {type(bound) for bound in cls.model_fields[name].metadata}
         if left_out := [bound for bound in former.metadata if type(bound) not in stated]:
             kinds[name] = Annotated[former.annotation, *left_out]
@@ -609,7 +571,6 @@ def _code_of(annotation: Any) -> str:
 
 
 def call_author(where: str, function: Callable[..., T], *arguments: object) -> T:
-    """Call an author's code; a ConfigException names its class, hook and line."""
     try:
         return function(*arguments)
     except (ConfigException, ValidationError):
@@ -619,7 +580,6 @@ def call_author(where: str, function: Callable[..., T], *arguments: object) -> T
 
 
 def sentences_of(where: str, hook: Callable[..., object], *arguments: object) -> list[str]:
-    """Call an author's hook that returns sentences. Raises ConfigException."""
     returned = call_author(where, hook, *arguments)
     if isinstance(returned, str):  # one sentence, not a list of its letters
         return [returned] if returned else []
@@ -630,18 +590,12 @@ def sentences_of(where: str, hook: Callable[..., object], *arguments: object) ->
 
 
 def written(config: ConfigModel) -> dict[str, str]:
-    """Return the texts by dotted name, references unresolved; none if it was not parsed from text."""
+    # None if it was not parsed from text.
     texts = config._written or {}  # noqa: SLF001 - of this module
     return {key: as_text(value) for key, value in texts.items() if value is not None}
 
 
 class ConfigKey(BaseModel):
-    """One row of a connector's configuration reference.
-
-    Args:
-        group: title of the key's group, if it has one.
-    """
-
     name: str
     type: str
     default: str

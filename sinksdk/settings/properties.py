@@ -21,12 +21,7 @@ _CONTROLS: Final = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 
 @dataclass(frozen=True, slots=True)
 class Property:
-    """One key and its value, unescaped.
-
-    Args:
-        line: number of its first line, from 1.
-        separator: ``=`` or ``:``; empty if only a blank separates them, or nothing.
-    """
+    """One key and its value, unescaped; ``separator`` is empty without ``=`` or ``:``."""
 
     line: int
     key: str
@@ -35,13 +30,10 @@ class Property:
 
 
 def read_properties(text: str, where: str) -> Iterator[Property]:
-    r"""Yield the properties of a file, in order. Raises ConfigException for an invalid escape.
-
-    Unlike Java it drops blanks at a value's end, which are invisible in the file; ``\ `` keeps one.
-    """
     for number, line in _logical_lines(text):
         key, separator, rest = _PROPERTY.fullmatch(line).groups()  # type: ignore[union-attr] # its last group takes any rest
         try:
+            # Unlike in Java, blanks at a value's end are dropped, for they are invisible; "\ " keeps one.
             yield Property(number, _unescaped(key), _unescaped(_stripped(rest)), separator)
         except ValueError as error:
             message = f"{where}: line {number}: {error}"
@@ -49,7 +41,6 @@ def read_properties(text: str, where: str) -> Iterator[Property]:
 
 
 def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
-    """Yield lines joined with their continuations, and their numbers."""
     lines = enumerate(_NEWLINE.split(text), 1)
     for number, line in lines:
         whole = line.lstrip(_BLANKS)

@@ -1,7 +1,4 @@
-"""References in configurations: ``${env:NAME}`` and ``${file:/path:key}``, as Connect's providers (KIP-297).
-
-The store and the executors receive the reference; it is resolved where the configuration is used.
-"""
+"""References in configurations: ``${env:NAME}`` and ``${file:/path:key}``, as in Connect (KIP-297)."""
 
 from __future__ import annotations
 
@@ -22,7 +19,6 @@ _REFERENCE: Final = re.compile(r"\$\{(?P<provider>env|file):(?P<what>[^}]*)\}")
 
 
 def resolve_references(text: str) -> str:
-    """Replace references by their values. Raises ConfigException if one has none."""
     return _REFERENCE.sub(_look_up, text)
 
 
@@ -34,26 +30,21 @@ def references(text: str) -> list[str]:
 class ConfigProviders:
     """The references allowed in a configuration that comes from another machine.
 
-    Its author decides where values are sent, and so could read everything that references reach. As in
-    Connect, nothing is allowed by default (``config.providers``, ``allowed.paths`` of KIP-993,
-    ``allowlist.pattern`` of KIP-887).
-
     Args:
         variables: names of environment variables, as shell patterns.
-        folders: allowed with everything below them, also for files that clients open (``ssl.ca.location``)
-            and the folder of dead letters; symbolic links are followed first.
-        sql: whether ``records.sql`` may use all of Spark's SQL: tables and files besides ``records``, Java
-            methods, commands.
-        hint: how to allow a reference, for messages.
+        folders: allowed also for files that clients open.
+        sql: whether ``records.sql`` may use tables, files, Java methods and commands.
     """
 
+    # The configuration's author decides where values are sent, and so could read everything that references
+    # reach. As in Connect, nothing is allowed by default (config.providers, allowed.paths of KIP-993,
+    # allowlist.pattern of KIP-887).
     variables: Collection[str] = ()
     folders: Collection[Path] = ()
     hint: str = ""
     sql: bool = False
 
     def problems(self, config: Mapping[str, str]) -> list[str]:
-        """Return a sentence for each reference, file or folder that is not allowed, without reading any."""
         hint = f": {self.hint}" if self.hint else ""
         problems = [
             f"'{key}': {match.group(0)} is not allowed here{hint}"
@@ -93,8 +84,8 @@ class ConfigProviders:
         )
 
 
+# The user who started the process can read all files and variables anyway.
 ALL_PROVIDERS: Final = ConfigProviders(("*",), (Path("/"),), sql=True)
-"""For configurations of the user who started the process, who can read all files and variables anyway."""
 
 
 def _look_up(match: re.Match[str]) -> str:

@@ -1,11 +1,4 @@
-"""Values of a configuration as text, the form in which it travels and is stored.
-
-A list is ``a, b`` and a map ``a:1, b:2``, as Connect writes them. Both may also be JSON, for items that
-contain a comma or a colon, or are lists or maps themselves.
-
-A list or map from a program or a JSON file also becomes JSON if it contains a reference: the referenced text
-may contain a comma, and is looked up only where the configuration is used.
-"""
+"""Values of a configuration as text: a list is ``a, b`` and a map ``a:1, b:2``, or JSON."""
 
 from __future__ import annotations
 
@@ -26,7 +19,7 @@ def kind_of(value: object) -> Kind | None:
 
 
 def as_text(value: Any) -> str:
-    """Return a value as text: in Connect's form if that can be read back, else as JSON."""
+    """Return a value in Connect's form if that can be read back, else as JSON."""
     kind = kind_of(value)
     if kind is None:
         return str(value).lower() if isinstance(value, bool) else str(value)
@@ -37,6 +30,7 @@ def as_text(value: Any) -> str:
         content = sorted(value, key=str) if isinstance(value, AbstractSet) else list(value)
         text = ",".join(map(_plain, content))
     texts = _texts_in(content)
+    # A referenced text may contain a comma, and is looked up only where the configuration is used.
     is_plain = read(text, kind) == texts and not references(text)
     return text if is_plain else json.dumps(texts, ensure_ascii=False, default=str)
 
@@ -46,7 +40,7 @@ def _plain(value: Any) -> str:
 
 
 def read(text: str, kind: Kind) -> object:
-    """Return the items of a text, as texts; a text that is neither JSON nor in Connect's form unchanged."""
+    """Return the items of a text; a text in neither form unchanged."""
     parsed = from_json(text, kind)
     if parsed is not text:
         return parsed
@@ -61,7 +55,7 @@ def read(text: str, kind: Kind) -> object:
 
 
 def from_json(text: str, kind: Kind) -> object:
-    """Return the items of a text that is JSON of this kind, as texts; any other text unchanged."""
+    """Return the items of a text that is JSON of this kind; any other text unchanged."""
     if not text.lstrip().startswith("[" if kind == "list" else "{"):
         return text
     try:
@@ -75,7 +69,6 @@ def _texts_in(value: object) -> object:
 
 
 def each_text(value: object, replaced: Callable[[str], object]) -> object:
-    """Return a value with its scalars as texts, each replaced; other objects stay."""
     if isinstance(value, Mapping):
         return {str(key): each_text(item, replaced) for key, item in value.items()}
     if isinstance(value, list | tuple | AbstractSet):
@@ -84,7 +77,6 @@ def each_text(value: object, replaced: Callable[[str], object]) -> object:
 
 
 def named_texts(name: str, value: object) -> Iterator[tuple[str, str]]:
-    """Yield the texts in a value, each with its name: its key, extended by the keys of maps."""
     if isinstance(value, Mapping):
         for key, item in value.items():
             yield from named_texts(f"{name}.{key}", item)
