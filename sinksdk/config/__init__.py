@@ -38,12 +38,10 @@ __all__ = [
 ]
 
 CONSUMER_OVERRIDES: Final = "consumer.override."
-"""Prefix of properties for the Kafka consumer."""
 _DEAD_LETTER_SERVERS: Final = "producer.override.bootstrap.servers"
+# The registry's client also has these keys with its namespace.
 _LOGIN: Final = ("basic.auth.credentials.source", "basic.auth.user.info")
-"""Keys of the registry's client that are fields and may also have its namespace."""
 _CONSUMERS: Final = ("auto.offset.reset", "max.poll.records")
-"""Keys that are consumer properties in Connect."""
 
 
 class SubscriptionSettings(BaseModel):
@@ -206,8 +204,7 @@ class ConnectorConfig(
     def chain(self) -> Chain | None:
         """Return the chain of Connect's ``transforms``; None if there are none.
 
-        Raises:
-            ConfigException: something is wrong with them; :meth:`parse` would have reported it.
+        Raises ConfigException, which :meth:`parse` would have reported.
         """
         chain, problems = self._read()
         if problems:

@@ -28,7 +28,6 @@ CONVERTERS: Final[Mapping[str, str]] = {
     f"{_CONNECT}.converters.DoubleConverter": "double",
     f"{_CONNECT}.converters.BooleanConverter": "boolean",
 }
-"""Short name of each converter, by Connect's class name."""
 
 CredentialsSource = Literal["URL", "USER_INFO"]
 
@@ -52,8 +51,6 @@ class RegistryAddress:
     Args:
         urls: separated by commas; may contain a password.
         user_info: ``user:password``; by default that of the URL, if any.
-        client: further settings of the registry's client: certificates, tokens, a proxy.
-        replaces_nulls: whether defaults that its schemas declare for Connect replace nulls.
     """
 
     urls: str = field(repr=False)
@@ -75,15 +72,10 @@ class ConverterSpec:
     """One converter.
 
     Args:
-        encoding: encoding of the string converter's text.
         schemas_enable: whether the JSON converter expects Connect's envelope; None unwraps it if it is
             present.
-        registry: where the Avro converter finds schemas.
-        schema: schema of the JSON converter's values without an envelope.
-        replaces_null: whether the JSON converter replaces null or missing fields by their schema's default.
         gives_json: whether Avro values whose schema has no Arrow type become JSON texts, not objects.
-        fills_items: whether nulls in Avro arrays and maps get the default of their type, as in JSON that
-            Connect writes.
+        fills_items: whether nulls in Avro arrays and maps become defaults, as in JSON that Connect writes.
         reads_headers: whether a header of the record may contain the id of an Avro schema.
     """
 
@@ -141,8 +133,6 @@ def _field(key: str, default: Any, description: str, **options: Any) -> Any:
 
 
 class ConverterSettings(BaseModel):
-    """Converters of keys and values under Connect's names."""
-
     # A flat model: each key of Connect's is a field, so that pydantic names the key in its errors.
     key_converter: str = _field("key.converter", "bytes", f"Converter of keys: {_HOW}.")
     key_converter_schemas_enable: bool | None = _field("key.converter.schemas.enable", None, _ENVELOPE)
@@ -192,8 +182,7 @@ class ConverterSettings(BaseModel):
     def converter_spec(self, *, is_key: bool) -> ConverterSpec:
         """Return the converter that the engine applies to keys, or to values.
 
-        It is the configured one, unless a connector itself applies that: then its configuration returns
-        ``bytes`` here. Raises ConfigException for an unknown name.
+        A connector that itself applies the configured one returns ``bytes`` here.
         """
         return self.named_converter(is_key=is_key)
 

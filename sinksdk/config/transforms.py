@@ -15,8 +15,8 @@ from sinksdk.transforms.fields import ValueToKey
 from sinksdk.transforms.plugins import KNOWN, PREDICATES_KEY, TRANSFORMS_KEY, is_supported, owners, read_chain
 
 _WITH_FIELDS: Final = ("json", "avro")
+# Keys that matter only if single records are read.
 _RECORD_KEYS: Final = ("key.converter", "value.converter", "errors.", "producer.override.")
-"""Keys that matter only if single records are read."""
 _STEP: Final = "The predicate that chooses its records; all, if not set."
 
 
@@ -36,12 +36,7 @@ class ChainSettings(BaseModel):
     def read_chain(
         self, keys: Mapping[str, str], converters: Mapping[str, str]
     ) -> tuple[Chain | None, list[str]]:
-        """Return the chain, None if there is none, and its problems.
-
-        Args:
-            keys: ``transforms.*`` and ``predicates.*``, references resolved.
-            converters: short names of the converters of ``key`` and ``value``.
-        """
+        """Return the chain, None if there is none, and its problems."""
         chain, problems = read_chain(self.transforms, self.predicates, keys)
         return chain, problems or list(_without_fields(chain, converters))
 
@@ -65,15 +60,11 @@ def _without_fields(chain: Chain | None, converters: Mapping[str, str]) -> Itera
 
 
 def rules_with_chain(values: Mapping[str, object], own: Rules, *others: Rules) -> tuple[Rules, ...]:
-    """Return verdicts on the keys of one configuration.
-
-    With a chain, converters and the handling of bad records matter to every connector. Keys of transforms
-    that are not in the chain have no effect.
-    """
     owner = {kind: owners(kind, _names(values, kind)) for kind in KNOWN}
     unused = {key: verdict for key in values if (verdict := _verdict(key, values, owner)) is not None}
     if not _names(values, TRANSFORMS_KEY):
         return unused, own, *others
+    # Converters and the handling of bad records matter to every connector that has a chain.
     applied = {
         key: verdict
         for key, verdict in own.items()
