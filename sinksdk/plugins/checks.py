@@ -50,16 +50,10 @@ class Checked:
     """A configuration file and the results of its check.
 
     Args:
-        raw: texts by dotted name as written, references unresolved.
         connector: None if its class cannot be loaded.
-        config: None if there are problems.
-        problems: all reasons why it cannot start, as sentences.
-        unmet: reasons why it cannot deliver records of Kafka or a topic directory; ``sinksdk run`` refuses
-            them.
-        warnings: about the file's form, about references in it, or from the connector.
-        options: the verdict on each key; empty without a connector.
-        notes: keys that are not in the file and whose default differs from the replaced connector's, each
-            with the difference.
+        problems: all reasons why it cannot start.
+        unmet: reasons why it cannot deliver records of Kafka or a topic directory.
+        notes: missing keys whose default differs from the replaced connector's, with the difference.
     """
 
     raw: Mapping[str, str]
@@ -100,11 +94,6 @@ class Checked:
 
 
 def check_file(config: Mapping[str, Any] | str | os.PathLike[str]) -> Checked:
-    """Read and check a configuration, without I/O except for its file and references.
-
-    Raises:
-        ConfigException: the file is missing, or no JSON.
-    """
     file = read_config(config)
     found = check_config(file.config)
     return replace(
@@ -116,7 +105,6 @@ def check_file(config: Mapping[str, Any] | str | os.PathLike[str]) -> Checked:
 
 
 def nested_problems(nested: Mapping[str, Kind], config: Mapping[str, str]) -> list[str]:
-    """Return problems of keys whose value is a list or an object, unlike their field."""
     if not nested:
         return []
     try:
@@ -132,11 +120,7 @@ def nested_problems(nested: Mapping[str, Kind], config: Mapping[str, str]) -> li
 
 
 def check_config(raw: Mapping[str, str], providers: ConfigProviders = ALL_PROVIDERS) -> Checked:
-    """Check a configuration without I/O, except for the references in it. No problem quotes a secret.
-
-    Args:
-        providers: config providers for its references; if it has others, only those are reported.
-    """
+    """Check a configuration without I/O, except for its references. No problem quotes a secret."""
     if refused := providers.problems(raw):
         return Checked(raw, problems=refused)
     found = _check_config(raw)
@@ -224,11 +208,7 @@ def _expect_creatable(name: str, task: type) -> None:
 
 
 def load_class(name: str) -> type[SinkConnector | SourceConnector]:
-    """Load the connector's class; modules in the working directory precede installed ones.
-
-    Raises:
-        ConfigException: it does not exist, or its module cannot be imported for any reason.
-    """
+    """Load the connector's class; modules in the working directory precede installed ones."""
     here = str(Path.cwd())
     if here not in sys.path:
         sys.path.insert(0, here)
@@ -242,7 +222,6 @@ def load_class(name: str) -> type[SinkConnector | SourceConnector]:
 
 
 def connector_type(name: str) -> ConnectorType:
-    """Return the type of the connector; ``unknown`` if its class cannot be loaded here."""
     return _type_of(name, str(Path.cwd()))
 
 
@@ -270,7 +249,6 @@ def connector_problems(connector: Connector, config: ConfigModel) -> list[str]:
 
 
 def task_configs_of(connector: Connector, name: str, tasks_max: int) -> list[dict[str, str]]:
-    """Return the checked result of ``task_configs``. Raises ConnectException, or as the connector does."""
     what = f"connector {name}: task_configs({tasks_max})"
     returned = connector.task_configs(tasks_max)
     try:
@@ -289,10 +267,7 @@ def task_configs_of(connector: Connector, name: str, tasks_max: int) -> list[dic
 
 
 def redacted(config: Mapping[str, str]) -> dict[str, str]:
-    """Return a configuration as written, with secrets hidden; references stay.
-
-    A key is secret by its name, or if its connector declares it so (a field of type ``SecretStr``).
-    """
+    """Return a configuration as written, with secrets hidden; references stay."""
     model = _model_of(config.get("connector.class", ""))
     return {
         key: HIDDEN if model.hides_text(key, value) else without_passwords_in_urls(value)
@@ -301,13 +276,12 @@ def redacted(config: Mapping[str, str]) -> dict[str, str]:
 
 
 def with_secrets(config: Mapping[str, str], before: Mapping[str, str]) -> dict[str, str]:
-    """Return a redacted configuration that was sent back, with hidden values replaced by the current ones."""
+    # A client sends back a configuration with hidden values, which stand for the current ones.
     shown = redacted(before)
     return {key: before[key] if shown.get(key) == value else value for key, value in config.items()}
 
 
 def still_hidden(config: Mapping[str, str]) -> list[str]:
-    """Return a sentence for each hidden value that has no current value."""
     return [
         f"'{key}' is hidden and has no current value to keep: set it"
         for key, value in config.items()

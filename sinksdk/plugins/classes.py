@@ -14,8 +14,8 @@ from sinksdk.source.connector import SourceConnector
 from sinksdk.transforms.plugins import import_classes
 
 GROUP: Final = "sinksdk.connectors"
-"""Entry point group; ``connector.class`` may be an entry's name."""
 
+# Kafka Connect's class names; not all of their configurations can run here.
 DROP_IN_NAMES: Final[Mapping[str, str]] = {
     "io.confluent.connect.s3.S3SinkConnector": "s3-archiver",
     "io.aiven.kafka.connect.s3.AivenKafkaConnectS3SinkConnector": "s3-archiver",
@@ -24,17 +24,15 @@ DROP_IN_NAMES: Final[Mapping[str, str]] = {
     "com.datamountaineer.streamreactor.connect.aws.s3.sink.S3SinkConnector": "s3-archiver",
     "S3_SINK": "s3-archiver",
 }
-"""Class names of Kafka Connect whose keys a connector here can judge; not all of them can run here."""
 
 
+# Former module paths, which stored configurations may contain.
 _MOVED: Final[Mapping[str, str]] = {
     "connectors.s3_archiver:S3ArchiverConnector": "s3-archiver",
     "connectors.s3_archiver.S3ArchiverConnector": "s3-archiver",
 }
-"""Former module paths of connectors, which stored configurations may contain."""
 C = TypeVar("C", SinkConnector, SourceConnector)
 ConnectorType: TypeAlias = Literal["sink", "source", "unknown"]
-"""Connect's types of connectors, and ``unknown`` if the class cannot be loaded here."""
 
 
 def plugins() -> list[EntryPoint]:
@@ -52,7 +50,7 @@ def sink_class(name: str) -> type[SinkConnector]:
 
 
 def sink_of(config: Mapping[str, str]) -> type[SinkConnector]:
-    """Return the sink class of a configuration, after importing its transforms. Raises ConfigException."""
+    # The transforms are imported before the configuration is parsed.
     import_classes(config)
     return sink_class(config.get("connector.class", ""))
 
@@ -71,14 +69,6 @@ def _of_kind(kind: type[C], name: str) -> type[C]:
 
 
 def connector_class(name: str) -> type[SinkConnector | SourceConnector]:
-    """Return the class of a sink or a source that ``connector.class`` names.
-
-    Args:
-        name: an entry point, ``module:Class``, a dotted path to a class, or one of :data:`DROP_IN_NAMES`.
-
-    Raises:
-        ConfigException: nothing by that name can be imported, or it is no connector.
-    """
     if not name:
         message = f"'connector.class' is required and not set; installed are {_installed()}"
         raise ConfigException(message)
