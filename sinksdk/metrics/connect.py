@@ -1,8 +1,4 @@
-"""Kafka Connect's metrics, under its names.
-
-Connect computes averages, maxima and percentages over a sliding window; here the window is the newest
-generation of the task. Counters cover all generations.
-"""
+"""Kafka Connect's metrics, under its names."""
 
 from __future__ import annotations
 
@@ -14,12 +10,15 @@ from sinksdk.control.status import State
 from sinksdk.metrics.metric import ALL, CONNECTOR, SINK_TASK, SOURCE_TASK, TASK, Group, Metric, TaskView
 from sinksdk.model.measures import TaskMeasures, Timing
 
+# Connect computes averages, maxima and percentages over a sliding window; here the window is the newest
+# generation of the task. Counters cover all generations.
 _all = Group("connect-worker-metrics", ALL)
 _worker = Group("connect-worker-metrics", CONNECTOR)
 _connector = Group("connector-metrics", CONNECTOR)
 _common = Group("connector-task-metrics", TASK)
 _sink = Group("sink-task-metrics", SINK_TASK)
 _source = Group("source-task-metrics", SOURCE_TASK)
+# Connect's names of these counters do not end in "total".
 _error = Group("task-error-metrics", TASK, "untyped")
 
 
@@ -30,7 +29,6 @@ def _times(
     longest: str,
     timing: Callable[[TaskMeasures], Timing],
 ) -> tuple[Metric[TaskView], Metric[TaskView]]:
-
     def milliseconds(seconds: float | None) -> float | None:
         return None if seconds is None else seconds * 1000
 
@@ -55,7 +53,6 @@ def _attempts(view: TaskView) -> int:
 
 
 def _behind(view: TaskView) -> float:
-
     read = [(p.position, p.committed or 0) for p in view.partitions if p.position is not None]
     return max((max(position - committed, 0) for position, committed in read), default=0)
 
@@ -333,4 +330,3 @@ CONNECT_METRICS: Final = (
         kind="gauge",
     ),
 )
-"""In the order of docs/metrics.md."""

@@ -11,21 +11,14 @@ from sinksdk.model.measures import TaskMeasures, Timing
 from sinksdk.model.status import PartitionStatus
 from sinksdk.spark.task_slots import TaskSlots
 
+# Prometheus's types. "untyped" is a counter whose name, which is Connect's, does not end in "_total".
 Kind = Literal["counter", "gauge", "summary", "untyped"]
-"""Prometheus's types. ``untyped`` is a counter whose name, which is Connect's, does not end in ``_total``."""
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
 class Scrape:
-    """State of all connectors at one time.
-
-    Args:
-        unreadable: names of connectors whose records are damaged.
-        task_slots: task slots of this process's Spark; None while it runs none.
-    """
-
     connectors: Sequence[ConnectorInfo]
     unreadable: Sequence[str] = ()
     task_slots: TaskSlots | None = None
@@ -33,14 +26,6 @@ class Scrape:
 
 @dataclass(frozen=True, slots=True)
 class TaskView:
-    """State and measures of one task number.
-
-    Args:
-        total: measures of all generations.
-        last: measures of the newest generation with this task.
-        task: its state in the newest generation; None if that has no such task.
-    """
-
     connector: ConnectorInfo
     total: TaskMeasures
     last: TaskMeasures
@@ -48,8 +33,8 @@ class TaskView:
 
     @property
     def partitions(self) -> list[PartitionStatus]:
-        """Assigned partitions; none while the task is paused, stopped or FAILED (KAFKA-15680)."""
         if self.task is None or not self.is_active:
+            # Connect lists none either (KAFKA-15680).
             return []
         return [info for info in self.connector.partitions if info.task == self.task.number]
 
@@ -63,8 +48,6 @@ class TaskView:
 
 
 class Subject(NamedTuple, Generic[T]):
-    """The things that a metric describes: label names, and a function that lists things with label values."""
-
     labels: tuple[str, ...]
     found: Callable[[Scrape], Iterable[tuple[tuple[str, ...], T]]]
 
@@ -78,7 +61,6 @@ class Metric(NamedTuple, Generic[T]):
 
     Args:
         group: Connect's group (the ``type`` of its MBean); sinksdk's own groups do not end in ``-metrics``.
-        attribute: name within the group.
         by: name of the further label, if the value is a mapping.
     """
 
@@ -93,7 +75,7 @@ class Metric(NamedTuple, Generic[T]):
 
     @property
     def prometheus_name(self) -> str:
-        """The JMX exporter's default name for a metric of Connect."""
+        # The JMX exporter's default name for a metric of Connect.
         prefix = "kafka_connect" if self.group.endswith("-metrics") else "sinksdk"
         return f"{prefix}_{self.group}_{self.attribute}".replace("-", "_")
 
@@ -103,8 +85,6 @@ class Metric(NamedTuple, Generic[T]):
 
 
 class Group(NamedTuple, Generic[T]):
-    """Creates metrics that share a group and a subject."""
-
     name: str
     subject: Subject[T]
     kind: Kind | None = None
@@ -119,7 +99,6 @@ class Group(NamedTuple, Generic[T]):
         by: str = "",
         kind: Kind | None = None,
     ) -> Metric[T]:
-        """Create a metric; by default a counter if its name ends in ``total``, else a gauge."""
         by_name: Kind = "counter" if attribute.endswith("total") else "gauge"
         kind = kind or self.kind or by_name
         return Metric(self.name, attribute, kind, unit, description, self.subject, value, by)

@@ -236,4 +236,3 @@ OWN_METRICS: Final = (
         lambda slots: slots.waiting,
     ),
 )
-"""In the order of docs/metrics.md."""

@@ -30,19 +30,17 @@ log = logging.getLogger(__name__)
 
 METRICS: Final = (*CONNECT_METRICS, *OWN_METRICS)
 
+# The server's process_* metrics: CPU time, memory, open file descriptors and their limit.
 _PROCESS: Final = ProcessCollector(registry=None)
-"""The server's ``process_*`` metrics: CPU time, memory, open file descriptors and their limit."""
 
 
 class StoreCollector(Collector):
-    """Reads each connector from the store at every scrape, without a cache."""
-
     def __init__(self, herder: Herder, task_slots: TaskSlots | None) -> None:
         self._herder = herder
         self._task_slots = task_slots
 
     def collect(self) -> Iterator[Family]:
-        """Return every metric with its samples. Raises StoreUnavailable."""
+        # Every scrape reads each connector from the store, without a cache.
         unreadable = []
 
         def leave_out(name: str, error: ConnectException) -> None:
@@ -54,11 +52,6 @@ class StoreCollector(Collector):
 
 
 def exposition(herder: Herder, accept: str, task_slots: TaskSlots | None = None) -> tuple[bytes, str]:
-    """Return body and content type of a scrape; ``accept`` is the request's ``Accept`` header.
-
-    Raises:
-        StoreUnavailable: the store does not respond.
-    """
     encode, content_type = choose_encoder(accept)
     return encode(StoreCollector(herder, task_slots)), content_type
 
@@ -72,6 +65,7 @@ _FAMILIES: Final[Mapping[Kind, Callable[..., Any]]] = {
 
 
 def _family(metric: Metric[Any], now: Scrape) -> Any:
+    # Descriptions are also in docs/metrics.md, in Markdown.
     description = metric.description.replace("`", "")
     family = _FAMILIES[metric.kind](metric.prometheus_name, description, labels=metric.labels)
     for labels, thing in metric.subject.found(now):
