@@ -30,8 +30,7 @@ from sinksdk.support.threads import start_thread
 
 T = TypeVar("T")
 
-PATIENCE: Final = 1.5
-"""Seconds; probes wait one or two seconds by default."""
+PATIENCE: Final = 1.5  # seconds; probes wait one or two seconds by default
 
 _OVERDUE_PATIENCE: Final = 0.4  # seconds, after PATIENCE still within two seconds
 _UNAVAILABLE: Final = 503
@@ -40,26 +39,18 @@ _MAY_BE: Final[dict[int | str, dict[str, Any]]] = {**errors(), _UNAVAILABLE: {"m
 
 
 class BoundedRequest(Generic[T]):
-    """Runs a blocking request in a thread, and bounds how long callers wait for it.
-
-    At most one request is running; all concurrent callers get its result.
-
-    Args:
-        patience: seconds that a caller waits at most.
-    """
+    """Runs one blocking request at a time in a thread, and bounds how long its callers wait."""
 
     def __init__(self, request: Callable[[], T], *, patience: float = PATIENCE) -> None:
         self._request = request
         self._patience = patience
         self._lock = threading.Lock()
         self._running: Future[T] | None = None
-        self.started_at = time.monotonic()
-        """Start of the running request, or of the last one."""
+        self.started_at = time.monotonic()  # start of the running request, or of the last one
+        # The last completed request, and its time.
         self.last: tuple[Future[T], float] | None = None
-        """Result or failure of the last completed request, and its time."""
 
     async def get(self) -> Future[T] | None:
-        """Wait for the running request, or start one; None if it takes too long."""
         with self._lock:
             running = self._running or self._start()
         response = asyncio.wrap_future(running)
@@ -96,7 +87,6 @@ class StoreHealth:
         self._overdue = BoundedRequest(herder.overdue, patience=_OVERDUE_PATIENCE)
 
     async def problem(self) -> str | None:
-        """Return the store's problem; None: it responds."""
         response = await self._names.get()
         if response is None:
             seconds = time.monotonic() - self._names.started_at
@@ -108,10 +98,8 @@ class StoreHealth:
         return None
 
     async def failure(self) -> str | None:
-        """Name connectors for which nothing has been planned for too long; None: there are none.
-
-        If the store takes too long to read all connectors, the last result counts.
-        """
+        """Name connectors for which nothing has been planned for too long."""
+        # If the store takes too long to read all connectors, the last result counts.
         found = await self._overdue.get()
         if found is None and self._overdue.last is not None:
             found = self._overdue.last[0]
@@ -121,7 +109,6 @@ class StoreHealth:
 
 
 def admin_router(health: StoreHealth, version: str, store_id: str) -> APIRouter:
-    """Create the router for version and health; ``store_id`` replaces Kafka Connect's cluster id."""
     router = APIRouter(tags=["server"])
 
     @router.get("/", responses=errors())
@@ -158,7 +145,6 @@ def admin_router(health: StoreHealth, version: str, store_id: str) -> APIRouter:
 
 
 def waiting_router(why: Callable[[], str]) -> APIRouter:
-    """Create the router for all paths while the server waits for its store, with the reason from ``why``."""
     router = APIRouter()
 
     @router.get("/live")
@@ -224,6 +210,7 @@ def _metrics_response(found: Future[tuple[bytes, str]] | None, problem: str | No
 
 # -- log levels --------------------------------------------------------------------------------------
 
+# Log4j's levels, as Kafka Connect's clients send them.
 _LEVELS: Final = {
     "OFF": logging.CRITICAL + 1,
     "FATAL": logging.CRITICAL,
@@ -233,11 +220,10 @@ _LEVELS: Final = {
     "DEBUG": logging.DEBUG,
     "TRACE": logging.DEBUG,
 }
-"""Log4j's levels, as Kafka Connect's clients send them."""
 
 _ROOT: Final = "root"
+# Kafka Connect's "root" stands for this logger: loggers of other libraries stay unchanged.
 _OURS: Final = "sinksdk"
-"""The logger for Kafka Connect's ``root``: loggers of other libraries stay unchanged."""
 
 loggers_router = APIRouter(tags=["server"])
 
@@ -288,6 +274,7 @@ _TYPES: Final = {
     ".svg": "image/svg+xml",
 }
 
+# Injected code would run with the reader's permissions.
 _HEADERS: Final = {
     "Content-Security-Policy": (
         "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
@@ -297,19 +284,16 @@ _HEADERS: Final = {
     "Referrer-Policy": "no-referrer",
     "Cache-Control": "no-cache",
 }
-"""Headers against injected code, which would run with the reader's permissions."""
 
 
 def page_router() -> APIRouter:
-    """Create the router for the status page, whose files are read once."""
     folder = files("sinksdk.server") / "ui"
     found = {file.name: file.read_bytes() for file in folder.iterdir()}
     router = APIRouter(include_in_schema=False)
 
     @router.get("/ui")
     def page(request: Request) -> Response:
-        # The page's URLs are relative, because a proxy may prefix the path: so the trailing slash matters
-        # here.
+        # A proxy may prefix the path, so the page's URLs are relative and need the trailing slash.
         if not request.scope["raw_path"].endswith(b"/"):
             return RedirectResponse("ui/", status_code=307)
         return file("index.html")

@@ -40,15 +40,6 @@ def create_app(
     sinks: Sinks | None = None,
     task_slots: ReadTaskSlots = lambda: None,
 ) -> FastAPI:
-    """Create an application that handles the connectors of a store, without running them.
-
-    Args:
-        credentials, hosts: as for :func:`protect`.
-        providers: providers that configurations may reference; none by default.
-        targets: opens a source's target; without it offsets of sources are unavailable.
-        sinks: opens a sink whose offsets are altered; without it they are not checked against the topics.
-        task_slots: returns the task slots of this process's Spark, if it runs one.
-    """
     providers = providers or ConfigProviders()
     herder = Herder(store, sinks=sinks or partial(opened_sink, providers=providers))
     own = version("sinksdk")
@@ -57,6 +48,7 @@ def create_app(
     health = StoreHealth(herder)
     app.include_router(admin_router(health, own, identify(store)))
     app.state.herder, app.state.providers = herder, providers
+    # Offsets of sources are unavailable without `targets`.
     app.state.source_offsets = SourceOffsets(store, targets or _refuse_target)
     app.include_router(loggers_router)
     app.include_router(connectors.router)
@@ -71,7 +63,6 @@ def create_app(
 def create_waiting_app(
     why: Callable[[], str], credentials: Credentials | None = None, *, hosts: Collection[str] | None = None
 ) -> FastAPI:
-    """Create the application for the time until the store responds: alive, not ready, with the reason."""
     app = FastAPI(openapi_url=None, docs_url=None, redoc_url=None, redirect_slashes=False)
     app.include_router(page_router())
     app.include_router(waiting_router(why))
@@ -87,8 +78,7 @@ def _refuse_target(config: Mapping[str, str]) -> OpenedTarget:
 
 
 class _Application(FastAPI):
-    """Describes Kafka Connect's 400 for invalid requests instead of FastAPI's 422."""
-
+    # Kafka Connect responds to invalid requests with 400, FastAPI with 422.
     def openapi(self) -> dict[str, Any]:
         if self.openapi_schema is None:
             described = super().openapi()

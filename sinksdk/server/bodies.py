@@ -20,18 +20,9 @@ from sinksdk.source.positions import SourcePosition
 from sinksdk.store.reports import Scalar, Unavailable
 
 RawConfig = dict[str, Scalar | list[Any] | dict[str, Any]]
-"""A configuration in JSON; values are stored as strings."""
 
 
 def as_strings(config: RawConfig, connector_class: str = "") -> dict[str, str]:
-    """Convert a configuration's values to strings.
-
-    Args:
-        connector_class: used if ``config`` names none.
-
-    Raises:
-        ConfigException: a key has a list or an object that the connector does not accept.
-    """
     written = texts(config)
     nested = {key: kind for key, value in config.items() if (kind := kind_of(value)) is not None}
     if problems := nested_problems(nested, {"connector.class": connector_class, **written}):
@@ -54,10 +45,8 @@ _Int32 = Annotated[int, Field(ge=0, lt=2**31)]
 _Int64 = Annotated[int, Field(ge=0, lt=2**63)]
 
 Partition = Annotated[_Int32, BeforeValidator(_number, json_schema_input_type=_Int32 | _Digits)]
-"""A partition number, also as a string of digits."""
 
 Offset = Annotated[_Int64, BeforeValidator(_number, json_schema_input_type=_Int64 | _Digits)]
-"""An offset, also as a string of digits."""
 
 
 class Body(BaseModel):
@@ -202,7 +191,6 @@ class AlterAnyOffsets(Body):
     offsets: list[SourcePartitionOffset] = Field(min_length=1)
 
     def of_sink(self) -> dict[TopicPartition, int | None]:
-        """Convert to a sink's offsets. Raises ConfigException: they have another form."""
         try:
             return Offsets.model_validate(self.model_dump()).by_partition()
         except ValidationError as error:

@@ -16,8 +16,8 @@ from sinksdk.errors import ConfigException
 
 log = logging.getLogger(__name__)
 
+# A user of basic authentication whose password may be any token.
 NAMELESS: Final = "token"
-"""User name for tokens in basic authentication: any token is this user's password."""
 
 
 class Role(IntEnum):
@@ -32,8 +32,6 @@ class Role(IntEnum):
 
 
 class Client(NamedTuple):
-    """Sender of a request; ``name`` is a user's, or names a token's line in the credentials file."""
-
     name: str
     role: Role
 
@@ -48,21 +46,15 @@ class Login(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """Accepted bearer tokens, and users as ``user:password``."""
-
     tokens: Collection[Login] = ()
     users: Collection[Login] = ()
 
     @classmethod
     def read(cls, path: Path) -> Credentials:
-        """Read a credentials file.
+        """Read a credentials file: a line is ``user:password``, a token, or a comment after ``#``.
 
-        A line ``user:password`` is a user, one without a colon is a token; ``#`` begins a comment. A line
-        ``[metrics]``, ``[read]`` or ``[write]`` sets the role of the lines below it; until the first of
-        them it is ``write``.
-
-        Raises:
-            ConfigException: the file cannot be read, has no credentials, or names another role.
+        A line ``[metrics]``, ``[read]`` or ``[write]`` sets the role of the lines below it; the first role is
+        ``write``.
         """
         try:
             lines = path.read_text(encoding="utf-8-sig").splitlines()
@@ -91,11 +83,7 @@ class Credentials:
         )
 
     def client(self, header: str) -> Client | None:
-        """Return the client of an ``Authorization`` header; None if it is invalid. Compares in constant time.
-
-        Browsers can ask for a user and password only: a token is also valid as the password of
-        :data:`NAMELESS`.
-        """
+        """Return the client of an ``Authorization`` header; None if it is invalid."""
         scheme, _, given = header.partition(" ")
         if scheme.lower() == "bearer":
             return _found(given.strip(), [(login.text, login) for login in self.tokens])
@@ -104,6 +92,7 @@ class Credentials:
                 pair = base64.b64decode(given, validate=True).decode()
             except ValueError:  # not base64, ASCII or UTF-8
                 return None
+            # Browsers can ask for a user and password only.
             as_users = [(f"{NAMELESS}:{login.text}", login) for login in self.tokens]
             return _found(pair, [*((login.text, login) for login in self.users), *as_users])
         return None

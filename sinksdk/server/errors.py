@@ -28,10 +28,10 @@ from sinksdk.support.confidential import SECRETS
 log = logging.getLogger(__name__)
 
 
-class NotFoundException(ConnectException):
-    """A path names nothing that exists."""
+class NotFoundException(ConnectException): ...
 
 
+# Kafka Connect's codes; the first matching class counts.
 _CODES: Final[tuple[tuple[type[Exception], int], ...]] = (
     (NotFoundException, 404),
     (ConnectorNotFoundException, 404),
@@ -47,7 +47,6 @@ _CODES: Final[tuple[tuple[type[Exception], int], ...]] = (
     (StoreUnavailable, 503),
     (ConnectException, 500),
 )
-"""Kafka Connect's codes; the first matching class counts."""
 
 _MEANINGS: Final = {
     400: "The request is invalid; the message lists every problem.",
@@ -69,7 +68,6 @@ _METHOD_NOT_ALLOWED: Final = 405
 
 
 def errors(*codes: int) -> dict[int | str, dict[str, Any]]:
-    """Describe the error responses of a path for OpenAPI, with those that every path may return."""
     with_body = (413,) if 415 in codes else ()  # noqa: PLR2004 - paths with a body
     return {
         code: {"model": Error, "description": _MEANINGS[code]}

@@ -23,29 +23,22 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from sinksdk.server.credentials import Credentials, Role
 from sinksdk.server.errors import add_error_handlers, error_response
 
+# Changes with their client, and failed authentications.
 audit = logging.getLogger("sinksdk.server.audit")
-"""Logger of changes with their client, and of failed authentications."""
 
+# No authentication: probes have no credentials, and the responses disclose nothing.
 _PROBES: Final = ("/live", "/ready")
-"""Paths without authentication: probes have no credentials, and the responses disclose nothing."""
+# The role METRICS may read these paths.
 _MEASURED: Final = ("/metrics", "/health")
-"""Paths that the role METRICS may read."""
 _READS: Final = ("GET", "HEAD", "OPTIONS")
 
-BODY_BYTES: Final = 8 * 1024 * 1024
-"""Largest body of a request: enough for the offsets of some 50,000 partitions."""
+BODY_BYTES: Final = 8 * 1024 * 1024  # enough for the offsets of some 50,000 partitions
 
 _WITH_BODIES: Final = ("POST", "PUT", "PATCH")
 
 
 def protect(app: FastAPI, credentials: Credentials | None, hosts: Collection[str] | None) -> None:
-    """Add the middleware to an application.
-
-    Args:
-        credentials: accepted clients; None: all clients.
-        hosts: accepted names in the ``Host`` header in addition to ``localhost`` and IP addresses; None: any.
-            (DNS rebinding can redirect a name, not an address.)
-    """
+    """Add the middleware to an application; None accepts all clients, or all ``Host`` headers."""
     add_error_handlers(app)
     app.add_middleware(_PathSegments)
     app.add_middleware(_Heads)
@@ -53,16 +46,12 @@ def protect(app: FastAPI, credentials: Credentials | None, hosts: Collection[str
         app.add_middleware(_Authentication, credentials=credentials)
     app.add_middleware(_Audit)
     app.add_middleware(_BodyLimit)
+    # DNS rebinding can redirect a name, not an address: localhost and IP addresses are always accepted.
     app.add_middleware(_Guard, hosts=hosts)
 
 
 class _Guard:
-    """Refuses requests of other sites' pages (403) and bodies without a JSON Content-Type (415).
-
-    Browsers let a page send a POST to 127.0.0.1 without a preflight request, and any request once the page's
-    own name resolves to 127.0.0.1 (DNS rebinding). The first has the page's ``Origin``, the second its name
-    as ``Host``.
-    """
+    """Refuses requests of other sites' pages (403) and bodies without a JSON Content-Type (415)."""
 
     def __init__(self, app: ASGIApp, hosts: Collection[str] | None = None) -> None:
         self._app = app
@@ -72,6 +61,9 @@ class _Guard:
         refusal = self._refusal(Request(scope)) if scope["type"] == "http" else None
         await (refusal or self._app)(scope, receive, send)
 
+    # Browsers let a page send a POST to 127.0.0.1 without a preflight request, and any request once the
+    # page's name resolves to 127.0.0.1 (DNS rebinding). The first has the page's Origin, the second its name
+    # as Host.
     def _refusal(self, request: Request) -> Response | None:
         host, origin = request.headers.get("Host", ""), request.headers.get("Origin")
         if self._hosts is not None and host and not self._is_ours(host):
@@ -100,7 +92,6 @@ class _Guard:
 
 
 def _name_of(host: str) -> str:
-    """Return a host in lower case, without port, trailing dot and brackets of an IPv6 address."""
     try:
         return (urlsplit(f"//{host}").hostname or "").removesuffix(".")
     except ValueError:
@@ -125,8 +116,6 @@ def _is_json(request: Request) -> bool:
 
 
 class _BodyLimit:
-    """Refuses bodies above :data:`BODY_BYTES` with 413, with and without a Content-Length."""
-
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
 
@@ -156,8 +145,6 @@ _TOO_LARGE: Final = f"the body is larger than {BODY_BYTES // 1024**2} MiB: split
 
 
 class _Audit:
-    """Logs each request that may change something, with its client, address and status."""
-
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
 
@@ -179,7 +166,6 @@ class _Audit:
 
 
 _CLIENT: Final = "sinksdk.client"
-"""Key of a request's scope for the name of its client."""
 
 
 def _address(scope: Scope) -> str:
@@ -188,13 +174,8 @@ def _address(scope: Scope) -> str:
 
 
 def _network(address: str) -> str:
-    """Return the key by which failures are counted.
-
-    A client may own all addresses of a 64-bit IPv6 network, and choose any text that is not an address behind
-    a
-    proxy: each of these counts as one client.
-    """
     try:
+        # A client may own all addresses of a 64-bit IPv6 network, and choose any text behind a proxy.
         ip = ipaddress.ip_address(address)
     except ValueError:
         return "unknown"
@@ -217,12 +198,7 @@ class _Failures:
 
 
 class _Authentication(BaseHTTPMiddleware):
-    """Responds with 401 to requests without valid credentials, and with 403 if the role does not suffice.
-
-    After :data:`_FREE` wrong credentials of one address (IPv6: 64-bit network), further 401 responses are
-    delayed by up to :data:`_SLOWEST` seconds, one at a time, to slow down guessing. Valid credentials are
-    never delayed.
-    """
+    """Responds with 401 to requests without valid credentials, and with 403 if the role does not suffice."""
 
     def __init__(self, app: ASGIApp, credentials: Credentials) -> None:
         super().__init__(app)
@@ -251,6 +227,8 @@ class _Authentication(BaseHTTPMiddleware):
         # A browser sends its first request without credentials, and asks the user after the 401.
         if has_credentials:
             failures = self._count_failure(_address(request.scope))
+            # Guessing is slowed down: wrong credentials of one address are refused with growing delays, one
+            # at a time. Valid credentials are never delayed.
             if failures.count > _FREE:
                 seconds = min(_SLOWEST, _FIRST * 2.0 ** (failures.count - _FREE - 1))
                 await _until_disconnected(request, _in_turn(failures.turn, seconds))
@@ -284,7 +262,7 @@ async def _in_turn(turn: asyncio.Lock, seconds: float) -> None:
 
 
 async def _until_disconnected(request: Request, delay: Coroutine[None, None, None]) -> None:
-    # Waiting no longer than the client: clients that guess and disconnect would fill the memory with delays.
+    # Clients that guess and disconnect would fill the memory with delays.
     waits = asyncio.ensure_future(delay), asyncio.ensure_future(_disconnected(request))
     try:
         await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
@@ -314,10 +292,7 @@ def _needed(method: str, path: str) -> Role:
 
 
 class _PathSegments:
-    """Keeps ``%2F`` within a path segment encoded, and removes a trailing slash, as Kafka Connect does.
-
-    Path parameters have the type :data:`~sinksdk.server.parameters.Name`, which decodes them.
-    """
+    """Keeps ``%2F`` in a path segment encoded, and removes a trailing slash, as Kafka Connect does."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app

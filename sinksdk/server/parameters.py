@@ -20,6 +20,7 @@ def path_of(connector: str) -> str:
 
 
 def _decode_name(segment: str) -> str:
+    # The middleware keeps %2F encoded.
     name = unquote(segment)
     if len(quote(name, safe="", errors="replace")) > LONGEST_NAME:
         raise NotFoundException(f"the name '{name[:40]}…' is too long for anything that exists")
@@ -27,7 +28,6 @@ def _decode_name(segment: str) -> str:
 
 
 Name = Annotated[str, AfterValidator(_decode_name)]
-"""A name in a path, where the middleware keeps ``%2F`` encoded."""
 
 
 def _from_app_state(name: str) -> Any:
@@ -39,5 +39,4 @@ def _from_app_state(name: str) -> Any:
 
 TheHerder = Annotated[Herder, _from_app_state("herder")]
 TheProviders = Annotated[ConfigProviders, _from_app_state("providers")]
-"""Providers that configurations sent over REST may reference."""
 TheSourceOffsets = Annotated[SourceOffsets, _from_app_state("source_offsets")]

@@ -34,8 +34,8 @@ _TYPES: Final = {
     "number": "DOUBLE",
     "class": "CLASS",
 }
+# Kafka Connect's groups in its order. Groups of transforms follow; a connector's own keys have none.
 _GROUPS: Final = ("Common", "Transforms", "Predicates", "Error Handling")
-"""Kafka Connect's groups in its order. Groups of transforms follow; a connector's own keys have none."""
 _COMMON: Final = frozenset(
     {
         *("name", "connector.class", "tasks.max", "topics", "topics.regex", "key.converter"),
@@ -45,7 +45,6 @@ _COMMON: Final = frozenset(
 
 
 def plugins_router(version: str) -> APIRouter:
-    """Create the router; all plugins have sinksdk's version."""
     router = APIRouter(tags=["plugins"])
 
     @router.get("/connector-plugins", responses=errors())

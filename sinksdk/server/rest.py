@@ -33,12 +33,11 @@ log = logging.getLogger(__name__)
 
 _POLL: Final = 0.01  # seconds between checks whether the port is open
 _START: Final = 10.0  # seconds until the port must be open
+# Seconds until a request must have arrived completely, or its client must read more of the response.
 _REQUEST: Final = 20.0
-"""Seconds from a request's first byte, or the connection's start, until it must have arrived completely; also
-seconds within which a client must read more of its response."""
 _STOP: Final = 5  # seconds for running requests when the server stops
+# Each connection uses a file descriptor, and Kafka's clients need many of them.
 _CONNECTIONS: Final = 256
-"""Maximum number of open connections. Each uses a file descriptor, and Kafka's clients need many of them."""
 _UNREAD: Final = 64 * 1024  # bytes of unread responses that the kernel buffers for a client
 
 
@@ -46,17 +45,7 @@ class RestServer:
     """Serves requests during a ``with`` block; until :meth:`serve`, it responds that it waits for its store.
 
     Args:
-        credentials: the credentials file.
-        allowed_hosts: accepted ``Host`` names in addition to localhost and IP addresses.
         trusted_proxies: addresses and networks of the proxies whose ``X-Forwarded-For`` names the client.
-        request_seconds: seconds until a request must have arrived, or more of its response must have been
-            read; then its connection is closed.
-        stop_seconds: seconds for running requests when the server stops; then they are cancelled.
-
-    Raises:
-        ConfigException: the host is reachable from other machines and there are no credentials, or a proxy is
-            not an address.
-        ConnectException: the port is in use.
     """
 
     def __init__(
@@ -88,14 +77,13 @@ class RestServer:
             port=port,
             access_log=False,
             log_config=None,  # uvicorn logs through our handlers, which hide secrets
-            # By default uvicorn trusts clients on 127.0.0.1, which could then forge their address in the
+            # uvicorn trusts clients on 127.0.0.1 by default, which could then forge their address in the
             # audit log.
             proxy_headers=bool(trusted_proxies),
             forwarded_allow_ips=list(map(_network, trusted_proxies)),
             http=_connection_class(request_seconds),
             ws="none",  # the time-outs and the limit of connections cover HTTP only
-            # Without it a client that sends half a body, or does not read, would keep the server from
-            # stopping.
+            # A client that sends half a body, or does not read, would keep the server from stopping.
             timeout_graceful_shutdown=stop_seconds,
             backlog=64,  # asyncio logs one error per waiting connection when it cannot accept
         )
@@ -115,7 +103,6 @@ class RestServer:
         return f"The server is waiting for its store, {in_words(self._waiting)}"
 
     def show_waiting(self, waiting: Waiting | None) -> None:
-        """Set the system for which the server waits before it can serve requests."""
         self._waiting = waiting
 
     def serve(
@@ -127,7 +114,6 @@ class RestServer:
         sinks: Sinks,
         task_slots: ReadTaskSlots,
     ) -> None:
-        """Start to handle the connectors of a store, as :func:`create_app`. Raises StoreUnavailable."""
         self._app = create_app(
             store,
             self._credentials,
@@ -169,16 +155,11 @@ def _network(address: str) -> str:
 
 
 def _connection_class(patience: float) -> type[asyncio.Protocol]:
-    """Create a server's connection class; its clients have ``patience`` seconds."""
     return type("_Connection", (_Connection,), {"patience": patience, "full": _RateLimit()})
 
 
 class _Connection(H11Protocol):
-    """A connection with time-outs: uvicorn's own waits without limit for a request, or for a reader.
-
-    When :data:`_CONNECTIONS` are open, a new connection replaces the one that has waited longest for its
-    client, or else the one with the longest-running request, so that a probe is always served.
-    """
+    """A connection with time-outs, because uvicorn's own waits without limit for its client."""
 
     patience: float
     full: _RateLimit
@@ -195,6 +176,8 @@ class _Connection(H11Protocol):
         transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _UNREAD)
         # Pause writing while any byte is unsent: by default up to 64 KiB count as sent.
         transport.set_write_buffer_limits(high=0)
+        # A probe is always served: a new connection replaces the one that has waited longest for its client,
+        # or else the one with the longest-running request.
         if len(self.connections) > _CONNECTIONS:
             others = (one for one in self.connections if isinstance(one, _Connection) and one is not self)
             min(others, key=_Connection._precedence)._replace()
@@ -205,7 +188,6 @@ class _Connection(H11Protocol):
         self._expect_request()
 
     def on_response_complete(self) -> None:
-        """Handle the next request if it has already arrived."""
         self._since = self.loop.time()
         super().on_response_complete()
         if self.conn.their_state is h11.SEND_BODY:
@@ -228,7 +210,6 @@ class _Connection(H11Protocol):
         return self.conn.their_state in (h11.IDLE, h11.SEND_BODY)
 
     def _precedence(self) -> tuple[bool, float]:
-        """Sort key: the smallest one is the connection that a new one replaces."""
         return not (self._awaits_request() or self.flow.write_paused), self._since
 
     def _replace(self) -> None:
@@ -275,7 +256,7 @@ def _cancel(timer: asyncio.TimerHandle | None) -> None:
 
 
 class _AcceptErrors:
-    """Logs a lack of file descriptors every ten minutes; asyncio logs it for each waiting connection."""
+    """Logs a lack of file descriptors every ten minutes; asyncio would for each waiting connection."""
 
     def __init__(self) -> None:
         self._lines = _RateLimit()
@@ -293,8 +274,6 @@ class _AcceptErrors:
 
 
 class _RateLimit:
-    """Limits a log line to one in ten minutes."""
-
     def __init__(self) -> None:
         self._logged_at: float | None = None
 
