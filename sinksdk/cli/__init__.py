@@ -8,7 +8,6 @@ _PACKAGES = ("typer", "rich")
 
 
 def main() -> None:
-    """Run the command line; the entry point of the console script."""
     try:
         from sinksdk.cli.app import app  # noqa: PLC0415 - says what to install where its packages are not
     except ModuleNotFoundError as error:

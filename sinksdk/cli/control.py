@@ -30,7 +30,6 @@ _PATIENCE: Final = 30.0  # seconds in addition to the graceful timeout until a d
 
 @contextmanager
 def open_herder(store: str) -> Iterator[tuple[Herder, Store]]:
-    """Open an existing store and close it after the block. Raises ConfigException: it does not exist."""
     opened = open_store(absolute_store_url(store))
     try:
         yield Herder(opened), opened
@@ -39,8 +38,6 @@ def open_herder(store: str) -> Iterator[tuple[Herder, Store]]:
 
 
 def request_command(action: str, what: str) -> Callable[..., None]:
-    """Create a command that stores a request: ``action`` is a method of the herder."""
-
     def request(
         *, name: Name, store: KeptIn = DEFAULT_STORE, as_json: AsJson = False, verbose: Verbose = False
     ) -> None:

@@ -53,7 +53,6 @@ def convert(*, config: Config, worker: Worker = None, verbose: Verbose = False) 
 
 
 def _converters_of(worker: Path | None, config: Mapping[str, str]) -> Mapping[str, str]:
-    """Return the worker's settings of the converters that the connector does not configure."""
     if worker is None:
         return {}
     found = read_config_file(worker).config

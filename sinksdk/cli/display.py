@@ -31,8 +31,6 @@ _INTERVAL: Final = 5.0  # seconds between two lines of progress
 
 
 class LiveProgress(RunProgress):
-    """Redraws a table until the end of its ``with`` block."""
-
     def __init__(self, console: Console, connector: str) -> None:
         super().__init__()
         self._console = console
@@ -67,11 +65,11 @@ def render(connector: str, shown: Snapshot, width: int) -> RenderableType:
 
 
 def _table(shown: Snapshot, width: int) -> Table:
-    """Build a table of the partitions with the largest lag, in their usual order, and the total."""
     table = Table(box=None, padding=(0, 0, 0, 3 if width >= _WIDE else 2), pad_edge=False, header_style="dim")
     table.add_column("partition", overflow="ellipsis", no_wrap=True, min_width=9)
     for heading in ("read to", "committed", "end", "lag", "records/s", "files", "bytes"):
         table.add_column(heading, justify="right", no_wrap=True)
+    # The partitions with the largest lag, in their usual order.
     lagging = sorted(shown.rows, key=lambda row: -(row.lag or 0))[:_MOST_ROWS]
     for row in sorted(lagging, key=shown.rows.index):
         cells = _cells(str(row.partition), Amounts.of([row]))
@@ -116,9 +114,7 @@ class PlainProgress(RunProgress):
     """Writes a line per event, and one every few seconds in between.
 
     Args:
-        interval: seconds between two lines of progress; infinite: none are written.
         quiet: seconds between two lines of generations without failures; 0: each has a line at start and end.
-        clock: seconds, monotonic.
     """
 
     def __init__(

@@ -1,7 +1,4 @@
-"""``sinksdk new``: creates a package for a connector by copying and renaming a template that works.
-
-The templates in ``sinksdk/templates`` are two projects, which are linted, type-checked and tested themselves.
-"""
+"""``sinksdk new``: creates a package for a connector by copying and renaming a template that works."""
 
 from __future__ import annotations
 
@@ -33,13 +30,13 @@ from sinksdk.plugins.classes import plugins
 Kind = Literal["sink", "source"]
 
 TEMPLATES: Final = Path(__file__).parents[1] / "templates"
-LONGEST_NAME: Final = 30
-"""Longer names would make lines of the template longer than its line limit."""
+LONGEST_NAME: Final = 30  # longer names would exceed the template's line limit
 
 _NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9]*([-_][A-Za-z0-9]+)*")
 _WORD_BEGINS: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 _OF_EACH_PROJECT: Final = {"example", "src", "tests", "hypothesis", "mypy", "pyspark", "pytest", "ruff"}
 
+# The files of each template, with a description; without one the file is not listed.
 FILES: Final[Mapping[Kind, Mapping[str, str]]] = {
     "sink": {
         "src/my_sink/connector.py": "configuration, task and connector",
@@ -70,7 +67,6 @@ FILES: Final[Mapping[Kind, Mapping[str, str]]] = {
         ".gitignore": "",
     },
 }
-"""The files of each template, with a description; without one the file is not listed."""
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="For example my-sink, my_sink or MySink.")]
 Into = Annotated[
@@ -103,14 +99,6 @@ def new_source(*, name: Name, into: Into = None, verbose: Verbose = False) -> No
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """The forms of a connector's name.
-
-    Args:
-        package: of the distribution, and the value of ``connector.class``: ``my-sink``.
-        module: of the import package: ``my_sink``.
-        prefix: of the classes: ``MySink``.
-    """
-
     package: str
     module: str
     prefix: str
@@ -207,11 +195,6 @@ def _os_errors_explained(target: Path) -> Iterator[None]:
 
 
 def write_files(target: Path, files: Mapping[str, str]) -> None:
-    """Write all files or none: into a temporary folder, which is then renamed.
-
-    Raises:
-        OSError: writing failed, or the folder is not empty any more.
-    """
     is_new = not target.is_dir()
     if not is_new and any(target.iterdir()):
         raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(target))
@@ -236,8 +219,8 @@ def write_files(target: Path, files: Mapping[str, str]) -> None:
 
 
 def _origin() -> str:
-    """URL from which pip installed sinksdk, unless it was a package index (PEP 610)."""
     try:
+        # PEP 610; empty if pip installed it from a package index.
         found = json.loads(distribution("sinksdk").read_text("direct_url.json") or "{}")
     except PackageNotFoundError:
         return ""

@@ -172,11 +172,6 @@ def _herder(store: Store, topics: SourceOptions, offsets: Mapping[TopicPartition
 
 
 def _sources(herder: Herder, store: Store, name: str, topics: SourceOptions) -> SourceOffsets | None:
-    """Access to a source's offsets; None for a sink.
-
-    Raises:
-        ConfigException: the options for topics are missing for a source, or given for a sink.
-    """
     if herder.info(name).type == "source":
         return _source_offsets(store, name, topics)
     if topics != SourceOptions():

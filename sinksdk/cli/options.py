@@ -16,8 +16,8 @@ from sinksdk.plugins.checks import collecting
 from sinksdk.spark.options import SparkOptions
 from sinksdk.support.logs import LogSettings, configure_logging
 
+# Connectors that are started from the same folder share this store.
 DEFAULT_STORE = "sqlite:///sinksdk.sqlite"
-"""Connectors that are started from the same folder share this store."""
 
 
 class LogFormats(StrEnum):
@@ -43,7 +43,6 @@ LogFormat = Annotated[
 
 
 def start_logging(log_format: LogFormats, *, verbose: bool, level: Literal["INFO", "WARNING"]) -> LogSettings:
-    """Log at this level, or with ``verbose`` at DEBUG with stack traces."""
     logs = LogSettings("DEBUG" if verbose else level, log_format is LogFormats.JSON, verbose)
     configure_logging(logs)
     return logs
@@ -117,14 +116,11 @@ TargetServers = Annotated[
 
 @dataclass(frozen=True, slots=True)
 class SourceOptions:
-    """The options for topics: a topic directory, or a Kafka cluster with its client properties."""
-
     directory: str = ""
     bootstrap_servers: str = ""
     kafka_config: str = ""
 
     def topics(self) -> Topics:
-        """Return the topics. Raises ConfigException unless exactly one source is given."""
         if bool(self.directory) == bool(self.bootstrap_servers):
             message = "give either --topic-directory DIR or --bootstrap-servers HOST:PORT"
             raise ConfigException(message)
@@ -138,7 +134,6 @@ class SourceOptions:
         return TopicDirectory(self.directory)
 
     def deployment(self, store: str, **spark: Any) -> DeploymentOptions:
-        """Combine all options; ``spark`` as for :class:`SparkOptions`."""
         topics, problems = None, list[str]()
         with collecting(problems):
             topics = self.topics()

@@ -1,7 +1,4 @@
-"""Writing to the terminal: text wraps on a terminal and stays on one line elsewhere.
-
-rich honours ``NO_COLOR`` and ``TERM=dumb``.
-"""
+"""Writing to the terminal: text wraps on a terminal and stays on one line elsewhere."""
 
 from __future__ import annotations
 
@@ -25,8 +22,7 @@ from sinksdk.support.confidential import SECRETS
 
 P = ParamSpec("P")
 
-_NAME_COLUMNS: Final = 36
-"""Maximum width of a column of names, so that a table fits into 80 columns; longer names wrap."""
+_NAME_COLUMNS: Final = 36  # a table of names then fits into 80 columns; longer names wrap
 
 _WHOLE_LINES: Final = 10_000  # columns: longer than any useful line
 _STEP: Final = 1000
@@ -70,7 +66,6 @@ def stderr() -> Console:
 
 
 def write(console: Console, text: str, style: str = "") -> None:
-    """Write one paragraph, without interpreting markup."""
     console.print(Text(text, style=style), soft_wrap=not console.is_terminal)
 
 
@@ -99,7 +94,6 @@ def write_pairs(console: Console, rows: Sequence[tuple[str, str]]) -> None:
 
 
 def table(*columns: str, right: int = 0) -> Table:
-    """Create a table whose last ``right`` columns are right-aligned."""
     made = Table(box=None, pad_edge=False, header_style="dim")
     for at, column in enumerate(columns):
         made.add_column(column, justify="right" if at >= len(columns) - right else "left", overflow="fold")
@@ -132,7 +126,7 @@ def warn(text: str) -> None:
 
 
 def command(function: Callable[P, None]) -> Callable[P, None]:
-    """Make a function a command: an error is shown on stderr and ends the process with its exit code."""
+    """Make a function a command: an error ends the process with its exit code."""
 
     @functools.wraps(function)
     def run(*args: P.args, **options: P.kwargs) -> None:
@@ -161,8 +155,8 @@ def show_error(error: Exception, *, verbose: bool) -> None:
 
 
 def _sentence(error: Exception) -> str:
-    """The message; errors of other libraries also name their class."""
     text = str(error) or type(error).__name__
+    # The texts of other libraries' errors often mean little without their class.
     return text if isinstance(error, ConnectException) else f"{type(error).__name__}: {text}"
 
 
@@ -193,7 +187,6 @@ def duration(seconds: float) -> str:
 
 
 def moment(seconds: float | None) -> str:
-    """Local date and time of seconds since the epoch; None as a dash."""
     return "–" if seconds is None else f"{datetime.fromtimestamp(seconds).astimezone():%Y-%m-%d %H:%M:%S}"
 
 

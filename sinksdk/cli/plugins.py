@@ -30,7 +30,6 @@ class Listed(NamedTuple):
 
     @property
     def description(self) -> str:
-        """First paragraph of the connector's docstring."""
         return " ".join(inspect.cleandoc(self.connector.__doc__ or "").partition("\n\n")[0].split())
 
     @property

@@ -34,13 +34,7 @@ _WAITING_TO_RETRY: Final = "waiting for a retry"
 
 @dataclass(frozen=True, slots=True)
 class Amounts:
-    """Sums over partitions; None: unknown for all of them.
-
-    Args:
-        committed: offsets below the last commits.
-        files: files written since the start; None if the connector counts none. ``size`` in bytes likewise.
-        lost: offsets that were skipped because the source no longer had them.
-    """
+    """Sums over partitions; None: unknown for all of them."""
 
     committed: int | None
     position: int | None
@@ -67,19 +61,12 @@ class Amounts:
 
 @dataclass(frozen=True, slots=True)
 class SourceTotals:
-    """Records and transactions that a source has committed since its driver was started.
-
-    Args:
-        tasks: the last reports of the running generation by task number.
-        records: committed by earlier generations; ``transactions`` likewise.
-    """
-
     tasks: Mapping[int, SourceProgress] = field(default_factory=dict)
+    # Committed by earlier generations than that of `tasks`.
     records: int = 0
     transactions: int = 0
 
     def ended(self, tasks: Mapping[int, SourceProgress]) -> SourceTotals:
-        """Add the running generation, whose last reports are ``tasks``."""
         return SourceTotals(
             {},
             self.records + sum(task.records for task in tasks.values()),
@@ -103,14 +90,8 @@ class Snapshot:
     """State and totals of a connector at one time.
 
     Args:
-        generation: 0 before the first.
-        state: current activity, in a few words.
-        seconds: since the start.
-        rows: by topic and partition; rates are over the last ten seconds, an error stays until the partition
-            succeeds.
-        records: committed since the start, as far as tasks reported them: a replaced driver has not seen all.
+        rows: by topic and partition; an error stays until the partition succeeds.
         offsets: growth of the commits since the start, gaps between records included.
-        source: None for a sink.
     """
 
     generation: int
@@ -124,7 +105,6 @@ class Snapshot:
 
     @property
     def has_tasks(self) -> bool:
-        """Whether a generation is running, which may have uncommitted records."""
         return self.state in (_STARTING, _READING, _RUNNING) or self.state.startswith(_CLOSING)
 
 
@@ -133,7 +113,7 @@ class Rate:
         self._samples: deque[tuple[float, int]] = deque()
 
     def add(self, now: float, total: int) -> None:
-        """Add a total; a smaller one than the last is another attempt's, which counts from the start."""
+        # A smaller total is another attempt's, which counts from the start.
         if self._samples and total < self._samples[-1][1]:
             self._samples.clear()
         self._samples.append((now, total))
@@ -256,6 +236,5 @@ class RunProgress(Listener):
 
 
 def _sum(values: Iterable[int | None]) -> int | None:
-    """Sum of the known values; None if none is known."""
     known = [value for value in values if value is not None]
     return sum(known) if known else None

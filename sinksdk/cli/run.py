@@ -115,7 +115,6 @@ def run(
 def progress_on(
     console: Console, connector: str, logs: LogSettings = WARNINGS
 ) -> LiveProgress | PlainProgress:
-    """Create the display: a table on a terminal, lines elsewhere, log lines with ``--log-format json``."""
     if logs.is_json:
         return PlainProgress(log.info)
     if console.is_terminal:
@@ -155,16 +154,13 @@ def lost(shown: Snapshot) -> str:
 
 
 class ShutdownSignals(ClosingSignals):
-    """Remembers the first signal; the second one exits at once with 128 + its number.
-
-    Exiting at once loses no records: uncommitted ones are read again, and the next start discards unfinished
-    output.
-    """
+    """Remembers the first signal; the second one exits at once with 128 + its number."""
 
     @property
     def is_received(self) -> bool:
         return self.received is not None
 
+    # Exiting at once loses no records: they are read again, and the next start discards unfinished output.
     def _handle(self, number: int, _: FrameType | None) -> None:
         if self.received is None:
             self.received = signal.Signals(number)
@@ -178,7 +174,7 @@ class ShutdownSignals(ClosingSignals):
 def drive(
     connector: RunningConnector, signals: ShutdownSignals, progress: LiveProgress | PlainProgress
 ) -> None:
-    """Wait until a connector has stopped; the first signal closes it. Raises the connector's failure."""
+    """Wait until a connector has stopped; the first signal closes it."""
 
     def note(received: signal.Signals) -> None:
         progress.note(

@@ -14,6 +14,7 @@ from sinksdk.cli.output import ExitCode, command, counted, print_json, stdout, w
 from sinksdk.compatibility import Meaning
 from sinksdk.plugins.checks import Checked, check_file
 
+# The order of output: first the keys that the user must change.
 _TITLES: Final[Mapping[Meaning, tuple[str, str]]] = {
     Meaning.UNSUPPORTED: ("unsupported: refused; what to do instead", "bold red"),
     Meaning.UNKNOWN: ("unknown: no effect, perhaps misspelt", "bold yellow"),
@@ -22,7 +23,6 @@ _TITLES: Final[Mapping[Meaning, tuple[str, str]]] = {
     Meaning.OWN: ("own: a key that Kafka Connect does not have", "bold"),
     Meaning.SAME: ("same: means what it means in Kafka Connect", "bold"),
 }
-"""Groups of keys in the order of output: first those that the user must change."""
 
 
 @command
