@@ -74,7 +74,7 @@ def test_dead_letters_that_go_nowhere_fail_the_task(tmp_path: Path) -> None:
     keys = {"errors.tolerance": "all", "errors.deadletterqueue.topic.name": "bad", "value.converter": "json"}
     (outcome,) = attempt(tmp_path, [b"no JSON"], **keys).outcomes
     assert outcome.failure is not None
-    assert "name one with 'producer.override.bootstrap.servers'" in outcome.failure.message
+    assert "set one with 'producer.override.bootstrap.servers'" in outcome.failure.message
     assert outcome.committed is None
 
 
