@@ -85,7 +85,7 @@ class KilledSink(ExactlyOnceFolderSink):
 
     def validate(self, config: KilledConfig) -> Sequence[str]:
         for step, name, is_before in (
-            ("before the commit", "_settled", True),
+            ("before the commit", "_try_settle", True),
             ("committed", "_settle", True),
             ("published", "commit", False),
         ):
