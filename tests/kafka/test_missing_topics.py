@@ -65,8 +65,8 @@ def test_topic_deleted_before_the_start_is_named(topics: KafkaTopics) -> None:
     error = expect_missing(topics.site, topics.b)
 
     assert str(error) == (
-        f"connector c: the Kafka cluster at {topics.bootstrap} has no topic '{topics.b}': create it, or take it "
-        f"out of the connector's 'topics'"
+        f"connector c: the Kafka cluster at {topics.bootstrap} has no topic '{topics.b}': create it, or remove "
+        f"it from the connector's 'topics'"
     )
     assert topics.site.committed() == {}
 
