@@ -31,7 +31,7 @@ class OffsetGroup(Protocol):
 
 
 class ConsumerGroupSync:
-    """Copies published offsets to a consumer group; this class copies none."""
+    """Interface for copying published offsets to a consumer group; this implementation does nothing."""
 
     def follow(self, visible: Mapping[TopicPartition, int]) -> None:
         """Copy offsets of published records: consumers that continue there must miss none."""

@@ -131,7 +131,12 @@ class Deletion:
         return problem
 
     def expect_published(self, reason: str = "") -> None:
-        """Raise UnpublishedException, or PartlyVisibleException: the connector must commit further first."""
+        """Check that commits are published, and that no visible record is uncommitted.
+
+        Raises:
+            UnpublishedException: commits are unpublished.
+            PartlyVisibleException: visible records are uncommitted; the connector must commit them first.
+        """
         left = ", ".join(
             f"{partition} up to offset {entry.offset} ({len(entry.publish)} tokens)"
             for partition, entry in sorted(self._claim.unpublished().items())

@@ -353,7 +353,7 @@ def _task_state(state: State, *, is_failing: bool) -> State:
 
 
 def source_offsets(told: Mapping[int, TaskProgress]) -> tuple[SourceOffsetInfo, ...]:
-    """Return the last report of each source partition, which stays until another task reports it."""
+    """Return the last reported offset of each source partition, also of tasks that no longer read it."""
     rows = [(row.generation, at.committed, task, at) for task, row in told.items() for at in _offsets(row)]
     # Requested offsets may be old, and so may commits of former tasks. If tasks have too many partitions to
     # report all, only commits of the newest generation are certain.

@@ -63,7 +63,7 @@ class Measures:
 
     @contextmanager
     def closing(self, asked: float | None) -> Iterator[None]:
-        """Count phases as those of a close request, made at the time ``asked`` on the clock."""
+        """Attribute phases to a close request; ``asked`` is the time of the request."""
         self._add(closings=1)
         self._is_closing = True
         try:

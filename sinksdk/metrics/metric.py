@@ -108,7 +108,7 @@ class Group(NamedTuple, Generic[T]):
 
 
 def _tasks(scrape: Scrape) -> Iterator[tuple[tuple[str, ...], TaskView]]:
-    """List every task number that a connector has, or ever had."""
+    """Yield labels and measurements of every task that a connector has, or ever had."""
     for connector in scrape.connectors:
         tasks = {task.number: task for task in connector.tasks}
         measured = {row.task: row for row in connector.measures}

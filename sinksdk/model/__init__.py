@@ -1,1 +1,1 @@
-"""The shapes of a generation: the plan of a range, what came of it, what operators see, and measures."""
+"""Data models of a generation: plans, outcomes, status and measurements."""

@@ -216,7 +216,7 @@ def resume(herder: TheHerder, name: Name) -> None:
 
 @router.put("/connectors/{name}/stop", status_code=204, responses=errors(404, 409))
 def stop(herder: TheHerder, name: Name) -> None:
-    """Pause the connector, and allow its offsets to be altered."""
+    """Stop the connector; its offsets can then be altered (KIP-875)."""
     herder.stop(name)
 
 

@@ -84,7 +84,7 @@ class Claim:
         return {p: entry for p, entry in self.committed.items() if entry.publish}
 
     def partly_visible(self) -> dict[TopicPartition, PartitionCommit]:
-        """Return commits with visible records above them, which only this connector knows to skip."""
+        """Return withdrawn commits below records that are visible; another reader would write these again."""
         return {p: entry for p, entry in self.committed.items() if entry.partly_visible_to is not None}
 
     def giving_up(self, partitions: Collection[TopicPartition]) -> Claim:

@@ -61,7 +61,7 @@ def task_key(connector: str, task: int) -> str:
 
 
 def status_key(connector: str) -> str:
-    """State, heartbeat, last error."""
+    """Return the key of the connector's status: state, heartbeat, last error."""
     return f"{_root(connector)}/status"
 
 

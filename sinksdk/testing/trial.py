@@ -217,7 +217,7 @@ class Trial(Generic[D]):
                 self.judge.check_range(partition, offsets, batch, owner.floor(partition))
 
     def transform(self, number: int) -> None:
-        """Restart the task after a transform that drops and multiplies records."""
+        """Switch to a transform that drops and multiplies records, and rebalance."""
         self.source.transform = TRANSFORMS[number % len(TRANSFORMS)]
         self.rebalance()
 

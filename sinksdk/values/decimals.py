@@ -1,4 +1,4 @@
-"""Decimals: Arrow's, and those of any digits and scale, which Connect's are."""
+"""Decimals: Arrow's types, and Connect's, which have unlimited precision and scale."""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ class Attempt:
         return source_class(self.raw.get("connector.class", ""))
 
     def ahead(self) -> float:
-        """Return the seconds by which the epoch's clock is ahead of the monotonic one."""
+        """Return wall-clock time minus monotonic time, in seconds."""
         return self.clock.time() - self.clock.now()
 
     def closing_poll(self, configured_ms: int | None) -> float:

@@ -91,7 +91,7 @@ class Layout:
         return self._below(_OWN_FOLDER, _RELEASED, f"{incarnation}{_MARKER}")
 
     def tried(self, incarnation: str) -> str:
-        """Return the key of the object with which a connector's start tests the endpoint."""
+        """Return the key of the object that a connector uploads at its start to test the endpoint."""
         return self._below(_OWN_FOLDER, _PROBES, incarnation)
 
     def marker(self, topic: str) -> str:

@@ -233,7 +233,7 @@ def _by_files(batch: SortedRows, group: FileGroup | None, limits: Limits, place:
 
 
 def _whole(batch: SortedRows, stop: int) -> int:
-    """Return ``stop``, or the end of the offset that it would divide."""
+    """Return ``stop``, moved up so that rows of one offset stay together."""
     if stop >= len(batch):
         return len(batch)
     return int(np.searchsorted(batch.offsets, batch.offsets[stop - 1], side="right"))

@@ -187,7 +187,7 @@ class _Type(NamedTuple):
 
 
 class Walk:
-    """Walk the data of one schema side by side."""
+    """Decode fields of many Avro values of one schema at once, column by column."""
 
     def __init__(self, data: npt.NDArray[np.uint8], schema: Any, ends: Positions, found: Found) -> None:
         self._data = data
@@ -286,7 +286,7 @@ class Walk:
     # -- skipping --------------------------------------------------------------------------------
 
     def _past(self, schema: Any, at: Positions) -> Positions:  # noqa: PLR0911 - one for each kind of type
-        """Return the positions behind a value; beyond all rows if it is broken."""
+        """Return each row's position after the value; past the end of the data if the value is malformed."""
         if not len(at):
             return at
         kind = self._type(schema)

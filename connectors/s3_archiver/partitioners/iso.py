@@ -25,7 +25,7 @@ _BOUND: Final = 2**63
 
 
 def milliseconds(column: pa.Array) -> tuple[Integers, dict[int, str]]:
-    """Return epoch milliseconds, and the values of rows that cannot be converted."""
+    """Return epoch milliseconds and, by row, why a value cannot be converted."""
     kind = column.type
     if pa.types.is_dictionary(kind):
         column = column.dictionary_decode()

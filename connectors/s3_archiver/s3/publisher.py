@@ -34,7 +34,7 @@ _LONGEST_LISTING: Final = 5_000  # listed uploads (five requests); others are ch
 class UploadExpired(ConnectException):
     """A committed upload is gone, and so is its object: :attr:`token` can never be published.
 
-    Of its group only the files in :attr:`visible` can ever be visible.
+    :attr:`visible` lists the files of its group that are published or can still be.
     """
 
     def __init__(self, message: str, token: Token, visible: Sequence[Token] = ()) -> None:

@@ -50,7 +50,7 @@ def files_of(
     begin: Mapping[TopicPartition, int] | None = None,
     most: int | None = None,
 ) -> Names:
-    """List files by partition and start offset, without those before ``begin`` and keys after ``most``."""
+    """List files by partition and start offset, from ``begin`` on; read at most ``most`` keys per topic."""
     found: dict[TopicPartition, list[FileName]] = defaultdict(list)
     for topic in topics:
         for name in _listed(s3, config, topic, begin or {}, most):

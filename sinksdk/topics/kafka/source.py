@@ -35,7 +35,10 @@ def first_offsets(
     ranges: Mapping[TopicPartition, OffsetRange],
     clock: Callable[[], float] = time.monotonic,
 ) -> dict[TopicPartition, int]:
-    """Return the offset of each range's first record; its end without one, its start without a response."""
+    """Return the offset of the first record in each range, or the range's end if it holds no record.
+
+    If a broker stays silent, return the start of its ranges, or leave them out after 30 s.
+    """
     found: dict[TopicPartition, int] = {}
     with closing(bystander(properties, "sinksdk-probe", _READING)) as consumer:
         # One consumer fetches all partitions together: each broker gets one request.
