@@ -148,8 +148,9 @@ class OffsetOutOfRangeException(ConnectException):
 class UnpublishableException(ConnectException):
     """Raised by ``publish``: the data of committed tokens no longer exists and was never visible.
 
-    This is the only way to move a commit back: it is withdrawn to :attr:`offset` in a fenced write, logged
-    and counted. The partition ends for this generation, and the next one reads again from there.
+    The commit moves back: it is withdrawn to :attr:`offset` in a fenced write, logged and counted. The
+    partition ends for this generation, and the next one reads again from there. Otherwise a commit moves back
+    only if the task asks for it by ``context.offset``, or an operator alters offsets.
 
     Args:
         message: what no longer exists.

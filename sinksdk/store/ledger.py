@@ -354,7 +354,7 @@ def is_current(store: Store, connector: str, generation: int) -> bool:
 
 def request_closing(store: Store, connector: str, generation: int, closing: Closing) -> None:
     try:
-        # Drivers read the request in the plan; tasks poll every second, and a large plan is 3 MB.
+        # Drivers read the request in the plan; tasks poll every closing.poll.ms, and a large plan is 3 MB.
         table.write(store, closing_key(connector, generation), closing, None)
     except Conflict:
         return
