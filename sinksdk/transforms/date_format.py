@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from sinksdk.support.calendar import DAY, Date, days_of
+from sinksdk.values.calendar import DAY, Date, days_of
 
 _MONTHS: Final = (
     *("January", "February", "March", "April", "May", "June", "July", "August", "September"),

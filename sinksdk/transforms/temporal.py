@@ -8,7 +8,7 @@ from typing import Any, Final, TypeAlias
 import pyarrow as pa
 
 from sinksdk.errors import DataException
-from sinksdk.support.calendar import DAY
+from sinksdk.values.calendar import DAY
 
 Temporal: TypeAlias = dt.date | dt.time
 TIMESTAMP: Final = pa.timestamp("ms", tz="UTC")

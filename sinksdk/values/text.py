@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sinksdk.errors import ConfigException
-from sinksdk.support.calendar import DAY
+from sinksdk.values.calendar import DAY
 from sinksdk.values.decimals import bytes_of, is_decimal, is_wide, items_of, unscaled
 from sinksdk.values.json_text import is_json
 from sinksdk.values.kinds import is_list

@@ -191,6 +191,7 @@ PUBLIC_MODULES = (
     "sinksdk.testing",
     "sinksdk.values.avro_schema",  # one parser and one walk, for converters and for files
     "sinksdk.values.avro_walk",
+    "sinksdk.values.calendar",  # folders by time have dates beyond the year 9999
     "sinksdk.values.decimals",  # a type that Arrow lacks, which files have
     "sinksdk.values.framing",
     "sinksdk.values.json_text",  # verify judges lines as the JSON converter judges values

@@ -25,7 +25,8 @@ from sinksdk.connectors.s3_archiver.partitioners.folders import (
     folders_of,
 )
 from sinksdk.connectors.s3_archiver.partitioners.iso import milliseconds, milliseconds_of
-from sinksdk.connectors.s3_archiver.partitioners.path_format import Date, PathFormat, Zone, days_of
+from sinksdk.connectors.s3_archiver.partitioners.path_format import PathFormat, Zone
+from sinksdk.values.calendar import Date, days_of
 from tests.s3_archiver.test_folders import TP, of, texts, timed
 
 zone = functools.cache(Zone)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
-from sinksdk.connectors.s3_archiver.partitioners.path_format import DAY, HOUR
+from sinksdk.connectors.s3_archiver.partitioners.path_format import HOUR
+from sinksdk.values.calendar import DAY
 
 
 class Partitioner(NamedTuple):

@@ -28,7 +28,6 @@ from sinksdk.connectors.s3_archiver.partitioners.fields import (
 )
 from sinksdk.connectors.s3_archiver.partitioners.iso import milliseconds
 from sinksdk.connectors.s3_archiver.partitioners.path_format import (
-    DAY,
     LAST,
     Integers,
     Moment,
@@ -37,6 +36,7 @@ from sinksdk.connectors.s3_archiver.partitioners.path_format import (
     Zone,
 )
 from sinksdk.connectors.s3_archiver.partitioners.settings import PartitionerSettings
+from sinksdk.values.calendar import DAY
 
 Codes = npt.NDArray[np.int32]
 

@@ -12,14 +12,13 @@ import pyarrow.compute as pc
 
 from sinksdk.connectors.s3_archiver.formats.columns import as_mask, long_scalar, null_rows
 from sinksdk.connectors.s3_archiver.partitioners.path_format import (
-    DAY,
     HOUR,
     MINUTE,
     SECOND,
     Integers,
-    days_of,
     weeks_begin,
 )
+from sinksdk.values.calendar import DAY, days_of
 
 _BOUND: Final = 2**63
 

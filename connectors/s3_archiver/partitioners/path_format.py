@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from sinksdk import ConfigException
 from sinksdk.config import time_zone
+from sinksdk.values.calendar import CYCLE, DAY, Date, days_of
 
 # Python's datetime ends with the year 9999, and creates an object per record.
 Integers = npt.NDArray[np.int64]
@@ -18,43 +19,14 @@ Integers = npt.NDArray[np.int64]
 SECOND: Final = 1_000
 MINUTE: Final = 60 * SECOND
 HOUR: Final = 60 * MINUTE
-DAY: Final = 24 * HOUR
 
 # In the year 292278994; the first timestamp that can be formatted is as far from zero.
 LAST: Final = 2**63 - 1 - 4 * DAY
 
 _EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
-# Days of 400 years, after which the calendar repeats itself with its weekdays.
-_CENTURIES: Final = 146_097
 
 
 # -- the calendar --------------------------------------------------------------------------------
-
-
-def days_of(year: int, month: int = 1, day: int = 1) -> int:
-    """Return days since 1970-01-01, in the proleptic Gregorian calendar."""
-    year -= month <= 2  # noqa: PLR2004 - the year begins in March, so that the leap day is its last
-    cycle, year = divmod(year, 400)
-    of_year = (153 * ((month + 9) % 12) + 2) // 5 + day - 1
-    return cycle * _CENTURIES + 365 * year + year // 4 - year // 100 + of_year - 719_468
-
-
-class Date(NamedTuple):
-    """A date of the Gregorian calendar; the year before 1 is 0."""
-
-    year: int
-    month: int
-    day: int
-
-    @classmethod
-    def of(cls, days: int) -> Date:
-        cycle, rest = divmod(days + 719_468, _CENTURIES)
-        year = (rest - rest // 1_460 + rest // 36_524 - rest // 146_096) // 365
-        rest -= 365 * year + year // 4 - year // 100
-        month = (5 * rest + 2) // 153
-        day = rest - (153 * month + 2) // 5 + 1
-        month = month + 3 if month < 10 else month - 9  # noqa: PLR2004 - counted from March
-        return cls(cycle * 400 + year + (month <= 2), month, day)  # noqa: PLR2004 - February
 
 
 def weekday(days: int) -> int:
@@ -231,7 +203,7 @@ def _offset(offset: int, colon: str) -> str:
 _NO_ZONES: Final = days_of(1800) * DAY
 # From this time on, summer times follow rules, so everything repeats itself after 400 years.
 _ONLY_RULES: Final = days_of(2100) * DAY
-_AGAIN: Final = _ONLY_RULES + _CENTURIES * DAY
+_AGAIN: Final = _ONLY_RULES + CYCLE * DAY
 
 
 class Spans(NamedTuple):

@@ -6,7 +6,7 @@ import random
 
 import numpy as np
 
-from sinksdk.support.calendar import Date, days_of
+from sinksdk.values.calendar import Date, days_of
 
 
 def test_dates_equal_numpys() -> None:
