@@ -13,10 +13,10 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from dataclasses import replace
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, ClassVar, Final, NamedTuple, TypeVar
 
 from sinksdk.errors import ConnectException
-from sinksdk.support.delays import STORE
+from sinksdk.support.delays import STORE, Delays
 from sinksdk.support.logs import Outage
 
 # Older versions refuse values of a newer format, and keep fields that they do not know.
@@ -86,6 +86,7 @@ class Store(ABC):
     closing_poll = 0.5  # seconds between a task's checks for a close request (closing.poll.ms)
     most_entries = 32  # commits in a task's record; more are moved to segments
     most_at_once = 1  # concurrent requests
+    delays: ClassVar[Delays] = STORE
 
     def __init__(self, *, patience: float = STORE.total, pause: float = STORE.first) -> None:
         self._patience = patience
@@ -189,7 +190,7 @@ class Store(ABC):
                     error,
                     since=begun,
                 )
-                pause = replace(STORE, first=self._pause).after(attempt + 1)
+                pause = replace(self.delays, first=self._pause).after(attempt + 1)
                 # Tasks that lost the store together must not return together.
                 pause += random.uniform(0.0, self._pause)  # noqa: S311 - no secret
                 if time.monotonic() + pause - begun > self._patience:

@@ -251,6 +251,7 @@ class S3Store(Store):
     closing_poll = 5.0  # a check is two requests, which cost money
     most_entries = 256  # a request costs more than its bytes
     most_at_once = _MOST_CONNECTIONS  # a request mostly waits
+    delays = S3_STORE
 
     def __init__(
         self,
