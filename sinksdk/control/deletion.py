@@ -153,8 +153,8 @@ class Deletion:
         if ahead:
             raise PartlyVisibleException(
                 f"connector {self._connector} is not deleted yet: of {ahead}, some records are visible and "
-                f"not committed, and whoever reads on from the commit would write them twice; 'sinksdk run' "
-                f"or a server that has it commits them first, and then deletes it, 'sinksdk delete "
+                f"not committed, and a connector that resumes from the commit would duplicate them; 'sinksdk "
+                f"run' or a server that has it commits them first, and then deletes it, 'sinksdk delete "
                 f"{self._connector} --force' does not wait for that"
             )
 
@@ -166,7 +166,7 @@ class Deletion:
         for partition, entry in sorted(ahead.items()):
             log.error(
                 "connector %s is deleted by force: of %s, some records from offset %d up to %s are visible; "
-                "whoever reads on from there writes them twice",
+                "a connector that resumes from there duplicates them",
                 self._connector,
                 partition,
                 entry.offset,

@@ -140,7 +140,8 @@ OWN_METRICS: Final = (
     _partition.metric(
         "counted_total",
         "by name",
-        "The connector's own counters (`context.count`), by name: the archiver's are `files` and `bytes`.",
+        "The connector's own counters (`context.count`), by name: the archiver's are `files`, `bytes` and "
+        "`withdrawn`.",
         lambda info: {name: n for name, n in sorted(info.counts.items()) if name not in OWN_COUNTS},
         by="name",
     ),

@@ -287,7 +287,8 @@ class DriverSession:
         self.requests.follow(record)
         if record.incarnation != self._connector.identity.incarnation:
             log.info(
-                "connector %s was deleted while this driver started, and is created again: it starts anew",
+                "connector %s was deleted and created again while this driver started; restarting with "
+                "the new one",
                 self._config.name,
             )
             return ClosingReason.REBALANCE

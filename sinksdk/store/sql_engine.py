@@ -73,8 +73,8 @@ _PASSING_CLASSES: Final = frozenset(
 _POSTGRESQL_ADVICE: Final = {
     "53100": "the server's disk is full: make room",
     "57P04": "the database was dropped: create it, or correct the store's URL",
-    "42501": "grant this user select, insert, update and delete on sinksdk_records; whoever makes the store "
-    "needs create on the schema too",
+    "42501": "grant this user select, insert, update and delete on sinksdk_records; the user that "
+    "creates the store needs create on the schema too",
     "42P01": "the table is gone: restore it from a backup, or start a driver, which makes it",
     "3D000": "create the database, or correct the store's URL",
     "28000": "correct user and password in the store's URL, or the server's pg_hba.conf",

@@ -63,7 +63,7 @@ def test_a_late_offset_is_no_passing_failure() -> None:
 
 
 def test_all_late_offsets_of_a_batch_are_named() -> None:
-    # What comes late is listed, so that whoever mends the source can look for it.
+    # The error lists late offsets, so that the source can be searched for them.
     failure = broken(rows(P0, 10), in_this_order(P0, 11, 3, 12, 4, 12, 13)).outcome(P0).failure
     assert "late or repeated: 3, 4, 12" in failure.message
 

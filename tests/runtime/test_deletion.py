@@ -675,7 +675,7 @@ def test_a_running_connector_that_is_deleted_overtakes_it_too(halves: Scene) -> 
     assert go_on_from_the_group(halves) == list(range(20))
 
 
-def test_who_forces_a_deletion_is_told_what_is_written_twice(
+def test_forced_deletion_logs_records_that_may_be_duplicated(
     halves: Scene, caplog: pytest.LogCaptureFixture
 ) -> None:
     halves.herder.delete("c", force=True)
@@ -683,7 +683,7 @@ def test_who_forces_a_deletion_is_told_what_is_written_twice(
 
     assert halves.is_gone()
     assert halves.group.at == {P0: 10}
-    assert "of t-0, some records from offset 10 up to 15 are visible; whoever reads on" in caplog.text
+    assert "of t-0, some records from offset 10 up to 15 are visible; a connector that resumes" in caplog.text
 
 
 def test_force_ends_the_wait_of_a_driver_that_cannot_overtake(halves: Scene) -> None:

@@ -184,7 +184,7 @@ def test_a_misspelt_value_names_the_nearest(key: str, value: str, nearest: str |
         ("AvroFormat", "org.apache.kafka.connect.converters.LongConverter", "differs", "a number or boolean"),
         ("AvroFormat", "double", "differs", "a number or boolean"),
         ("com.acme.AvroFormat", "StringConverter", "unsupported", "a Java class of someone else's"),
-        ("JsonFormat", "JsonConverter", "differs", "written as it stands"),
+        ("JsonFormat", "JsonConverter", "differs", "written unchanged"),
         ("ByteArrayFormat", "ByteArrayConverter", "same", ""),
     ],
 )

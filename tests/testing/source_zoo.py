@@ -330,7 +330,7 @@ class ReleasesInStop(PartSource):
 
 
 class ReleasesWhatIsNotThere(PartSource):
-    """Its ``stopped`` fails after its start failed half-way."""
+    """Raises in ``stopped`` after ``start`` failed half-way."""
 
     def stopped(self) -> None:
         self.next.clear()

@@ -190,7 +190,7 @@ FORMATS: Final = _unsupported(
                 "passed through its own types"
             ),
             "JsonFormat": _differs(
-                "a value that is JSON already is written as it stands, not parsed and written anew"
+                "a value that is JSON already is written unchanged, not parsed and serialized again"
             ),
             "ParquetFormat": _differs(
                 "columns have the types that the converter gives, in Arrow's encoding: readers see the same "
@@ -400,7 +400,7 @@ _VALUES: Final[Mapping[str, Verdict]] = MappingProxyType(
         "report.null.values.to.dlq": _same("with a dead letter topic or 'errors.log.enable'"),
         "store.kafka.keys": _same("beside the values' files and in the same commit"),
         "store.kafka.headers": _differs(
-            "values of headers are the texts that were read, not parsed and written anew, and a record "
+            "values of headers are the texts that were read, not parsed and serialized again, and a record "
             "without headers has an empty list, where Confluent's sink takes it for bad"
         ).when({"false": _same()}),
         "keys.format.class": FORMATS,

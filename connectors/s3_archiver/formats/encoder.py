@@ -232,8 +232,8 @@ except ImportError:
     compiled_loop = None
     log.info(
         "encoding takes several times the processor time it could: this installation of sinksdk lacks its "
-        "compiled part. Install a wheel that brings it, or a C compiler and Python's headers and then "
-        "sinksdk anew"
+        "compiled part. Install a wheel that has it, or a C compiler and Python's headers, and "
+        "reinstall sinksdk"
     )
 else:
     compiled_loop = _with_compiled(_datums.encode)

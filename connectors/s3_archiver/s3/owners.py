@@ -127,6 +127,7 @@ class Owners:
         return (
             f"the archive of topic {topic} under {where} belongs to {whose} ({location} says so): writing "
             f"there would archive its records twice. Start with that connector's store, or choose another "
-            f"'topics.dir'. If nobody writes there any more (that store is lost), and you want to go on in "
-            f"this place: 'sinksdk offsets recover CONFIG' takes the archive over, and commits what it holds"
+            f"'topics.dir'. If no other connector writes there (that store is lost), and you want to "
+            f"continue this archive: 'sinksdk offsets recover CONFIG' takes it over, and commits its "
+            f"records"
         )
