@@ -1,6 +1,6 @@
 """Measure CPU and memory of the S3 archiver's ``verify``: ``python -m benchmarks.verify 500000 1000000``.
 
-The arguments are sizes of topics; only the processes of ``verify`` count, not S3 (moto) and Kafka.
+The arguments are sizes of topics; S3 (moto) and Kafka run in other processes, which do not count.
 """
 
 from __future__ import annotations
@@ -10,14 +10,16 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
 import boto3
+from botocore.config import Config
 
 from benchmarks.kafka_connect.topics import BROKER, PARTITIONS, Cluster
-from tests.integration.fault_proxy import serving_s3
+from tests.helpers.ports import free_port
 from tests.kafka.broker import serving
 
 SHAPES: Final[Mapping[str, Mapping[str, str]]] = {
@@ -32,6 +34,22 @@ _CREDENTIALS: Final = {
     "AWS_SECRET_ACCESS_KEY": "secret",
     "AWS_DEFAULT_REGION": "us-east-1",
 }
+
+
+@contextmanager
+def _moto() -> Iterator[str]:
+    # Not in this process: a child's peak memory begins with that of the process which forked it.
+    port = free_port()
+    command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        url = f"http://127.0.0.1:{port}"
+        patient = Config(retries={"mode": "standard", "max_attempts": 10})  # while the server starts
+        boto3.client("s3", endpoint_url=url, config=patient).create_bucket(Bucket="bucket")
+        yield url
+    finally:
+        process.terminate()
+        process.wait(20)
 
 
 def _verify(config: Path, store: str, *topic: str) -> tuple[float, float]:
@@ -52,8 +70,7 @@ def _verify(config: Path, store: str, *topic: str) -> tuple[float, float]:
 
 def main(sizes: list[int]) -> None:
     os.environ.update(_CREDENTIALS)
-    with serving(BROKER) as broker, serving_s3() as (url, _), tempfile.TemporaryDirectory() as folder:
-        boto3.client("s3", endpoint_url=url).create_bucket(Bucket="bucket")
+    with serving(BROKER) as broker, _moto() as url, tempfile.TemporaryDirectory() as folder:
         for records in sizes:
             topic = f"random-{records}"
             Cluster(broker.bootstrap).fill(topic, 200, records // PARTITIONS)
