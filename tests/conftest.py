@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import logging
 import os
 import sys
 from collections.abc import Iterator
@@ -127,6 +128,15 @@ def bootstrap(request: pytest.FixtureRequest) -> str:
         return existing
     broker: Broker = request.getfixturevalue("shared_broker")
     return broker.bootstrap
+
+
+@pytest.fixture(autouse=True)
+def log_levels() -> Iterator[None]:
+    """Restore the levels that a test has set over REST, for the next tests of this process."""
+    yield
+    for name, log in logging.root.manager.loggerDict.items():
+        if name.startswith("sinksdk") and isinstance(log, logging.Logger):
+            log.setLevel(logging.NOTSET)
 
 
 @pytest.fixture

@@ -24,6 +24,7 @@ from sinksdk.store.keys import config_key
 from sinksdk.store.records import TaskPlan
 from sinksdk.topics import write_records
 from tests.cli.support import Here
+from tests.helpers.modules import changed
 
 T0 = TopicPartition("flights", 0)
 
@@ -316,7 +317,7 @@ def test_delete_ends_when_the_connector_was_created_again(
         store.delete(config_key("lines"), store.version(config_key("lines")))
         Herder(store).create("lines", config)
 
-    monkeypatch.setattr("sinksdk.cli.control.time.sleep", somebody_else)
+    monkeypatch.setattr("sinksdk.cli.control.time", changed(time, sleep=somebody_else))
     result = here.sinksdk("delete", "lines")
 
     assert (result.exit_code, result.stdout) == (0, "lines: deleted\n")

@@ -22,6 +22,7 @@ from sinksdk.store import absolute_store_url
 from sinksdk.store.records import GenerationPlan
 from sinksdk.support.logs import LogSettings
 from tests.cli.support import Here
+from tests.helpers.modules import changed
 
 PLAN = GenerationPlan(generation=1, config_version=1, tasks=(), committed=())
 
@@ -80,8 +81,7 @@ def test_the_second_signal_exits_at_once_with_128_plus_its_number(
     monkeypatch: pytest.MonkeyPatch, number: signal.Signals, code: int
 ) -> None:
     codes: list[int] = []
-    monkeypatch.setattr(os, "_exit", codes.append)
-    monkeypatch.setattr(os, "write", lambda *_: 0)
+    monkeypatch.setattr("sinksdk.cli.run.os", changed(os, _exit=codes.append, write=lambda *_: 0))
     with ShutdownSignals() as signals:
         os.kill(os.getpid(), signal.SIGINT)
         assert signals.received is signal.SIGINT
