@@ -19,7 +19,7 @@ from sinksdk.connectors.s3_archiver.archive.header import FileHeader
 from sinksdk.connectors.s3_archiver.archive.layout import FileName
 from sinksdk.connectors.s3_archiver.s3 import crc
 from sinksdk.connectors.s3_archiver.s3.client import S3, Location, ObjectInfo
-from sinksdk.connectors.s3_archiver.verify.reading import AvroFile, decoded
+from sinksdk.connectors.s3_archiver.verify.reading import AvroFile, offsets_of
 from sinksdk.values.avro_walk import Fit, walk_block
 from sinksdk.values.json_text import bad_json
 
@@ -147,7 +147,7 @@ def _read_avro(stream: _Counted, name: FileName, configured: Configured) -> _Con
     if file.holds_records:
         order = _Order(may_repeat=_repeats(header, configured))
         for block in file.blocks():
-            order.follow(decoded(block, name.partition).column("offset").to_numpy())
+            order.follow(offsets_of(block, name.partition))
         return _Content("whole records in Avro", header, order.records, runs=order.runs)
     records = 0
     for block in file.blocks():

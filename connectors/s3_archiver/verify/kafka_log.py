@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, contextmanager
+from itertools import chain
 from typing import Any, Final, TypeVar, cast
 
 import numpy as np
@@ -57,11 +59,14 @@ class KafkaLog:
             consumer.assign([KafkaPartition(partition.topic, partition.partition, 0)])
             is_more = True
             while is_more:
-                found, is_more = self._next(consumer, partition)
-                below = [message for message in found if (message.offset() or 0) < end]
-                if below:
-                    yield _batch_of(below)
-                is_more = is_more and len(below) == len(found)
+                with _without_collections():
+                    found, is_more = self._next(consumer, partition)
+                    below = [message for message in found if (message.offset() or 0) < end]
+                    batch = _batch_of(below) if below else None
+                    is_more = is_more and len(below) == len(found)
+                    del found, below
+                if batch is not None:
+                    yield batch
 
     def why_gone(self, partition: TopicPartition, offset: int) -> str:
         if offset < self._begin(partition, offset):
@@ -96,20 +101,24 @@ class KafkaLog:
         deadline = time.monotonic() + _PATIENCE
         while (left := deadline - time.monotonic()) > 0:
             found = consumer.consume(_AT_A_TIME, min(left, _WAIT))
-            errors = [error for message in found if (error := message.error()) is not None]
             records = [message for message in found if message.error() is None]
-            for error in errors:
-                if error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 - librdkafka's name for it
-                    return records, False
-                if not error.retriable():
-                    raise ConnectException(
-                        f"{partition} cannot be read from Kafka at {self._where}: {error.str()}"
-                    )
+            if len(records) < len(found) and self._is_at_end(found, partition):
+                return records, False
             if records:
                 return records, True
         raise ConnectException(
             f"{partition} cannot be read: no Kafka broker at {self._where} answered within {_PATIENCE:g} s"
         )
+
+    def _is_at_end(self, found: Sequence[Message], partition: TopicPartition) -> bool:
+        for error in filter(None, (message.error() for message in found)):
+            if error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 - librdkafka's name for it
+                return True
+            if not error.retriable():
+                raise ConnectException(
+                    f"{partition} cannot be read from Kafka at {self._where}: {error.str()}"
+                )
+        return False
 
     def _begin(self, partition: TopicPartition, offset: int) -> int:
         known = self._begins.get(partition, 0)
@@ -152,9 +161,21 @@ class KafkaLog:
             self._refusal = error.str()
 
 
+@contextmanager
+def _without_collections() -> Iterator[None]:
+    # Messages and headers are never cyclic: looking for cycles among them takes as long as reading them.
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
 def _batch_of(messages: Sequence[Message]) -> pa.RecordBatch:
-    pairs = np.array([message.timestamp() for message in messages], np.int64)
-    kind, timestamp = pairs[:, 0], pairs[:, 1]
+    pairs = chain.from_iterable([message.timestamp() for message in messages])
+    kind, timestamp = np.fromiter(pairs, np.int64, 2 * len(messages)).reshape(-1, 2).T
     return pa.RecordBatch.from_arrays(
         [
             pa.array([message.offset() for message in messages], pa.int64()),

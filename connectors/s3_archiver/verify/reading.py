@@ -160,8 +160,19 @@ _RECORD: Final = as_schema(dict(RECORD_SCHEMA))
 _FIELDS: Final = [field["name"] for field in RECORD_SCHEMA["fields"]]
 
 
-def decoded(block: AvroBlock, partition: TopicPartition) -> pa.RecordBatch:
-    """Return whole records as :data:`RECORDS`. Raises ValueError for damage and other partitions' records."""
+class _Rows(NamedTuple):
+    begins: Longs
+    offsets: Longs
+    rest: _Cursor
+    """At the first field after the offset."""
+
+
+def offsets_of(block: AvroBlock, partition: TopicPartition) -> Longs:
+    """Check whole records, and return their offsets. Raises ValueError as :func:`decoded` does."""
+    return _checked(block, partition).offsets
+
+
+def _checked(block: AvroBlock, partition: TopicPartition) -> _Rows:
     # Each field is decoded for all rows together: a Python object for each record takes several times
     # the processor time (python -m benchmarks.verify).
     ends, fit = walk_block(block.data, block.rows, _RECORD)
@@ -181,6 +192,12 @@ def decoded(block: AvroBlock, partition: TopicPartition) -> pa.RecordBatch:
         row = int(np.flatnonzero(~are_ours)[0])
         topic = block.data[topics[row] : topics[row] + lengths[row]].decode(errors="replace")
         raise ValueError(f"it holds a record of {topic}-{numbers[row]} (offset {offsets[row]})")
+    return _Rows(begins, offsets, cursor)
+
+
+def decoded(block: AvroBlock, partition: TopicPartition) -> pa.RecordBatch:
+    """Return whole records as :data:`RECORDS`. Raises ValueError for damage and other partitions' records."""
+    begins, offsets, cursor = _checked(block, partition)
     has_timestamp = cursor.number() == 1
     timestamps = cursor.number(has_timestamp)
     types = cursor.number().astype(np.int32)
