@@ -316,6 +316,7 @@ class AbortingInSilence(Aborting):
             super().publish(partition, tokens)
 
 
+@pytest.mark.extended
 def test_kit_catches_an_archiver_that_hides_missing_uploads() -> None:
     make = functools.partial(make_archiver, AbortingInSilence)
     with pytest.raises(SinkContractError, match=r"lost: (records|others)-\d is committed up to"):

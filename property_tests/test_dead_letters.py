@@ -223,6 +223,7 @@ def check(
     }, "recovered without faults, everything is there"
 
 
+@pytest.mark.extended
 def test_no_record_is_dropped(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.CRITICAL)
     happened.clear()

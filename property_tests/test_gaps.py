@@ -104,6 +104,7 @@ densities = st.sampled_from([1, 1, 2, 3, 10, 30, 100, 300, 1_000])
 stretches = st.lists(st.tuples(st.integers(1, 3 * SIZE), densities), min_size=1, max_size=6)
 
 
+@pytest.mark.extended
 @settings(max_examples=max(DEPTH.examples // 4, 50))
 @given(stretches=stretches, looks=st.integers(50, 600), most=st.sampled_from([SIZE, 3 * SIZE, 50_000_000]))
 @example(stretches=[(941, 1), (3, 1000)], looks=50, most=SIZE)  # was cut to less than was waited for

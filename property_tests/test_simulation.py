@@ -122,6 +122,7 @@ def test_mutation_of_the_topic_checks_fails(name: str, monkeypatch: pytest.Monke
     TOPIC_CHANGES.notice(name, monkeypatch, SEED)
 
 
+@pytest.mark.extended
 @pytest.mark.slow
 def test_rolling_deploy_reads_no_record_twice() -> None:
     happened: Counter[str] = run_some(run_rolling_deploy, range(SEED, SEED + DEPTH.deploys))

@@ -231,6 +231,7 @@ def numbered(key: str, value: str) -> dict[str, str]:
     return {key.format(number): value for number in range(MANY)}
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize(
     ("keys", "problems"),
     [

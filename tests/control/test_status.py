@@ -59,6 +59,7 @@ def status(number: int, sightings: int = 1, **rest: object) -> PlannerState:
     return PlannerState(topic="orders", partition=number, seen=seen, end=10**10, **rest)
 
 
+@pytest.mark.extended
 @pytest.mark.slow
 def test_a_heartbeat_is_small_whatever_is_remembered(site: Site) -> None:
     site.keeper.update(status(n, 64, error="x" * 200, trace="y" * 4_000) for n in range(10_000))
@@ -67,6 +68,7 @@ def test_a_heartbeat_is_small_whatever_is_remembered(site: Site) -> None:
     assert site.store.sizes[remembered_key("c")] < 6_000_000
 
 
+@pytest.mark.extended
 @pytest.mark.slow
 def test_what_much_is_remembered_is_not_written_again_and_again(site: Site) -> None:
     site.keeper.update(status(n) for n in range(2_000))

@@ -325,6 +325,7 @@ def values_in(topics: Path) -> list[str]:
     return [value.decode() for table in tables for value in table.column("value").to_pylist()]
 
 
+@pytest.mark.extended
 @pytest.mark.slow
 def test_a_process_that_is_killed_again_and_again(tmp_path: Path) -> None:
     directory, topics = tmp_path / "logs", tmp_path / "topics"

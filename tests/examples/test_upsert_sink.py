@@ -452,6 +452,7 @@ CREATE TRIGGER noted AFTER INSERT OR UPDATE ON records FOR EACH ROW EXECUTE FUNC
 """
 
 
+@pytest.mark.extended
 @pytest.mark.slow
 def test_each_record_is_applied_once_on_postgresql(postgres: PostgresServer) -> None:
     def new_database(faults: FaultPlan) -> test_sinks.Database:

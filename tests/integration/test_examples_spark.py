@@ -85,6 +85,7 @@ def test_the_readme_works_to_the_letter(clone: Path, follow: Follow) -> None:
     assert offsets_in(clone / "build/lines") == EACH_ONCE
 
 
+@pytest.mark.extended
 def test_getting_started_works_to_the_letter(clone: Path, follow: Follow) -> None:
     output = follow("docs/getting-started.md")
 

@@ -147,6 +147,7 @@ def test_a_tasks_worker_is_killed(session: SparkSession, place: Place, step: str
     place.assert_once(100)
 
 
+@pytest.mark.extended
 def test_whole_rows_are_archived_as_json(session: SparkSession, tmp_path: Path) -> None:
     frame = session.range(200).selectExpr(
         "id", "cast(id AS decimal(10, 2)) AS amount", "date_add(date'2026-01-01', int(id)) AS day",
@@ -432,6 +433,7 @@ def test_no_rows_and_null_rows(session: SparkSession, place: Place, query: str) 
     assert sum(place.committed().values()) == frame.count()
 
 
+@pytest.mark.extended
 def test_the_name_of_a_connector_that_reads_topics_is_refused(session: SparkSession, tmp_path: Path) -> None:
     with site(tmp_path) as archive:
         options = archive_options(archive)

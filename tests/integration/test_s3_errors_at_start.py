@@ -38,6 +38,7 @@ def test_a_missing_bucket_is_named(archive: Site) -> None:
     assert_refused(archive, "no-such-bucket", archive.endpoint, "s3.bucket.name")
 
 
+@pytest.mark.extended
 def test_denied_access_says_what_to_grant(archive: Site) -> None:
     archive.s3.refuses = lambda operation, path: True
 

@@ -88,6 +88,7 @@ class Driver:
             self._process.communicate()
 
 
+@pytest.mark.extended
 def test_a_job_survives_signals_to_the_whole_process_group(tmp_path: Path) -> None:
     driver = Driver(tmp_path, "local[2]")
     try:

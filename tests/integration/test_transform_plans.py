@@ -159,6 +159,7 @@ def text(value: str | bytes | bytearray | None) -> str | None:
     return value if value is None or isinstance(value, str) else value.decode()
 
 
+@pytest.mark.extended
 def test_two_connectors_of_one_session_see_nothing_of_each_other(
     session: SparkSession, tmp_path: Path
 ) -> None:
@@ -605,6 +606,7 @@ def within(records: DataFrame, query: str) -> DataFrame:
     return records.sparkSession.sql(query)
 
 
+@pytest.mark.extended
 def test_a_batch_of_large_rows_is_limited_where_spark_counts_rows(session: SparkSession) -> None:
     # 10,000 rows of 20 KB would be 200 MB.
     columns = Columns(frozenset(EVERYTHING - {"offset"}), frozenset(EVERYTHING), most=_MOST_PACKED)

@@ -83,6 +83,7 @@ def test_auto_offset_reset_latest_misses_no_later_record(site: KafkaSite) -> Non
     assert [(r.partition, r.value) for r in site.archived()] == [(1, b"new"), (1, b"newer"), (2, b"first")]
 
 
+@pytest.mark.extended
 def test_query_transform_reads_what_a_consumer_reads(site: KafkaSite) -> None:
     site.configure(
         flush_size=1_000, records_sql="SELECT * FROM records WHERE value LIKE '%7' OR value IS NULL"

@@ -125,6 +125,7 @@ def test_position_moves_past_an_aborted_transaction(bootstrap: str, client: str)
     assert found == [3, 6, 9]
 
 
+@pytest.mark.extended
 def test_first_records_of_many_partitions_take_one_consumer(bootstrap: str, source: KafkaSource) -> None:
     topic = create_topic(bootstrap, unused_name(), 40)
     producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": topic})

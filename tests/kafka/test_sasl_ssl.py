@@ -133,6 +133,7 @@ def test_wrong_password_is_reported_before_spark_starts(
     assert "sesame" not in output
 
 
+@pytest.mark.extended
 def test_untrusted_certificate_is_reported(
     guarded: Guarded, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -147,6 +148,7 @@ def test_untrusted_certificate_is_reported(
     assert "certificate verify failed" in source.cluster.refusal()
 
 
+@pytest.mark.extended
 def test_verify_reports_a_wrong_password(
     guarded: Guarded, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

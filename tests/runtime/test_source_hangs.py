@@ -13,6 +13,7 @@ from sinksdk.control.status import read_status
 from sinksdk.model.outcome import End
 from sinksdk.topics.memory import MemoryTopics
 from tests.helpers.memory_store import MemoryStore
+from tests.helpers.tiers import extended_after
 from tests.runtime.running_sources import CountingTask, Running, counted, eventually
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("at_once")]
@@ -34,7 +35,7 @@ def expect_each_once(running: Running) -> None:
         assert (found := counted(running.values(), share)) == list(range(len(found)))
 
 
-@pytest.mark.parametrize("method", ["start", "commit"])
+@pytest.mark.parametrize("method", extended_after(1, ["start", "commit"]))
 def test_a_method_that_hangs_fails_its_task(method: str) -> None:
     store, topics = MemoryStore(), MemoryTopics()
     with running(store, topics, method, **{"task.shutdown.graceful.timeout.ms": 5_000}) as it:

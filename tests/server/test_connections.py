@@ -212,6 +212,7 @@ def test_a_probe_is_served_while_all_connections_have_requests(
         assert last.recv(1000).startswith(b"HTTP/1.1 404")
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("sent", [HALF_HEADER, HALF_BODY], ids=["half a header", "half a body"])
 def test_a_probe_is_served_next_to_300_unfinished_requests(sent: bytes) -> None:
     # Anyone can open connections without a token; a supervisor must not kill the server for it.
@@ -222,6 +223,7 @@ def test_a_probe_is_served_next_to_300_unfinished_requests(sent: bytes) -> None:
             expect_alive(url)
 
 
+@pytest.mark.extended
 def test_a_probe_is_served_next_to_300_clients_that_do_not_read() -> None:
     with serving(MemoryStore(), request_seconds=1, stop_seconds=1) as url, ExitStack() as clients:
         for _ in range(300):
@@ -250,6 +252,7 @@ def test_a_client_that_does_not_read_a_large_response_is_disconnected(
         assert received_until_closed(client) < 6_000_000
 
 
+@pytest.mark.extended
 def test_a_slow_client_gets_its_whole_response() -> None:
     store = MemoryStore()
     Herder(store).create("archive", {"connector.class": "s3-archiver", "description": "x" * 6_000_000})

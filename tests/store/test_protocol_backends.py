@@ -115,6 +115,7 @@ def test_every_mutation_of_the_protocol_spoiled_once(
     assert spoiled > 20
 
 
+@pytest.mark.extended
 @pytest.mark.slow
 @pytest.mark.parametrize("how", extended_after(1, [CUT_BEFORE, CUT_AFTER]))
 def test_every_statement_of_the_protocol_cut_once(

@@ -81,6 +81,7 @@ def test_what_a_task_writes_is_proportional_to_what_has_changed() -> None:
     assert bytes_per_partition(600) < 1.5 * bytes_per_partition(60) < 15_000
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_commits_set_apart_are_commits(backend: str, new_store: Callable[[str], Store]) -> None:
     store = new_store(backend)

@@ -40,6 +40,7 @@ def answer(pattern: str) -> str:
     return "".join("1" if translated.fullmatch(topic) else "0" for topic in TOPICS)
 
 
+@pytest.mark.extended
 def test_patterns_match_the_same_topics_as_java() -> None:
     found = {pattern: answer(pattern) for pattern in ORIGINAL}
 

@@ -156,6 +156,7 @@ def test_report_names_unchecked_leftovers() -> None:
     assert "not checked" not in str(seen)
 
 
+@pytest.mark.extended
 def test_two_runs_are_the_same() -> None:
     first, second = (
         check_sink(zoo.BufferingSink, read_back=read_back, settings=FEW).exercised for _ in range(2)

@@ -19,6 +19,7 @@ from sinksdk.testing import (
     replay_source,
 )
 from sinksdk.testing.source_kit import trial
+from tests.helpers.tiers import extended_after
 from tests.testing.source_zoo import PartSource, QueueSource, share
 
 pytestmark = pytest.mark.slow
@@ -47,6 +48,7 @@ def test_what_was_exercised_is_counted(capsys: pytest.CaptureFixture[str]) -> No
     assert "stopped is the last call" in printed
 
 
+@pytest.mark.extended
 def test_the_same_seed_tries_the_same_cases() -> None:
     first, again, other = (check(seed=seed).exercised for seed in (1, 1, 2))
     assert (first["run"], first["fault"], first["meanwhile"]) == (
@@ -134,7 +136,7 @@ class Deaf(PartSource):
 
 def test_abandoned_task_that_resumes_does_not_end_the_kit() -> None:
     """Regression: the task's next poll crashed at the moment it was reported, which ended the kit, too."""
-    for _ in range(20):
+    for _ in range(5):
         with pytest.raises(SourceContractError, match=r"poll\(\) still waits 0.2 s after stop"):
             replay_source([], Deaf, expected=MemoryOrigin.everything, task_configs=share, patience=0.2)
 
@@ -201,7 +203,7 @@ class NestedMixture(Nested):
         return {"block": str(block) if block > 1 else block, "line": line}
 
 
-@pytest.mark.parametrize("source", [Nested, NestedTexts])
+@pytest.mark.parametrize("source", extended_after(1, [Nested, NestedTexts]))
 def test_offsets_of_several_fields_are_compared_in_the_order_of_their_names(source: type[PartSource]) -> None:
     assert check(source, capabilities=SourceCapabilities(grows=("block", "line"))).cases == FEW
     with pytest.raises(SourceContractError, match="went back from"):

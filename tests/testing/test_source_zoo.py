@@ -77,7 +77,7 @@ def test_the_zoo_is_large_enough() -> None:
     assert set(TRACES) == set(by_name)
 
 
-@pytest.mark.parametrize("name", TRACES)
+@pytest.mark.parametrize("name", extended_after(3, TRACES))
 def test_a_replay_shows_the_mistake(name: str) -> None:
     steps, problem = TRACES[name]
     patience = PATIENCE.get(name, 2.0)
@@ -86,6 +86,7 @@ def test_a_replay_shows_the_mistake(name: str) -> None:
     assert problem in caught.value.problem
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("honest", extended_after(1, zoo.HONEST), ids=lambda specimen: specimen.name)
 def test_honest_sources_survive_what_the_others_do_not(honest: zoo.SourceSpecimen) -> None:
     for steps in {tuple(steps) for steps, _ in TRACES.values()}:

@@ -156,6 +156,7 @@ def test_a_replay_shows_the_mistake(name: str) -> None:
     assert problem in caught.value.problem
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("honest", extended_after(1, zoo.HONEST), ids=lambda specimen: specimen.name)
 def test_honest_sinks_survive_what_the_others_do_not(honest: zoo.Specimen) -> None:
     for steps, _ in TRACES.values():
@@ -181,14 +182,17 @@ def found(specimen: zoo.Specimen) -> SinkContractError:
 
 @pytest.mark.parametrize(
     "name",
-    [
-        "NamesByStartOffset",
-        "DiscardsWhenFenced",
-        "AppendsAgain",
-        "DividesAnOffset",
-        "CountsOffsets",
-        "KeysByOffset",
-    ],
+    extended_after(
+        2,
+        [
+            "NamesByStartOffset",
+            "DiscardsWhenFenced",
+            "AppendsAgain",
+            "DividesAnOffset",
+            "CountsOffsets",
+            "KeysByOffset",
+        ],
+    ),
 )
 def test_a_mistake_is_found_at_once(name: str) -> None:
     assert len(found(by_name[name]).steps) <= MOST_STEPS

@@ -59,6 +59,7 @@ def test_dead_letters_in_kafka_equal_the_records(bootstrap: str) -> None:
     assert [list(row.headers) for row in read] == [list(record.headers) for record in sent]
 
 
+@pytest.mark.extended
 def test_dead_letters_of_old_records_survive_the_clusters_retention(bootstrap: str) -> None:
     topic = unused_name("bad")
     ensure_dead_letter_topic(configured(topic), KafkaClient(bootstrap))

@@ -128,6 +128,7 @@ def test_ranges_are_read_one_after_the_other(cluster: MockCluster, topic: str) -
     assert order == list(ranges)[1:]
 
 
+@pytest.mark.extended
 def test_hundreds_of_small_ranges_take_seconds(cluster: MockCluster) -> None:
     name = f"many-{next(NUMBERS)}"
     cluster.create(name, 200)
