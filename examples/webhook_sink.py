@@ -214,10 +214,10 @@ class WebhookTask(SinkTask):
         try:
             self.endpoint.request("POST", target, body, {**self.headers, "Idempotency-Key": key})
             response = self.endpoint.getresponse()
-            said = response.read()
+            content = response.read()
         except (OSError, HTTPException) as error:  # no connection, a time-out, or a partial response
             raise RetriableException(f"{self.config.origin}: {type(error).__name__}: {error}") from error
-        judge(response, f"{self.config.origin}: {response.status} {response.reason}: {shortened(said)}")
+        judge(response, f"{self.config.origin}: {response.status} {response.reason}: {shortened(content)}")
 
     def close(self, partitions: Collection[TopicPartition]) -> None:
         for partition in partitions:
@@ -258,8 +258,8 @@ def plain(value: Any) -> str:
     return b64encode(value).decode() if isinstance(value, bytes) else str(value)
 
 
-def shortened(said: bytes) -> str:
-    return " ".join(said[:200].decode(errors="replace").split())
+def shortened(content: bytes) -> str:
+    return " ".join(content[:200].decode(errors="replace").split())
 
 
 class WebhookSink(SinkConnector):

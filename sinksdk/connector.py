@@ -257,7 +257,11 @@ class SinkConnector(Connector):
             given: offsets given by the operator; they take precedence.
 
         Raises:
-            ConnectException: the destination does not tell; the message names partitions and what to do.
+            ConnectException: the destination does not have the offsets; the message names partitions and
+                what to do.
         """
-        message = "this connector cannot read its offsets back from its destination: alter them by hand"
+        message = (
+            "this connector cannot recover its offsets from its destination: set them with 'sinksdk offsets "
+            "alter'"
+        )
         raise ConnectException(message)

@@ -133,8 +133,8 @@ class MissingSourceTopicException(ConnectException):
         self.topics: Sequence[str] = tuple(sorted(topics))
         super().__init__(
             message
-            or f"the source has no topic {', '.join(map(repr, self.topics))}: create it, or take it "
-            f"out of the connector's 'topics'"
+            or f"the source has no topic {', '.join(map(repr, self.topics))}: create it, or remove "
+            f"it from the connector's 'topics'"
         )
 
     def __reduce__(self) -> tuple[object, ...]:

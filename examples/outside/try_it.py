@@ -276,10 +276,10 @@ def standalone_spark(python: Path, folder: Path) -> Iterator[str]:
     folder.mkdir()
     home = Path(output(python, "-c", "import pyspark; print(pyspark.__path__[0])"))
     with daemon(home, folder / "master.log", "master.Master"):
-        url = said(folder / "master.log", r"Starting Spark master at (spark://\S+)")
+        url = first_match(folder / "master.log", r"Starting Spark master at (spark://\S+)")
         options = ("--cores", "2", "--memory", "1g", "--work-dir", str(folder), url)
         with daemon(home, folder / "worker.log", "worker.Worker", *options):
-            said(folder / "worker.log", "(Successfully registered) with master")
+            first_match(folder / "worker.log", "(Successfully registered) with master")
             print(f"Spark: {url}")
             yield url
 
@@ -299,7 +299,7 @@ def daemon(home: Path, log: Path, name: str, *arguments: str) -> Iterator[None]:
         process.wait()
 
 
-def said(log: Path, pattern: str) -> str:
+def first_match(log: Path, pattern: str) -> str:
     """Wait for a pattern in the log and return its first group."""
     deadline = time.monotonic() + PATIENCE
     while time.monotonic() < deadline:

@@ -230,7 +230,7 @@ class Cluster(ABC):
     def ask(self, process: Process, reason: ClosingReason, *, final: bool) -> None:
         self.world.tell(f"{process.name} is asked: {reason.name}")
         self.world.happened[f"asked: {reason.name}"] += 1
-        self._drivers[process].ask(reason, final=final)
+        self._drivers[process].request(reason, final=final)
 
     def wish(self, what: str, **config: str) -> None:
         herder = Herder(Bystander(self.records.stored))

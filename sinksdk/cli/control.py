@@ -53,7 +53,9 @@ def restart(
     name: Name,
     only_failed: Annotated[
         bool,
-        typer.Option("--only-failed", help="Restart only what has failed, at once, with all attempts again."),
+        typer.Option(
+            "--only-failed", help="Restart only failed partitions and tasks, at once, with all attempts."
+        ),
     ] = False,
     store: KeptIn = DEFAULT_STORE,
     as_json: AsJson = False,

@@ -108,7 +108,7 @@ def recover_offsets(
     ],
     changes: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[PARTITION=OFFSET]...", help="Offsets that the destination cannot tell."),
+        typer.Argument(metavar="[PARTITION=OFFSET]...", help="Offsets that the destination does not store."),
     ] = None,
     topic_directory: TargetDirectory = "",
     bootstrap_servers: TargetServers = "",

@@ -53,7 +53,7 @@ class Listed(NamedTuple):
 def show_plugins(
     *,
     name: Annotated[
-        str | None, typer.Argument(help="Show only this one: a value for connector.class.")
+        str | None, typer.Argument(help="Show only this connector: a value of connector.class.")
     ] = None,
     as_json: AsJson = False,
     verbose: Verbose = False,

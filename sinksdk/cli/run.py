@@ -147,7 +147,7 @@ def on_close(shown: Snapshot) -> str:
 def lost(shown: Snapshot) -> str:
     lost_rows = ((row.partition, row.counts.get(LOST, 0)) for row in shown.rows)
     each = ", ".join(f"{partition}: {number(count)}" for partition, count in lost_rows if count)
-    return f"skipped, because the source no longer has them: {counted(shown.total.lost, 'offset')} ({each})"
+    return f"skipped {counted(shown.total.lost, 'offset')} that the source no longer has ({each})"
 
 
 # -- signals -----------------------------------------------------------------------------------------

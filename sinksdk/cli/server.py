@@ -42,7 +42,7 @@ log = logging.getLogger(__name__)
 
 _POLL: Final = 0.1  # seconds between checks for a signal
 _QUIET: Final = 60.0  # seconds between two log lines of a connector without failures
-_HOW_TO_ALLOW: Final = "the server must be started with --config-env or --config-files for it"
+_HOW_TO_ALLOW: Final = "start the server with --config-env or --config-files to allow it"
 
 
 @command
@@ -69,15 +69,16 @@ def server(
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="Accepted credentials: a token or USER:PASSWORD a line. Needed where other machines reach "
-            "the port.",
+            help="Accepted credentials: one token or USER:PASSWORD per line. Required if other machines can "
+            "reach the port.",
         ),
     ] = None,
     allowed_host: Annotated[
         list[str] | None,
         typer.Option(
             metavar="NAME",
-            help="A host name by which clients address this server, as through a proxy; may be repeated.",
+            help="A host name by which clients address this server, for example that of a proxy; may be "
+            "repeated.",
         ),
     ] = None,
     trusted_proxy: Annotated[

@@ -72,7 +72,7 @@ class SubscriptionSettings(BaseModel):
         ge=1,
         alias="max.poll.records",
         description="Maximum number of records of one `put` (and of its retry). If not set, the connector's "
-        "task decides: 500 unless it takes batches as they are read, as the archiver does. "
+        "task decides: usually 500; the archiver's accepts batches of the size in which they are read. "
         "`consumer.override.max.poll.records` is the same.",
     )
     missing_topic_policy: Literal["fail", "wait"] = Field(
@@ -85,15 +85,15 @@ class SubscriptionSettings(BaseModel):
         default=10_000,
         ge=0,
         alias="missing.topic.grace.ms",
-        description="Milliseconds for which every check must miss a topic before it counts as missing: right "
-        "after a topic's creation a broker may respond with outdated metadata.",
+        description="Milliseconds for which a topic must be absent in every check before it counts as "
+        "missing: right after a topic's creation a broker may respond with outdated metadata.",
     )
     on_data_loss: Literal["fail", "skip"] = Field(
         default="fail",
         alias="on.data.loss",
         description="If the source no longer has the records after the commit: `fail`, or `skip` to its "
-        "first record; also if it has lost records below the commit: `fail`, or `skip` the records that now "
-        "have their offsets (logged and counted).",
+        "first record. If the source has lost records before the commit: `fail`, or `skip` the records that "
+        "now have their offsets. Skipped offsets are logged and counted.",
     )
     auto_offset_reset: Literal["earliest", "latest", "none"] = Field(
         default="earliest",
@@ -107,7 +107,7 @@ class SubscriptionSettings(BaseModel):
         default="store",
         alias="offset.source",
         description="`group`: a connector that has never committed anything begins at the offsets of its "
-        "Kafka consumer group (`connect-<name>`, or `consumer.override.group.id`): to move from Kafka "
+        "Kafka consumer group (`connect-<name>`, or `consumer.override.group.id`), to migrate from Kafka "
         "Connect.",
     )
     offset_mirror: bool = Field(

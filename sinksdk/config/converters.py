@@ -38,7 +38,7 @@ def converter_kind(name: str) -> str:
         known = ", ".join(CONVERTERS.values())
         nearest = difflib.get_close_matches(name, [*CONVERTERS, *CONVERTERS.values()], n=1, cutoff=0.8)
         raise ConfigException(
-            f"no converter is called '{name}'; known are {known} (or Connect's class names)"
+            f"unknown converter '{name}': use one of {known} (or Connect's class names)"
             f"{''.join(f'; did you mean {one!r}?' for one in nearest)}"
         )
     return kind
@@ -95,8 +95,8 @@ _HOW = (
     "bytes, string, json, avro, short, integer, long, float, double or boolean, or Connect's class name of it"
 )
 _ENVELOPE = (
-    "JSON: true requires Connect's envelope with `schema` and `payload` and takes its payload, false takes "
-    "the document as it is. If not set, the payload of a document that is exactly an envelope is taken."
+    "JSON: `true` requires Connect's envelope with `schema` and `payload` and reads its payload; `false` "
+    "reads the document as it is. If not set, the payload of a document that is exactly an envelope is read."
 )
 _SCHEMA = (
     "JSON: the schema, as Spark's DDL (`carrier STRING, dep_delay DOUBLE`) or in Avro's JSON. Values become "
@@ -263,15 +263,15 @@ def _encoding_problems(converter: str, encoding: str) -> Iterator[str]:
     try:
         "text".encode(encoding)
     except (LookupError, UnicodeError):
-        yield f"'{converter}.converter.encoding': there is no text encoding '{encoding}'"
+        yield f"'{converter}.converter.encoding': unknown text encoding '{encoding}'"
 
 
 def _schema_problems(converter: str, spec: ConverterSpec, *, content: str) -> Iterator[str]:
     key = f"'{converter}.schema.content'" if content else f"'{converter}.schema'"
     if spec.kind != "json":
-        yield f"{key} is only used with '{converter}' json, and that is {spec.kind}"
+        yield f"{key} applies only with '{converter}' json, but it is {spec.kind}"
     elif spec.schemas_enable:
-        yield f"{key}: with '{converter}.schemas.enable' true each record has its own; set one of the two"
+        yield f"{key}: with '{converter}.schemas.enable' true each record has its own schema; set only one"
     try:
         if content and not is_connects(content):
             yield f'{key}: it must be a struct in the JSON of Connect\'s envelopes: {{"type":"struct", …}}'
@@ -320,8 +320,8 @@ def _client_problems(converter: str, registry: RegistryAddress | None) -> Iterat
     )
     if needed and registry is not None and registry.user_info is not None:
         yield (
-            f"'{converter}.basic.auth.user.info' and '{converter}.bearer.auth.credentials.source' are two "
-            f"logins: keep one"
+            f"'{converter}.basic.auth.user.info' and '{converter}.bearer.auth.credentials.source' both set a "
+            f"login: keep one"
         )
 
 
@@ -330,4 +330,4 @@ def _credentials_problems(converter: str, source: str, *, is_given: bool) -> Ite
     if source == "USER_INFO" and not is_given:
         yield f"{user_info} is required with {wanted} USER_INFO and not set"
     if source == "URL" and is_given:
-        yield f"{user_info} is only used with {wanted} USER_INFO, which must be set, too"
+        yield f"{user_info} applies only with {wanted} USER_INFO: set that, too"

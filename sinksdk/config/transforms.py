@@ -52,7 +52,7 @@ def _without_fields(chain: Chain | None, converters: Mapping[str, str]) -> Itera
             part = made.part
             yield (
                 f"'{TRANSFORMS_KEY}.{step.name}.type' needs fields, and '{part}.converter' is "
-                f"{bare[part]}, which has none: set the converter of the {part}s, json or avro"
+                f"{bare[part]}, which has none: set '{part}.converter' to json or avro"
             )
             del bare[part]
         if isinstance(made, ValueToKey | OfOnePart):
@@ -81,11 +81,11 @@ def _verdict(
         return None
     name = owner[kind](key)
     if name is None:
-        return Verdict.ignored(f"'{kind}' does not name what it belongs to")
+        return Verdict.ignored(f"'{kind}' does not list the {kind[:-1]} that it configures")
     type_key = f"{kind}.{name}.type"
     is_refused = not is_supported(str(values.get(type_key, "")))
     # The verdict on a refused transform's type says what to do about all of its keys.
-    return Verdict.ignored(f"it belongs to '{type_key}'") if is_refused and key != type_key else None
+    return Verdict.ignored(f"it configures '{type_key}'") if is_refused and key != type_key else None
 
 
 def _names(values: Mapping[str, object], kind: str) -> list[str]:

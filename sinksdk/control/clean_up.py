@@ -55,7 +55,8 @@ class CleanUp:
         except ConnectException as error:
             self._expect_published(deletion, record, str(error))
             log.exception(
-                "connector %s: deleted without stop(is_deleted=True); what it has outside stays there",
+                "connector %s: deleted without a call of stop(is_deleted=True), because its configuration is "
+                "invalid; resources that it created elsewhere remain",
                 self._connector,
             )
             return
@@ -83,7 +84,7 @@ class CleanUp:
             calls.call("start", lambda: connector.start(config), timeout=timeout)
         except Exception as error:
             log.warning(
-                "connector %s: start failed before its deletion; stop is called all the same",
+                "connector %s: start failed before its deletion; calling stop anyway",
                 self._connector,
                 exc_info=True,
             )
@@ -114,18 +115,19 @@ class CleanUp:
             group = self._groups(record)
             if group is not None and visible:
                 known, ours = group.offsets(visible.keys()), deletion.reached()
-                # A group offset beyond every commit is of other consumers, and stays.
+                # A group offset beyond every commit was written by other consumers: do not change it.
                 if moved := {p: at for p, at in visible.items() if known.get(p, at) <= ours[p]}:
                     group.write(moved)
         except ConnectException as error:
             message = (
-                f"connector {self._connector} is not deleted yet: the group its commits are mirrored to "
-                f"cannot be written: {error}; 'sinksdk delete {self._connector} --force' does without"
+                f"connector {self._connector} is not deleted yet: its committed offsets cannot be written "
+                f"to its consumer group: {error}; 'sinksdk delete {self._connector} --force' deletes it "
+                f"without writing them"
             )
             if not record.forced:
                 raise ConnectException(message) from error
-            log.error(  # noqa: TRY400 - --force asked for it
-                "connector %s is deleted by force; the group its commits are mirrored to may be behind: %s",
+            log.error(  # noqa: TRY400 - the operator passed --force
+                "connector %s is deleted by force; its consumer group may lag behind its commits: %s",
                 self._connector,
                 error,
             )

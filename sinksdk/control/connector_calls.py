@@ -20,7 +20,7 @@ from sinksdk.support.threads import start_thread
 
 log = logging.getLogger(__name__)
 
-_LOOK: Final = 0.1  # seconds between two checks whether a call is still wanted
+_POLL: Final = 0.1  # seconds between two checks whether a call is still wanted
 _SLOW: Final = 10.0  # seconds after which a call that has not returned is logged
 _FLAG: Final = "is_deleted"
 _POSITIONAL: Final = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
@@ -119,22 +119,22 @@ class ConnectorCalls:
         """
         call = self._begin(function)
         begun = self._clock.now()
-        give_up, tell_at, is_cut_short = begun + timeout, begun + _SLOW, False
-        while not call.wait(_LOOK):
+        deadline, log_at, is_cut_short = begun + timeout, begun + _SLOW, False
+        while not call.wait(_POLL):
             now = self._clock.now()
             if not is_cut_short and is_unwanted():
-                give_up, is_cut_short = min(give_up, now + grace), True
-            if now >= give_up:
-                raise self._left_behind(what, call, now - begun)
-            if now >= tell_at:
+                deadline, is_cut_short = min(deadline, now + grace), True
+            if now >= deadline:
+                raise self._abandoned(what, call, now - begun)
+            if now >= log_at:
                 log.warning(
-                    "connector %s: %s has not returned for %.0f s; it is at\n%s",
+                    "connector %s: %s has not returned for %.0f s; its stack is\n%s",
                     self._name,
                     what,
                     now - begun,
                     call.where(),
                 )
-                tell_at += 6 * _SLOW
+                log_at += 6 * _SLOW
         try:
             return finished(what, call.outcome.result())
         except BaseException as error:
@@ -150,7 +150,7 @@ class ConnectorCalls:
         try:
             self.call(what, lambda: _stop(self._connector.stop, is_deleted=is_deleted), timeout=timeout)
         except HangingException as error:
-            left = "; what it should have cleaned up may still be there" if is_deleted else ""
+            left = "; resources that it should have cleaned up may remain" if is_deleted else ""
             log.error("%s%s", error, left)  # noqa: TRY400 - the trace that matters is in the message
         except Exception:
             log.exception("connector %s: %s raised", self._name, what)
@@ -168,10 +168,11 @@ class ConnectorCalls:
         self._executor.begin(call)
         return call
 
-    def _left_behind(self, what: str, call: Call[Any], seconds: float) -> HangingException:
+    def _abandoned(self, what: str, call: Call[Any], seconds: float) -> HangingException:
+        stack = call.where()
         return HangingException(
-            f"connector {self._name}: {what} has not returned for {seconds:.1f} s; its thread is left "
-            f"behind, at\n{call.where()}".rstrip()
+            f"connector {self._name}: {what} has not returned for {seconds:.1f} s; its thread is abandoned"
+            + (f"; its stack is\n{stack.rstrip()}" if stack else "")
         )
 
 

@@ -18,7 +18,7 @@ from sinksdk.support.threads import start_thread
 log = logging.getLogger(__name__)
 
 _PATIENCE = 5.0  # seconds for the last write, when the driver ends
-_AGAIN = 10.0  # seconds until a retry
+_RETRY = 10.0  # seconds until a retry
 
 
 class OffsetGroup(Protocol):
@@ -47,7 +47,7 @@ class BackgroundSync(ConsumerGroupSync):
         self._wanted: dict[TopicPartition, int] = {}
         self._changed = threading.Condition()
         self._is_ending = False
-        self._outage = Outage(log, f"connector {connector}: showing its committed offsets in {group}")
+        self._outage = Outage(log, f"connector {connector}: writing its committed offsets to {group}")
         self._thread = start_thread(self._work, "offset-sync")
 
     def follow(self, visible: Mapping[TopicPartition, int]) -> None:
@@ -66,7 +66,7 @@ class BackgroundSync(ConsumerGroupSync):
         is_last = False
         while not is_last:
             with self._changed:
-                self._changed.wait_for(self._has_work, _AGAIN if self._is_failing else None)
+                self._changed.wait_for(self._has_work, _RETRY if self._is_failing else None)
                 is_last = self._is_ending
                 news = self._news()
             if news:
@@ -87,8 +87,8 @@ class BackgroundSync(ConsumerGroupSync):
             self._group.write(offsets)
         except ConnectException as error:
             self._outage.failed(
-                "connector %s: its committed offsets are not shown in %s: %s; they are safe in the store, "
-                "and are shown once that works again",
+                "connector %s: cannot write its committed offsets to %s, retrying: %s; the commits are safe "
+                "in the store",
                 self._connector,
                 self._group,
                 error,

@@ -62,7 +62,7 @@ def settle(
     except (FencedException, StoreUnavailable):
         raise
     except Exception as error:
-        log.warning("connector %s: publishing what is committed failed", name, exc_info=True)
+        log.warning("connector %s: publishing its commits failed", name, exc_info=True)
         return str(error) or type(error).__name__
 
 
@@ -71,7 +71,7 @@ def _run(
 ) -> Sequence[PartitionOutcome]:
     taken = take_over(store, name, plan.generation, 0)
     if taken is None:
-        message = f"connector {name}: another process has taken over; this process touches nothing more"
+        message = f"connector {name}: another process has taken over; this process changes nothing more"
         raise FencedException(message)
     raw = {**plan.config, **plan.tasks[0].config}
     worker = WorkerSinkTask(
@@ -100,11 +100,11 @@ class Deletion:
         row = table.read(store, config_key(connector), ConnectorRecord)
         if row is None or row.value.incarnation != record.incarnation:
             message = (
-                f"connector {connector}: somebody else has deleted it; this process touches nothing more"
+                f"connector {connector}: another process has deleted it; this process changes nothing more"
             )
             raise FencedException(message)
         if not row.value.deleted:
-            message = f"connector '{connector}' is not being deleted; its records stay"
+            message = f"connector '{connector}' is not being deleted; its records in the store are kept"
             raise ConnectException(message)
 
     @property
@@ -143,8 +143,9 @@ class Deletion:
         )
         if left:
             raise UnpublishedException(
-                f"connector {self._connector} is not deleted yet: {left} is committed and not published"
-                f"{f' ({reason})' if reason else ''}; 'sinksdk delete {self._connector} --force' gives it up"
+                f"connector {self._connector} is not deleted yet: {left} is committed but not published"
+                f"{f' ({reason})' if reason else ''}; 'sinksdk delete {self._connector} --force' deletes the "
+                f"connector and gives up these commits"
             )
         ahead = ", ".join(
             f"{partition} from offset {entry.offset} up to {entry.partly_visible_to}"
@@ -152,10 +153,10 @@ class Deletion:
         )
         if ahead:
             raise PartlyVisibleException(
-                f"connector {self._connector} is not deleted yet: of {ahead}, some records are visible and "
+                f"connector {self._connector} is not deleted yet: some records of {ahead} are visible but "
                 f"not committed, and a connector that resumes from the commit would duplicate them; 'sinksdk "
-                f"run' or a server that has it commits them first, and then deletes it, 'sinksdk delete "
-                f"{self._connector} --force' does not wait for that"
+                f"run', or a server on this store, commits them first and then deletes the connector; "
+                f"'sinksdk delete {self._connector} --force' deletes it without committing them"
             )
 
     def give_up(self) -> bool:
@@ -165,8 +166,8 @@ class Deletion:
             return False
         for partition, entry in sorted(ahead.items()):
             log.error(
-                "connector %s is deleted by force: of %s, some records from offset %d up to %s are visible; "
-                "a connector that resumes from there duplicates them",
+                "connector %s is deleted by force: some records of %s from offset %d up to %s are visible "
+                "but not committed; a connector that resumes from the commit duplicates them",
                 self._connector,
                 partition,
                 entry.offset,
@@ -174,8 +175,8 @@ class Deletion:
             )
         for partition, entry in sorted(left.items()):
             log.error(
-                "connector %s is deleted by force: of %s, what is committed from offset %s up to %d is "
-                "given up; it could not be published: %s",
+                "connector %s is deleted by force: the commit of %s from offset %s up to %d could not be "
+                "published and is given up; its tokens: %s",
                 self._connector,
                 partition,
                 "0" if entry.visible is None else entry.visible,
@@ -220,8 +221,8 @@ class Deletion:
         self.expect_published()
         if stale := sorted(token for tokens in self._claim.stale.values() for token in tokens):
             log.warning(
-                "connector %s: what it had begun outside and never committed could not be discarded, and "
-                "stays there: %s",
+                "connector %s: uncommitted data at its destination could not be discarded and remains; its "
+                "tokens: %s",
                 self._connector,
                 ", ".join(stale),
             )

@@ -17,7 +17,7 @@ from sinksdk.support.threads import Background, in_a_thread
 
 log = logging.getLogger(__name__)
 
-LOOK_INTERVAL: Final = 2.0  # seconds between two queries of the source while nothing is planned
+QUERY_INTERVAL: Final = 2.0  # seconds between two queries of the source while nothing is planned
 
 LATE: Final = 10.0  # seconds that a query may be late or take until end offsets count as unknown
 
@@ -45,7 +45,7 @@ class EndsKeeper:
         try:
             before = self._row.read() or ConnectorEnds()
         except ConnectException as error:
-            log.info("connector %s: where its source ended is not known: %s", self._connector, error)
+            log.info("connector %s: cannot read its end offsets from the store: %s", self._connector, error)
             return
         self._ends = before.ends_by_partition() | self._ends
         self._committed_at = before.committed_at_by_partition() | self._committed_at
@@ -88,7 +88,7 @@ class EndsKeeper:
         try:
             self._row.write(ConnectorEnds.of(self._ends, self._committed_at, self._unknown_since))
         except ConnectException as error:
-            log.info("connector %s: where its source ends was not written: %s", self._connector, error)
+            log.info("connector %s: cannot write its end offsets to the store: %s", self._connector, error)
         else:
             self._is_news = False
 
@@ -98,23 +98,23 @@ class EndsWatch:
 
     def __init__(
         self,
-        look: Callable[[], Ends],
+        read_ends: Callable[[], Ends],
         keeper: EndsKeeper,
         clock: WallClock,
         background: Background = in_a_thread,
     ) -> None:
-        self._look = look
+        self._read_ends = read_ends
         self._keeper = keeper
         self._clock = clock
         self._background = background
         self._next = self._began = self._seen_at = clock.now()
         self._running: Future[Ends] | None = None
 
-    def look_if_due(self) -> None:
+    def query_if_due(self) -> None:
         """Take the last query's result, and begin another query when due; never block."""
         if self._running is not None and self._running.done():
             running, self._running = self._running, None
-            self._next = self._clock.now() + LOOK_INTERVAL
+            self._next = self._clock.now() + QUERY_INTERVAL
             error = running.exception()
             if error is None:
                 self._seen_at = self._began
@@ -122,17 +122,17 @@ class EndsWatch:
             else:
                 self._keeper.missed(self._clock.now() - self._seen_at)
                 log.info("the end offsets of the source are unknown, retrying: %s", error)
-        elif self._clock.now() - self._seen_at > LOOK_INTERVAL + LATE:
+        elif self._clock.now() - self._seen_at > QUERY_INTERVAL + LATE:
             self._keeper.missed(self._clock.now() - self._seen_at)
         if self._running is None and self._clock.now() >= self._next:
-            looking: Future[Ends] = Future()
-            self._running, self._began = looking, self._clock.now()
-            self._background(lambda: _answer(looking, self._look))
+            query: Future[Ends] = Future()
+            self._running, self._began = query, self._clock.now()
+            self._background(lambda: _run(query, self._read_ends))
         self._keeper.save_if_due()
 
 
-def _answer(question: Future[Ends], look: Callable[[], Ends]) -> None:
+def _run(query: Future[Ends], read_ends: Callable[[], Ends]) -> None:
     try:
-        question.set_result(look())
-    except Exception as error:  # noqa: BLE001 - raised where the result is taken
-        question.set_exception(error)
+        query.set_result(read_ends())
+    except Exception as error:  # noqa: BLE001 - raised by result()
+        query.set_exception(error)

@@ -11,7 +11,7 @@ from typing import Any
 
 from sinksdk.control import registry
 from sinksdk.control.history import read_history
-from sinksdk.control.info import OnDamage, connector_info, of_all, overdue
+from sinksdk.control.info import OnDamage, connector_info, overdue, read_all
 from sinksdk.control.offsets import IN_THREADS, ClaimedContext, Executors, StoppedConnector
 from sinksdk.control.shown import ConnectorInfo
 from sinksdk.control.sink_offsets import OpenedSink, Sinks, expect_there, opened_sink
@@ -54,7 +54,7 @@ class Herder:
     def infos(self, on_damage: OnDamage | None = None) -> list[ConnectorInfo]:
         """Return the state of all connectors; ``on_damage`` is called for damaged ones (None: raise)."""
         now = self._clock.time()
-        return of_all(self._store, lambda seen, name: connector_info(seen, name, now), on_damage)
+        return read_all(self._store, lambda seen, name: connector_info(seen, name, now), on_damage)
 
     def overdue(self) -> dict[str, str]:
         """Return, by running connector, why nothing has been planned for too long."""
@@ -62,7 +62,7 @@ class Herder:
 
     def reports(self, on_damage: OnDamage | None = None) -> list[tuple[ConnectorInfo, ConnectorHistory]]:
         now = self._clock.time()
-        return of_all(
+        return read_all(
             self._store,
             lambda seen, name: (connector_info(seen, name, now), read_history(seen, name)),
             on_damage,
@@ -140,12 +140,12 @@ class Herder:
         return self._order(name, "flush")
 
     def _order(self, name: str, what: Order) -> ConnectorRecord:
-        def asked(record: ConnectorRecord) -> ConnectorRecord:
+        def requested(record: ConnectorRecord) -> ConnectorRecord:
             registry.expect_connector(self._store, name, record)
             orders = record.orders.model_copy(update={what: getattr(record.orders, what) + 1})
             return record.model_copy(update={"orders": orders})
 
-        return registry.change(self._store, name, asked)
+        return registry.change(self._store, name, requested)
 
     def delete(self, name: str, *, force: bool = False) -> ConnectorRecord:
         """Request the irrevocable deletion of a connector, by its driver or the next one (KIP-883).
@@ -176,7 +176,7 @@ class Herder:
         opened = self._opened(stopped.record.config)
         expect_there(opened, offsets)
         claim = stopped.claim(opened.config, patience)
-        _ask(stopped, opened, claim, offsets)
+        _alter(stopped, opened, claim, offsets)
         stopped.generations.alter(claim, offsets, stopped.record.version, stopped.record.config)
         return self.offsets(name)
 
@@ -218,7 +218,7 @@ class Herder:
         stopped.expect_settled(claim, offsets, problem)
         expect_there(opened, offsets)
         claim = claim.giving_up(offsets)
-        _ask(stopped, opened, claim, offsets)
+        _alter(stopped, opened, claim, offsets)
         stopped.generations.alter(claim, offsets, stopped.record.version, stopped.record.config)
         return self.offsets(name)
 
@@ -226,14 +226,14 @@ class Herder:
         stopped = StoppedConnector(self._store, name, self._clock, self._executors)
         opened = self._opened(stopped.record.config)
         claim = stopped.claim(opened.config, patience)
-        _ask(stopped, opened, claim, dict.fromkeys(claim.committed))
+        _alter(stopped, opened, claim, dict.fromkeys(claim.committed))
         stopped.generations.reset(claim, stopped.record.version, stopped.record.config)
 
 
-def _ask(
+def _alter(
     stopped: StoppedConnector, opened: OpenedSink, claim: Claim, offsets: Mapping[TopicPartition, int | None]
 ) -> None:
     stopped.generations.expect_published(claim, offsets)
     connector, config, _ = opened
     connector.context = ClaimedContext(claim)
-    stopped.ask(connector, config, lambda: connector.alter_offsets(config, dict(offsets)))
+    stopped.alter(connector, config, lambda: connector.alter_offsets(config, dict(offsets)))

@@ -87,7 +87,7 @@ def connector_info(store: Store, connector: str, now: float) -> ConnectorInfo:
 
 def overdue(store: Store, now: float) -> dict[str, str]:
     found = {}
-    for name, status in of_all(store, lambda seen, name: (name, read_status(seen, name)), lambda *_: None):
+    for name, status in read_all(store, lambda seen, name: (name, read_status(seen, name)), lambda *_: None):
         is_alive = now - status.heartbeat <= _SILENT and not is_gone(status.driver)
         if is_alive and status.state == "RUNNING" and (why := status.overdue(now)) is not None:
             found[name] = why
@@ -97,12 +97,12 @@ def overdue(store: Store, now: float) -> dict[str, str]:
 OnDamage = Callable[[str, ConnectException], None]
 
 
-def of_all(store: Store, look: Callable[[Store, str], T], on_damage: OnDamage | None) -> list[T]:
+def read_all(store: Store, read: Callable[[Store, str], T], on_damage: OnDamage | None) -> list[T]:
     """Apply ``look`` to each connector, on one snapshot if the store can take one."""
     seen, found = store.snapshot(CONNECTORS), list[T]()
     for name in registry.names(seen):
         try:
-            found.append(look(seen, name))
+            found.append(read(seen, name))
         except registry.ConnectorNotFoundException:
             continue  # deleted meanwhile
         except StoreUnavailable:

@@ -25,7 +25,7 @@ SILENCE: Final = 10.0  # seconds without a heartbeat (one every 3 s) after which
 
 MARGIN: Final = 10.0  # seconds until tasks see a request to close
 
-LOOK: Final = 0.25  # seconds between two reads of a store with fast requests
+POLL_INTERVAL: Final = 0.25  # seconds between two reads of a store with fast requests
 
 _OLD = 30.0  # seconds: a heartbeat older than this at the first read means a dead driver
 
@@ -123,7 +123,7 @@ class Heartbeats:
         if now - self._heartbeat[1] <= SILENCE:
             return False
         log.warning(
-            "connector %s: driver %s has not been heard of for %g s; what it had not committed is read again",
+            "connector %s: driver %s has sent no heartbeat for %g s; its uncommitted records are read again",
             self._connector,
             row.value.driver,
             SILENCE,
@@ -145,7 +145,7 @@ def await_end(
     while not heartbeats.are_silent():
         if clock.now() >= give_up:
             raise ConnectorClosingException(
-                f"connector {connector} is still closing, and its tasks would lose what they commit last; "
-                f"try again once it is stopped"
+                f"connector {connector} is still closing, and its tasks would lose their last commits; "
+                f"try again once it has stopped"
             )
-        clock.sleep(max(LOOK, store.closing_poll / 5))
+        clock.sleep(max(POLL_INTERVAL, store.closing_poll / 5))

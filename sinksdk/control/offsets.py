@@ -1,4 +1,4 @@
-"""Altering offsets of sinks and sources (KIP-875): expect STOPPED, claim, ask the connector."""
+"""Altering offsets of sinks and sources (KIP-875): expect STOPPED, claim, call alter_offsets."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ class StoppedConnector:
             clock=self._clock,
         )
         if problem:
-            log.warning("connector %s: not all that is committed was published: %s", self._name, problem)
+            log.warning("connector %s: not all commits could be published: %s", self._name, problem)
         return self.generations.claim(), problem
 
     def expect_settled(self, claim: Claim, offsets: Collection[TopicPartition], problem: str) -> None:
@@ -94,12 +94,12 @@ class StoppedConnector:
         left = ", ".join(str(p) for p in sorted(claim.unpublished().keys() - set(offsets)))
         if left:
             raise UnpublishedException(
-                f"connector {self._name}: what is committed of {left} cannot be published"
-                f"{f': {problem}' if problem else ''}. Nothing was recovered; once that is mended, "
-                f"'sinksdk offsets recover CONFIG' publishes it"
+                f"connector {self._name}: the commits of {left} cannot be published"
+                f"{f': {problem}' if problem else ''}. No offsets were recovered; fix the cause, then run "
+                f"'sinksdk offsets recover CONFIG' again"
             )
 
-    def ask(self, connector: Connector, config: PaceSettings, alter_offsets: Callable[[], Any]) -> bool:
+    def alter(self, connector: Connector, config: PaceSettings, alter_offsets: Callable[[], Any]) -> bool:
         """Call ``alter_offsets``; return whether the connector has moved offsets of its own."""
         # Called only after a claim, so that no task commits meanwhile.
         return bool(self.call("alter_offsets", connector, config, alter_offsets))
@@ -114,7 +114,7 @@ class StoppedConnector:
         except Exception as error:
             why = str(error) if isinstance(error, ConnectException) else f"{type(error).__name__}: {error}"
             raise OffsetsRefusedException(
-                f"connector {self._name}: its {what} refuses this, and nothing was altered: {why}"
+                f"connector {self._name}: {what} failed, and no offsets were altered: {why}"
             ) from error
         finally:
             calls.end()
@@ -124,7 +124,7 @@ class StoppedConnector:
         registry.expect_connector(self._store, self._name, record)
         if record.target_state != "STOPPED" or record.deleted:
             raise ConnectorRunsException(
-                f"connector '{self._name}' is to be {record.target_state}: its offsets are altered only "
-                f"while it is stopped ('sinksdk stop {self._name}')"
+                f"connector '{self._name}' has the target state {record.target_state}: its offsets can be "
+                f"altered only while it is stopped ('sinksdk stop {self._name}')"
             )
         return record

@@ -74,7 +74,7 @@ def deploy(
 
     def changed(record: ConnectorRecord) -> ConnectorRecord:
         if record.claimed > generation:
-            raise FencedException(f"connector {connector}: a newer driver has taken over; this one ends")
+            raise FencedException(f"connector {connector}: a newer driver has taken over; this one stops")
         version = record.version if record.config == wanted else record.version + 1
         update = {"config": wanted, "version": version, "target_state": "RUNNING", "claimed": generation}
         return with_kind(store, connector, record, kind).model_copy(update=update)
@@ -132,8 +132,8 @@ def change(
 def _refuse_deleted(connector: str, record: ConnectorRecord) -> None:
     if record.deleted:
         raise ConnectorDeletedException(
-            f"connector '{connector}' is being deleted; wait until that is done, or let 'sinksdk delete "
-            f"{connector}' finish it where no driver is alive"
+            f"connector '{connector}' is being deleted; wait until the deletion has completed, or run "
+            f"'sinksdk delete {connector}' to complete it if no driver is alive"
         )
 
 
@@ -182,10 +182,11 @@ def wrong_kind(
     if wanted is None:
         return WrongKindException(
             f"'{name}' in store {store.url} is {_WORDS[known]}: only its queries run and commit under this "
-            f"name; nothing was changed. It can be stopped only where the query runs, and be deleted"
+            f"name; nothing was changed. Stop it where its query runs, or delete it"
         )
     return WrongKindException(
-        f"'{name}' in store {store.url} is {_WORDS[known]}, and cannot go on as "
-        f"{_WORDS[wanted].replace('written by ', '')}: its commits mean something else, and records would be "
-        f"skipped or written twice; choose another 'name', or delete this one first ('sinksdk delete {name}')"
+        f"'{name}' in store {store.url} is {_WORDS[known]}, and cannot continue as "
+        f"{_WORDS[wanted].replace('written by ', '')}: its commits have another meaning, and records would "
+        f"be skipped or written twice; choose another 'name', or delete this one first ('sinksdk delete "
+        f"{name}')"
     )

@@ -22,33 +22,33 @@ class ClosingSignal:
     """Requests that the driver close its generation; from any thread or signal handler."""
 
     def __init__(self) -> None:
-        self._asked = threading.Event()
+        self._is_requested = threading.Event()
         self._reason: ClosingReason | None = None
         self._is_final = False
 
-    def ask(self, reason: ClosingReason, *, final: bool = True) -> None:
+    def request(self, reason: ClosingReason, *, final: bool = True) -> None:
         """Request closing; with ``final`` the driver ends, otherwise the next generation follows."""
         # The first reason to end stays: the end of a with block requests once more.
         if not self._is_final:
             self._reason = reason
         self._is_final = self._is_final or final
-        self._asked.set()
+        self._is_requested.set()
 
     @property
     def reason(self) -> ClosingReason | None:
-        return self._reason if self._asked.is_set() else None
+        return self._reason if self._is_requested.is_set() else None
 
     @property
     def is_final(self) -> bool:
         return self._is_final
 
     def wait(self, timeout: float) -> bool:
-        return self._asked.wait(timeout)
+        return self._is_requested.wait(timeout)
 
-    def answered(self) -> None:
+    def clear(self) -> None:
         # A final request stays.
         if not self._is_final:
-            self._asked.clear()
+            self._is_requested.clear()
 
 
 class ConnectorRequests(ConnectorContext):
@@ -71,22 +71,22 @@ class ConnectorRequests(ConnectorContext):
             if self._is_over:
                 return
             is_news, self._wants_tasks = not self._wants_tasks, True
-            self._signal.ask(ClosingReason.REBALANCE, final=False)
+            self._signal.request(ClosingReason.REBALANCE, final=False)
         if is_news:
-            log.info("connector %s asks for new configurations of its tasks", self._connector)
+            log.info("connector %s requests new task configurations", self._connector)
 
     def raise_error(self, error: Exception) -> None:
         if not isinstance(error, Exception):
-            message = f"raise_error takes an exception, not {error!r}"  # type: ignore[unreachable]  # untyped authors
+            message = f"raise_error requires an exception, got {error!r}"  # type: ignore[unreachable]  # untyped authors
             raise TypeError(message)
         with self._lock:
             is_first = not self._is_over and self._error is None
             if is_first:
                 self._error = error
-                self._signal.ask(ClosingReason.FAILURE, final=False)
+                self._signal.request(ClosingReason.FAILURE, final=False)
         if not is_first:
             log.error(
-                "connector %s has raised another error, or one after its end; it has no effect",
+                "connector %s raised a second error, or an error after it had stopped; it is ignored",
                 self._connector,
                 exc_info=error,
             )
@@ -100,11 +100,11 @@ class ConnectorRequests(ConnectorContext):
             return ClosingReason.FAILURE
         return ClosingReason.REBALANCE if self._wants_tasks else None
 
-    def answered(self) -> None:
+    def clear(self) -> None:
         """Clear the requests so far: no generation runs, and ``task_configs`` is called next."""
         with self._lock:
             self._wants_tasks = False
-            self._signal.answered()
+            self._signal.clear()
 
     def end(self) -> None:
         with self._lock:
@@ -122,7 +122,7 @@ class ConnectorRequests(ConnectorContext):
 
 log = logging.getLogger(__name__)
 
-_LOOK = 0.5  # seconds between two reads of a store with fast requests
+_POLL = 0.5  # seconds between two reads of a store with fast requests
 
 _CLOSING: Final[dict[TargetState, ClosingReason]] = {
     "PAUSED": ClosingReason.PAUSE,
@@ -138,7 +138,7 @@ class PendingRequests:
         self._connector = connector
         self._clock = clock
         # Less often on a store with paid requests.
-        self.interval = max(_LOOK, store.closing_poll / 2)  # seconds between two reads
+        self.interval = max(_POLL, store.closing_poll / 2)  # seconds between two reads
         self._next = 0.0
         self._row: table.Row[ConnectorRecord] | None = None
         self._done: ConnectorRecord | None = None
@@ -177,8 +177,8 @@ class PendingRequests:
             return None  # nothing is followed yet
         if now is None or now.incarnation != done.incarnation or now.claimed > done.claimed:
             raise FencedException(
-                f"connector {self._connector}: it was deleted, or a newer driver has taken over, while this "
-                f"one was not heard of; it ends and touches nothing more"
+                f"connector {self._connector} was deleted, or a newer driver has taken over, while this "
+                f"driver sent no heartbeats; this driver stops and changes nothing more"
             )
         if now.deleted:
             # A driver that was started to delete it continues, until an operator forces the deletion.

@@ -83,8 +83,8 @@ class SourceOffsetInfo(BaseModel):
     partition: dict[str, Scalar]
     offset: dict[str, Scalar] = Field(description="The offset to continue from.")
     task: int | None = Field(
-        description="The task that has committed it, or the only one that has requested it; null: several "
-        "have."
+        description="Number of the task that committed it, or else of the only task that read it; null if "
+        "several tasks did."
     )
 
 
@@ -352,19 +352,19 @@ def _task_state(state: State, *, is_failing: bool) -> State:
     return "UNASSIGNED" if state in ("FAILED", "STOPPED") else state
 
 
-def source_offsets(told: Mapping[int, TaskProgress]) -> tuple[SourceOffsetInfo, ...]:
+def source_offsets(tasks: Mapping[int, TaskProgress]) -> tuple[SourceOffsetInfo, ...]:
     """Return the last reported offset of each source partition, also of tasks that no longer read it."""
-    rows = [(row.generation, at.committed, task, at) for task, row in told.items() for at in _offsets(row)]
-    # Requested offsets may be old, and so may commits of former tasks. If tasks have too many partitions to
-    # report all, only commits of the newest generation are certain.
-    if has_more_offsets(told):
-        newest = max(row.generation for row in told.values())
+    rows = [(row.generation, at.committed, task, at) for task, row in tasks.items() for at in _offsets(row)]
+    # Offsets that a task only read may be old, and so may commits of former tasks. If tasks have too many
+    # partitions to report all, only commits of the newest generation are certain.
+    if has_more_offsets(tasks):
+        newest = max(row.generation for row in tasks.values())
         rows = [row for row in rows if row[:2] == (newest, True)]
-    askers = Counter((generation, as_json(at.partition)) for generation, is_own, _, at in rows if not is_own)
+    readers = Counter((generation, as_json(at.partition)) for generation, is_own, _, at in rows if not is_own)
     found = {}
     for generation, is_own, task, at in sorted(rows, key=itemgetter(0, 1, 2)):
         key = as_json(at.partition)
-        owner = task if is_own or askers[generation, key] == 1 else None
+        owner = task if is_own or readers[generation, key] == 1 else None
         found[key] = SourceOffsetInfo(partition=at.partition, offset=at.offset, task=owner)
     return tuple(info for _, info in sorted(found.items()))
 
@@ -373,5 +373,5 @@ def _offsets(row: TaskProgress) -> tuple[SourcePartitionOffset, ...]:
     return row.source.offsets if row.source else ()
 
 
-def has_more_offsets(told: Mapping[int, TaskProgress]) -> bool:
-    return any(row.source.has_more_offsets for row in told.values() if row.source)
+def has_more_offsets(tasks: Mapping[int, TaskProgress]) -> bool:
+    return any(row.source.has_more_offsets for row in tasks.values() if row.source)

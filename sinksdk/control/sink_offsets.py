@@ -40,8 +40,8 @@ def opened_sink(
     connector, config = checked.connector, checked.config
     if not isinstance(connector, SinkConnector) or not isinstance(config, ConnectorConfig):
         raise ConfigException(
-            f"connector '{raw.get('name', '')}' cannot be asked whether its offsets may be altered "
-            f"(alter_offsets), and nothing was altered: {'; '.join(checked.problems) or 'it is no sink'}"
+            f"connector '{raw.get('name', '')}': alter_offsets cannot be called, and no offsets were "
+            f"altered: {'; '.join(checked.problems) or 'it is not a sink'}"
         )
     config.keep_secrets()
     return OpenedSink(connector, config, None if source is None else lambda: source(config))
@@ -60,7 +60,7 @@ def expect_there(sink: OpenedSink, offsets: Mapping[TopicPartition, int | None])
             elif not there[partition].start <= offset <= there[partition].end:
                 begin, end = there[partition]
                 problems.append(
-                    f"{partition}: offset {offset} is not in the source, which has {begin} to {end}"
+                    f"{partition}: offset {offset} is not in the source, which has offsets {begin} to {end}"
                 )
     if problems:
-        raise ConfigException(f"connector {sink.config.name}: nothing was altered: {'; '.join(problems)}")
+        raise ConfigException(f"connector {sink.config.name}: no offsets were altered: {'; '.join(problems)}")

@@ -60,7 +60,7 @@ class SourceOffsets:
         # Tasks may still run and write, as zombies.
         for task in range(claim.transactional_tasks or 0):
             fence(target, config, task)
-        has_moved = stopped.ask(connector, config, lambda: connector.alter_offsets(config, list(changes)))
+        has_moved = stopped.alter(connector, config, lambda: connector.alter_offsets(config, list(changes)))
         with closing(target.writer(config, TaskName(name, 0))) as writer:
             writer.init()
             writer.begin()

@@ -168,7 +168,7 @@ class StatusKeeper:
         try:
             self._remembered_row.write(Remembered(partitions=tuple(kept), tasks=tasks))
         except ConnectException as error:
-            log.info("what the connector's driver remembers was not written: %s", error)
+            log.info("the state of the connector's partitions and tasks was not written: %s", error)
         else:
             self._is_news = False
 

@@ -23,7 +23,7 @@ from sinksdk.store import Store
 class Deployment:
     topics: Topics
     store: Store
-    # Executors get it: absolute, with unresolved references.
+    # Passed to executors: absolute, with unresolved references.
     store_url: str
     spark: SparkSettings
     providers: ConfigProviders = ALL_PROVIDERS

@@ -104,7 +104,7 @@ def _warn_of(checked: Checked, warn: Warn) -> None:
         warn(text)
     if ignored := checked.having(Meaning.IGNORED):
         names = ", ".join(f"'{option.key}'" for option in ignored)
-        warn(f"no effect here: {names} ('sinksdk validate' gives the reasons)")
+        warn(f"keys without effect: {names} ('sinksdk validate' gives the reasons)")
 
 
 def _warn_of_task_slots(tasks_max: int, spark: SparkSettings, warn: Warn) -> None:
@@ -112,8 +112,8 @@ def _warn_of_task_slots(tasks_max: int, spark: SparkSettings, warn: Warn) -> Non
     task_slots = spark.task_slots
     if task_slots is not None and tasks_max > task_slots:
         warn(
-            f"'tasks.max' is {tasks_max}, but Spark on {spark.master} has {task_slots} task slots: more "
-            f"tasks of a source are refused; lower 'tasks.max', or give Spark more task slots "
+            f"'tasks.max' is {tasks_max}, but Spark on {spark.master} has {task_slots} task slots: a source "
+            f"with more tasks than task slots fails; lower 'tasks.max', or give Spark more task slots "
             f"(--master 'local[N]')"
         )
 

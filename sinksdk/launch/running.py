@@ -24,7 +24,7 @@ from sinksdk.launch.prepare import Prepared
 from sinksdk.launch.spark import SparkOnDemand
 from sinksdk.launch.summary import CommitCounter, Summary
 from sinksdk.support.logs import LogSettings
-from sinksdk.support.threads import beside, has_ended
+from sinksdk.support.threads import has_ended, start_call
 
 log = logging.getLogger(__name__)
 
@@ -70,7 +70,7 @@ class RunningConnector:
             deployment.store.close()
             raise
         self._thread = _ConnectorThread(prepared, spark, self._commits, self._signal)
-        self._ended = beside(lambda: self._thread.run(until_caught_up=until_caught_up), "driver")
+        self._ended = start_call(lambda: self._thread.run(until_caught_up=until_caught_up), "driver")
 
     @property
     def name(self) -> str:
@@ -91,7 +91,7 @@ class RunningConnector:
 
     def rebalance(self) -> None:
         """Flush, commit and close the running generation; the next one gets a new assignment."""
-        self._signal.ask(ClosingReason.REBALANCE, final=False)
+        self._signal.request(ClosingReason.REBALANCE, final=False)
 
     def flush(self) -> None:
         """Request a commit of all records available now, partial batches included. Does not wait for it.

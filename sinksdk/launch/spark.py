@@ -158,7 +158,7 @@ class SparkOnDemand:
             )
         self._spark = None
         if _STARTED.pop(spark, None) is not None:  # else another connector has already done this
-            log.error("Spark on %s has died; its connectors are read again from their commits", master)
+            log.error("Spark on %s has died; its connectors resume from their commits", master)
             context.forget_dead_spark()
 
     def _find_or_start(self) -> SparkContext:
@@ -197,7 +197,7 @@ class LauncherOnDemand:
         except Exception as error:
             if not self._spark.has_died():
                 raise
-            message = f"Spark died while generation {plan.generation} was launched"
+            message = f"Spark died while it launched generation {plan.generation}"
             raise RetriableException(message) from error
 
 

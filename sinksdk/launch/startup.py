@@ -9,7 +9,7 @@ from typing import Final, TypeVar
 from sinksdk.engine.clock import SystemWallClock
 from sinksdk.model.status import Waiting
 from sinksdk.runtime.backoff import PASSING, Waits
-from sinksdk.support.threads import beside
+from sinksdk.support.threads import start_call
 
 T = TypeVar("T")
 
@@ -27,7 +27,7 @@ def retry_until_available(
     waits = Waits(who, SystemWallClock())
     while not is_stopping():
         # A stop request abandons the thread: a client that waits for a broker does not notice the request.
-        attempt = beside(start, "startup")
+        attempt = start_call(start, "startup")
         while not attempt.done() and not is_stopping():
             time.sleep(_POLL / 10)
         if not attempt.done():

@@ -76,7 +76,7 @@ OWN_METRICS: Final = (
         "waiting_since_timestamp_seconds",
         "s",
         "Time since which the connector waits for an unavailable system, in seconds since the epoch; no "
-        "value while it waits for none. While the source is unavailable, no generation is planned.",
+        "value while it does not wait. While the source is unavailable, no generation is planned.",
         lambda info: info.waiting.since if info.waiting else None,
     ),
     _connector.metric(
@@ -202,7 +202,7 @@ OWN_METRICS: Final = (
     _sink_task.metric(
         "closings_total",
         "closings",
-        "Close requests: rebalances, pauses, stops. Of sinks only.",
+        "Close requests: rebalances, pauses, stops. Sinks only.",
         lambda view: view.total.closings,
     ),
     _task.metric(

@@ -68,8 +68,8 @@ def _family(metric: Metric[Any], now: Scrape) -> Any:
     # Descriptions are also in docs/metrics.md, in Markdown.
     description = metric.description.replace("`", "")
     family = _FAMILIES[metric.kind](metric.prometheus_name, description, labels=metric.labels)
-    for labels, thing in metric.subject.found(now):
-        match metric.value(thing):
+    for labels, subject in metric.subject.found(now):
+        match metric.value(subject):
             case None:
                 pass
             case Timing() as calls:

@@ -111,9 +111,9 @@ def nested_problems(nested: Mapping[str, Kind], config: Mapping[str, str]) -> li
         several = _loaded_model(config.get("connector.class", "")).multi_valued()
     except ConfigException:
         return []  # reported already; only the class knows which keys are lists
-    wanted = {"list": "a list, or a text", "map": "an object, or a text"}
+    wanted = {"list": "a list or a string", "map": "an object or a string"}
     return [
-        f"'{key}' must be {wanted.get(several.get(key, ''), 'a text, a number or a boolean')}"
+        f"'{key}' must be {wanted.get(several.get(key, ''), 'a string, a number or a boolean')}"
         for key, kind in nested.items()
         if several.get(key) != kind
     ]
@@ -167,8 +167,8 @@ def _unresolved(options: Sequence[Option], raw: Mapping[str, str]) -> Iterator[s
         for provider in sorted(set(_REFERENCE.findall(raw[option.key])) - CONFIG_PROVIDERS):
             if option.verdict.is_applied:
                 yield (
-                    f"'{option.key}' is taken as written: ${{{provider}:…}} names an unknown config "
-                    f"provider; write ${{env:NAME}} or ${{file:/path:key}}"
+                    f"'{option.key}' is not resolved: ${{{provider}:…}} names an unknown config provider; "
+                    f"write ${{env:NAME}} or ${{file:/path:key}}"
                 )
 
 
@@ -262,7 +262,7 @@ def task_configs_of(connector: Connector, name: str, tasks_max: int) -> list[dic
             f"{what} returned no configurations; a sink has topics to read, so it must return at least one"
         )
     if not all(isinstance(text, str) for own in configs for item in own.items() for text in item):
-        raise ConnectException(f"{what} must return dictionaries of texts, as Connect's: {configs}")
+        raise ConnectException(f"{what} must return dictionaries of strings, as in Connect: {configs}")
     return configs
 
 

@@ -82,9 +82,11 @@ def connector_class(name: str) -> type[SinkConnector | SourceConnector]:
     return loaded
 
 
-def _kind(thing: object) -> str:
+def _kind(loaded: object) -> str:
     # Not its value: a name may lead to any object, including secrets.
-    return f"the class {thing.__qualname__}" if isinstance(thing, type) else f"of type {type(thing).__name__}"
+    if isinstance(loaded, type):
+        return f"the class {loaded.__qualname__}"
+    return f"of type {type(loaded).__name__}"
 
 
 def _entry_point(name: str) -> EntryPoint | None:

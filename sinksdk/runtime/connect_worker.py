@@ -17,7 +17,7 @@ from sinksdk.errors import ConnectException, FencedException
 from sinksdk.runtime.worker_connector import Driver, WorkerConnector
 from sinksdk.store import Store, StoreUnavailable
 from sinksdk.support.logs import Outage
-from sinksdk.support.threads import beside, has_ended
+from sinksdk.support.threads import has_ended, start_call
 
 log = logging.getLogger(__name__)
 
@@ -41,7 +41,7 @@ class ConnectorRunner:
             message = "a runner starts once"
             raise RuntimeError(message)
         # A thread per connector: one that hangs in its author's code does not block others.
-        self._ended = beside(partial(self._driver.run, until_caught_up=self._until_caught_up), "driver")
+        self._ended = start_call(partial(self._driver.run, until_caught_up=self._until_caught_up), "driver")
 
     def await_termination(self, timeout: float | None = None) -> bool:
         return self._ended is not None and has_ended(self._ended, timeout)

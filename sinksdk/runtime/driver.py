@@ -52,10 +52,10 @@ class ConnectorDriver:
     group: OffsetGroup | None = None
 
     def close(self) -> None:
-        self.environment.signal.ask(ClosingReason.SHUTDOWN)
+        self.environment.signal.request(ClosingReason.SHUTDOWN)
 
     def rebalance(self) -> None:
-        self.environment.signal.ask(ClosingReason.REBALANCE, final=False)
+        self.environment.signal.request(ClosingReason.REBALANCE, final=False)
 
     def run(self, *, until_caught_up: bool = False) -> ClosingReason | None:
         """Run until stopped or caught up; return the operator's reason to stop, if any."""
@@ -186,7 +186,7 @@ class SinkSession:
                 session.name,
                 ", ".join(unclosed),
             )
-        session.signal.answered()
+        session.signal.clear()
         self._failures.record(plan, outcomes, overtaken)
         self._reporter.ended(plan.generation, outcomes)
         session.wait(self._failures.away(ended.away))

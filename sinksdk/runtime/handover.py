@@ -9,7 +9,7 @@ import logging
 from collections.abc import Callable
 
 from sinksdk.context import ClosingReason
-from sinksdk.control.liveness import LOOK, MARGIN, Heartbeats, is_gone
+from sinksdk.control.liveness import MARGIN, POLL_INTERVAL, Heartbeats, is_gone
 from sinksdk.control.requests import ClosingSignal
 from sinksdk.engine.clock import WallClock
 from sinksdk.errors import FencedException
@@ -60,7 +60,7 @@ class Handover:
             self._log_waiting(running)
             if running.closing is None or running.closing.successor is None:
                 self._ask(running)
-            elif self._must_end(max(LOOK, self._store.closing_poll / 5)):
+            elif self._must_end(max(POLL_INTERVAL, self._store.closing_poll / 5)):
                 self._withdraw()
                 return False
         return True
@@ -85,7 +85,7 @@ class Handover:
     def _must_end(self, timeout: float) -> bool:
         if self._signal.wait(timeout):
             # There is nothing to rebalance yet.
-            self._signal.answered()
+            self._signal.clear()
         return self._signal.is_final
 
     def _withdraw(self) -> None:

@@ -81,12 +81,12 @@ class Idle:
             if left <= 0:
                 return
             if signal.wait(min(left, self._requests.interval)):
-                signal.answered()  # nothing runs: there is nothing to rebalance
+                signal.clear()  # nothing runs: there is nothing to rebalance
             self._expect_ours(status)
             self._requests.refresh()
             status.save_if_due()
             if watch is not None:
-                watch.look_if_due()
+                watch.query_if_due()
 
     def _ends_watch(self, record: ConnectorRecord) -> EndsWatch | None:
         if self._ends is None:

@@ -163,7 +163,7 @@ class DriverSession:
         )
 
     def task_configs(self) -> list[dict[str, str]]:
-        self.connector_requests.answered()
+        self.connector_requests.clear()
         return self.call("task_configs", task_configs_of, self._connector, self.name, self._config.tasks_max)
 
     def subscribe(self, topics: set[str]) -> None:

@@ -107,7 +107,7 @@ class SinkPlanning:
             if self.monitor.is_known and not self.monitor.snapshot.unavailable:
                 return available
             self._wait(self.session.clock.time(), math.inf)
-            self.session.signal.answered()
+            self.session.signal.clear()
         return None
 
     def _offsets_of_group(
@@ -120,14 +120,14 @@ class SinkPlanning:
             offsets = self.session.patiently(lambda: final_offsets(group, partitions))
             if offsets is not None:
                 return offsets
-            self.session.signal.answered()
+            self.session.signal.clear()
         return None
 
     def _await_work(self, claim: Claim) -> Decision | None:
         session, clock = self.session, self.session.clock
         while True:
             if session.signal.reason is not None:
-                session.signal.answered()  # nothing runs: there is nothing to rebalance
+                session.signal.clear()  # nothing runs: there is nothing to rebalance
             if session.is_ended():
                 return None
             # A rebalance needs nothing: the next generation is assigned again in any case.

@@ -40,10 +40,10 @@ class SourceDriver:
     listener: Listener = field(default_factory=Listener)
 
     def close(self) -> None:
-        self.environment.signal.ask(ClosingReason.SHUTDOWN)
+        self.environment.signal.request(ClosingReason.SHUTDOWN)
 
     def rebalance(self) -> None:
-        self.environment.signal.ask(ClosingReason.REBALANCE, final=False)
+        self.environment.signal.request(ClosingReason.REBALANCE, final=False)
 
     def run(self, *, until_caught_up: bool = False) -> ClosingReason | None:
         if until_caught_up:
@@ -149,7 +149,7 @@ class SourceSession:
             return
         outcomes = source_outcomes(ended, plan)
         self._reporter.measured(plan.generation, ended.measures, outcomes)
-        session.signal.answered()
+        session.signal.clear()
         self._failures.record(outcomes)
         self._reporter.ended(plan.generation, outcomes)
         self._wait_for(self._failures.away(ended.away))
@@ -176,7 +176,7 @@ class SourceSession:
                 return True
             session.expect_newest(is_recent_enough=True)
             if session.signal.wait(min(seconds, session.requests.interval)):
-                session.signal.answered()  # nothing runs: there is nothing to rebalance
+                session.signal.clear()  # nothing runs: there is nothing to rebalance
         return False
 
     def _wait_for(self, seconds: float) -> bool:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from sinksdk.config import ConnectorConfig
-from sinksdk.control.ends import LATE, LOOK_INTERVAL
+from sinksdk.control.ends import LATE, QUERY_INTERVAL
 from sinksdk.engine.clock import Clock
 from sinksdk.errors import ConnectException, MissingSourceTopicException
 from sinksdk.offsets import OffsetRange, TopicPartition
@@ -189,7 +189,7 @@ class SourceMonitor:
         self._awaited: frozenset[TopicPartition] = frozenset()
         self._source = source
         self._clock = clock
-        self._interval = max(LOOK_INTERVAL, config.poll_interval_ms / 1000)
+        self._interval = max(QUERY_INTERVAL, config.poll_interval_ms / 1000)
         self._background = background
         self._read = Read()
         self.snapshot = Snapshot(0.0, {})

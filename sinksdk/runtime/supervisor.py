@@ -220,7 +220,7 @@ class Supervisor:
             self._is_followed = True
         reason = self._reason_to_close(self._rows(plan))
         if self._session.signal.reason is None and reason is not None:
-            self._session.signal.ask(reason, final=False)  # the driver decides what comes after
+            self._session.signal.request(reason, final=False)  # the driver decides what comes after
 
     def _begin_closing(self) -> None:
         reason, now = self._session.signal.reason or ClosingReason.REBALANCE, self._session.clock.now()

@@ -62,7 +62,7 @@ class WorkerConnector:
         self._idle = Idle(self._environment, connector, openers, patience=patience)
 
     def close(self) -> None:
-        self._signal.ask(ClosingReason.SHUTDOWN)
+        self._signal.request(ClosingReason.SHUTDOWN)
 
     def run(self, *, until_caught_up: bool = False) -> None:
         self._idle.driver = liveness.register()

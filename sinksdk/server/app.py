@@ -72,8 +72,8 @@ def create_waiting_app(
 
 def _refuse_target(config: Mapping[str, str]) -> OpenedTarget:
     raise ConfigException(
-        f"connector '{config.get('name')}' is a source, whose topics this server does not know: send the "
-        f"request to a server that was started with --topic-directory or --bootstrap-servers"
+        f"connector '{config.get('name')}' is a source, and this server has no access to its topics: send "
+        f"the request to a server that was started with --topic-directory or --bootstrap-servers"
     )
 
 

@@ -86,7 +86,7 @@ class ConnectorState(State):
 
     waiting: Waiting | None = None
     unavailable: list[Unavailable] | None = Field(
-        default=None, description="Partitions without a leader; of many, the first ones."
+        default=None, description="Partitions without a leader: at most the first 100."
     )
 
 

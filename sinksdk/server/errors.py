@@ -55,7 +55,7 @@ _MEANINGS: Final = {
     "is not accepted, or needs a role that the client does not have.",
     404: "The connector, task, plugin or logger does not exist.",
     409: (
-        "The name is taken or belongs to another kind of connector, or the connector is being deleted or "
+        "A connector with this name already exists, possibly of another kind, or it is being deleted or "
         "changed by another request."
     ),
     413: "The body is larger than 8 MiB.",

@@ -23,7 +23,7 @@ def _decode_name(segment: str) -> str:
     # The middleware keeps %2F encoded.
     name = unquote(segment)
     if len(quote(name, safe="", errors="replace")) > LONGEST_NAME:
-        raise NotFoundException(f"the name '{name[:40]}…' is too long for anything that exists")
+        raise NotFoundException(f"the name '{name[:40]}…' does not exist: it is longer than any valid name")
     return name
 
 

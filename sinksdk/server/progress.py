@@ -40,24 +40,22 @@ class Summary(Body):
     task_states: dict[State, int] = Field(description="Number of tasks by state.")
     partition_count: int
     failing_count: int = Field(
-        description="Number of partitions whose last attempt failed; of a source, of tasks."
+        description="Number of partitions (of a source: tasks) whose last attempt failed."
     )
     lag: int | None = Field(
-        description="Number of offsets not committed yet, as far as known; null of a source."
+        description="Number of offsets not committed yet, as far as known; null for a source."
     )
     committed_at: float | None = Field(
-        description="Time of the last commit, in seconds since the epoch; null of a source."
+        description="Time of the last commit, in seconds since the epoch; null for a source."
     )
-    rate: float = Field(
-        description="Current rate of records read per second; of a source, of records committed."
-    )
+    rate: float = Field(description="Current rate of records read (of a source: committed) per second.")
     missing_topics: tuple[str, ...]
     trace: str | None = Field(description="The error that made the connector FAILED, or keeps it DELETING.")
     waiting: Waiting | None = Field(
         description="The unavailable system for which the connector waits; it retries by itself."
     )
     unavailable: tuple[Unavailable, ...] = Field(
-        description="Partitions without a leader, not read until they have one; of many, the first ones."
+        description="Partitions without a leader, not read until they have one: at most the first 100."
     )
     unavailable_count: int = Field(description="Number of partitions without a leader.")
     buckets: list[Bucket] = Field(

@@ -179,7 +179,7 @@ class _Connection(H11Protocol):
         # A probe is always served: a new connection replaces the one that has waited longest for its client,
         # or else the one with the longest-running request.
         if len(self.connections) > _CONNECTIONS:
-            others = (one for one in self.connections if isinstance(one, _Connection) and one is not self)
+            others = (each for each in self.connections if isinstance(each, _Connection) and each is not self)
             min(others, key=_Connection._precedence)._replace()
         self._expect_request()
 

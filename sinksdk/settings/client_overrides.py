@@ -53,7 +53,7 @@ def override_problems(overrides: Mapping[str, str], translated: Mapping[str, str
     ]
     if any("kerberos" in key or key == "sasl.jaas.config" for key in overrides):
         problems += [
-            f"'{name}' has characters special to the shell to which librdkafka passes it: {_HOW}"
+            f"'{name}' has characters that are special in the shell to which librdkafka passes it: {_HOW}"
             for name in _KINIT_ARGUMENTS
             if not _HARMLESS.fullmatch(translated.get(name, ""))
         ]

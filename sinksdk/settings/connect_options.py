@@ -13,15 +13,15 @@ from sinksdk.settings.converter_keys import RULES
 _same, _differs = Verdict.same, Verdict.differs
 _ignored, _unsupported = Verdict.ignored, Verdict.unsupported
 
-_INSTALLED = _ignored("connectors, converters and transforms are of the version that is installed")
-_NO_GROUP = _ignored("tasks are no members of a consumer group: nothing rebalances when they are slow")
+_INSTALLED = _ignored("connectors, converters and transforms have the installed version")
+_NO_GROUP = _ignored("tasks are not members of a consumer group: a slow task causes no rebalance")
 _OF_JAVA = _ignored("it names classes of Java's client; librdkafka reads Kafka here")
-_OF_SOURCES = _ignored("it concerns source connectors; a sink here is as exact as its connector says")
-_OF_THE_WORKER = _ignored("it belongs to Connect's workers, which sinksdk does not have")
+_OF_SOURCES = _ignored("it concerns source connectors; a sink's guarantee depends on its connector")
+_OF_THE_WORKER = _ignored("it configures Connect's workers, which sinksdk does not have")
 _PLUGINS = _ignored("connectors are Python packages: install them in sinksdk's environment")
 _KEPT = (
-    "records keep their topic, because its offsets are committed: remove it from 'transforms'; for another "
-    "name at the destination, create a connector of its own, in which the sink's keys set the name"
+    "records keep their topic, because its offsets are committed: remove it from 'transforms'; to write to "
+    "another name at the destination, create a separate connector and set the name by the sink's own keys"
 )
 
 _TRANSFORM = _same("or a class of your own, as package.module:Class").when(
@@ -30,7 +30,7 @@ _TRANSFORM = _same("or a class of your own, as package.module:Class").when(
         "TimestampRouter": _unsupported(_KEPT),
         "ByLogicalTableRouter": _unsupported(_KEPT),
         "ExtractNewRecordState": _unsupported(
-            "change events are delivered whole, before and after: use ExtractField on 'after', or unwrap "
+            "change events are delivered with 'before' and 'after': use ExtractField on 'after', or unwrap "
             "them with a class of your own"
         ),
         "SetSchemaMetadata*": _differs("it has no effect: schemas have no names here"),
@@ -42,7 +42,7 @@ def _converter(side: str) -> Mapping[str, Verdict]:
     source = _same().when(
         {
             "SASL_INHERIT": _unsupported(
-                f"Kafka's login is not known here: use USER_INFO, and set '{side}.basic.auth.user.info'"
+                f"converters do not have Kafka's login: use USER_INFO, and set '{side}.basic.auth.user.info'"
             )
         }
     )
@@ -86,8 +86,8 @@ CONNECT_OPTIONS: Final[Mapping[str, Verdict]] = MappingProxyType(
         **_converter("key.converter"),
         **_converter("value.converter"),
         "csfle.enabled": RULES.when(dict.fromkeys(("false", "False", "FALSE"), _same())),
-        "csfle.onFailure": _ignored("it belongs to 'csfle.enabled'"),
-        "rule.executors.*": _ignored("it belongs to 'csfle.enabled'"),
+        "csfle.onFailure": _ignored("it applies only with 'csfle.enabled'"),
+        "rule.executors.*": _ignored("it applies only with 'csfle.enabled'"),
         "header.converter": _ignored("headers are delivered as bytes"),
         "header.converter.*": _ignored("headers are delivered as bytes"),
         "transforms": _same("after the converters; a record that a transform refuses is a bad record"),
@@ -113,7 +113,7 @@ CONNECT_OPTIONS: Final[Mapping[str, Verdict]] = MappingProxyType(
         "config.action.reload": _ignored("references are resolved again in every generation"),
         "config.providers": _ignored("${env:NAME} and ${file:/path:key} are always understood"),
         "config.providers.*": _ignored("${env:NAME} and ${file:/path:key} are always understood"),
-        "bootstrap.servers": _ignored("'sinksdk run' has options for the source"),
+        "bootstrap.servers": _ignored("the source is set by options of 'sinksdk run'"),
         "group.id": _OF_THE_WORKER,
         "consumer.override.*": _same("for the client that reads Kafka; a topic directory needs none"),
         "consumer.override.auto.offset.reset": _same(
@@ -123,7 +123,7 @@ CONNECT_OPTIONS: Final[Mapping[str, Verdict]] = MappingProxyType(
             "as 'max.poll.records': maximum number of records of one put"
         ),
         "consumer.override.isolation.level": _same(
-            "read_committed if not set; a topic directory has nothing but committed records"
+            "read_committed if not set; a topic directory contains only committed records"
         ),
         "consumer.override.group.id": _same("the consumer group that gets a copy of the commits"),
         "consumer.override.max.poll.interval.ms": _NO_GROUP,

@@ -29,10 +29,10 @@ _NOT_PEM: Final = (
     "only PEM files are read: export the certificates (keytool -exportcert -rfc, or openssl pkcs12), and set "
 )
 _TLS: Final = _ignored("OpenSSL has its own protocols and ciphers")
-_WRITER: Final = _ignored("it is for writing: nothing is written to the schema registry")
+_WRITER: Final = _ignored("it concerns writing: nothing is written to the schema registry")
 _CACHE: Final = _ignored("each schema is fetched once and kept")
-_PATIENCE: Final = _ignored("a request may take 10 s, and is repeated for 'errors.retry.timeout'")
-_JAVA: Final = _ignored("it is for Java's classes; records are read by their schema")
+_PATIENCE: Final = _ignored("a request may take 10 s, and is retried for 'errors.retry.timeout'")
+_JAVA: Final = _ignored("it concerns Java classes; records are read by their schema")
 _SUBJECTS: Final = _ignored("schemas are found by the id in the record")
 _LATEST: Final = _unsupported(
     "records are read with the schema with which they were written, never with a later one: remove it"
@@ -53,9 +53,9 @@ def _only(value: str) -> Verdict:
 REGISTRY_KEYS: Final[Mapping[str, Verdict]] = {
     # trust and authentication
     **dict.fromkeys(
-        ("ssl.ca.location", "ssl.certificate.location"), _same("a PEM file; librdkafka's name of it")
+        ("ssl.ca.location", "ssl.certificate.location"), _same("a PEM file; named as in librdkafka")
     ),
-    "ssl.key.location": _same("a PEM file; librdkafka's name of it"),
+    "ssl.key.location": _same("a PEM file; named as in librdkafka"),
     "ssl.key.password": _same("of the PEM file"),
     "ssl.truststore.location": _unsupported(f"{_NOT_PEM}'{{side}}.schema.registry.ssl.ca.location'"),
     "ssl.keystore.location": _unsupported(
@@ -70,10 +70,10 @@ REGISTRY_KEYS: Final[Mapping[str, Verdict]] = {
     "ssl.keystore.key": _unsupported(
         "write it to a PEM file, and name that in '{side}.schema.registry.ssl.key.location'"
     ),
-    "ssl.truststore.type": _ignored("it belongs to 'ssl.truststore.location'"),
-    "ssl.keystore.type": _ignored("it belongs to 'ssl.keystore.location'"),
+    "ssl.truststore.type": _ignored("it applies only with 'ssl.truststore.location'"),
+    "ssl.keystore.type": _ignored("it applies only with 'ssl.keystore.location'"),
     "ssl.truststore.password": _ignored("a PEM file of certificates has no password"),
-    "ssl.keystore.password": _ignored("a PEM file has 'ssl.key.password'"),
+    "ssl.keystore.password": _ignored("the password of a PEM file is 'ssl.key.password'"),
     "ssl.endpoint.identification.algorithm": _ignored("the server's name is always verified"),
     **dict.fromkeys(
         (
@@ -85,7 +85,7 @@ REGISTRY_KEYS: Final[Mapping[str, Verdict]] = {
     ),
     "ssl.*": _unsupported("it is not applied, and trust may depend on it: remove it"),
     "bearer.auth.credentials.source": _unsupported(
-        "use STATIC_TOKEN, OAUTHBEARER or OAUTHBEARER_AZURE_IMDS, with the keys that belong to it"
+        "use STATIC_TOKEN, OAUTHBEARER or OAUTHBEARER_AZURE_IMDS, with its keys"
     ).when(dict.fromkeys(("STATIC_TOKEN", "OAUTHBEARER", "OAUTHBEARER_AZURE_IMDS"), _same())),
     **dict.fromkeys(
         (key for key in _CLIENT_KEYS if key.startswith("bearer.") and "source" not in key), _same()
@@ -95,19 +95,19 @@ REGISTRY_KEYS: Final[Mapping[str, Verdict]] = {
     "bearer.auth.*": _unsupported("it is not applied, and authentication may depend on it: remove it"),
     "proxy.host": _same("with 'proxy.port'"),
     "proxy.port": _same("with 'proxy.host'"),
-    "url.randomize": _ignored("a request goes to the first URL, and if it fails to the next one"),
-    "sasl.*": _ignored("it belongs to 'basic.auth.credentials.source' SASL_INHERIT"),
+    "url.randomize": _ignored("a request goes to the first URL and, if it fails, to the next one"),
+    "sasl.*": _ignored("it applies only with 'basic.auth.credentials.source' SASL_INHERIT"),
     "request.header.*": _unsupported(
         "headers are not sent: remove it, and log in with 'basic.auth.user.info' or 'bearer.auth.token'"
     ),
     # the converter's values
     "use.latest.version": _LATEST.when({"false": _same(), "FALSE": _same()}),
     "use.latest.with.metadata": _LATEST,
-    "latest.compatibility.strict": _ignored("it belongs to 'use.latest.version'"),
+    "latest.compatibility.strict": _ignored("it applies only with 'use.latest.version'"),
     "rule.executors": RULES,
-    "rule.executors.*": _ignored("it belongs to 'rule.executors'"),
+    "rule.executors.*": _ignored("it applies only with 'rule.executors'"),
     "rule.actions": RULES,
-    "rule.actions.*": _ignored("it belongs to 'rule.actions'"),
+    "rule.actions.*": _ignored("it applies only with 'rule.actions'"),
     "rule.service.loader.enable": _differs("rules of schemas are never executed").when(
         {"false": _same(), "FALSE": _same()}
     ),
@@ -124,7 +124,7 @@ REGISTRY_KEYS: Final[Mapping[str, Verdict]] = {
     "ignore.default.for.nullables": _same().when(
         dict.fromkeys(
             ("true", "TRUE"),
-            _differs("nulls stay null in the files, too; Confluent's formats write the default again"),
+            _differs("nulls stay null in the files, too; Confluent's formats write the default instead"),
         )
     ),
     # no effect on reading
@@ -160,7 +160,7 @@ REGISTRY_KEYS: Final[Mapping[str, Verdict]] = {
 
 OTHER_KEYS: Final[Mapping[str, Verdict]] = {
     "schemas.cache.size": _CACHE,
-    "decimal.format": _ignored("it is for writing; both formats are read"),
+    "decimal.format": _ignored("it concerns writing; both formats can be read"),
     "converter.type": _ignored("Connect sets it by itself"),
     "type": _ignored("Connect sets it by itself"),
     **dict.fromkeys(
@@ -171,11 +171,11 @@ OTHER_KEYS: Final[Mapping[str, Verdict]] = {
             *("reference.lookup.only", "skip.known.types", "type.property", "use.optional.for.nonrequired"),
             *("object.additional.properties", "oneof.for.nullables", "json.*"),
         ),
-        _ignored("it belongs to the converter of Protobuf or JSON Schema, which has its own verdict"),
+        _ignored("it applies only with the converter of Protobuf or JSON Schema, which has its own verdict"),
     ),
 }
 
-_NOT_AVRO: Final = _ignored("it belongs to the Avro converter")
+_NOT_AVRO: Final = _ignored("it applies only with the Avro converter")
 _UNKNOWN: Final = _unsupported("the registry's client has no such key: remove it")
 
 

@@ -124,7 +124,7 @@ def _from_strimzi(document: Mapping[str, Any], problems: list[str]) -> ConfigFil
 
 
 def _file(values: Mapping[str, Any], problems: Sequence[str], warnings: Sequence[str] = ()) -> ConfigFile:
-    strange = [f"the key {key!r} must be a text" for key in values if not isinstance(key, str)]
+    strange = [f"the key {key!r} must be a string" for key in values if not isinstance(key, str)]
     given = {key: value for key, value in values.items() if isinstance(key, str) and value is not None}
     nested = {key: kind for key, value in given.items() if (kind := kind_of(value)) is not None}
     config = {key: as_text(value) for key, value in given.items()}

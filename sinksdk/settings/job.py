@@ -20,7 +20,7 @@ DEAD_LETTER_DIRECTORY: Final = "errors.deadletterqueue.topic.directory"
 
 
 class NameSettings(BaseModel):
-    name: str = Field(min_length=1, description="Name of the connector; its state is kept under it.")
+    name: str = Field(min_length=1, description="Name of the connector; its state is stored under this name.")
     connector_class: str = Field(
         default="",
         alias="connector.class",

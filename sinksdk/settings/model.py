@@ -128,7 +128,7 @@ class ConfigModel(BaseModel):
         if config is None or wrong:
             found = cls._problems_besides(applied, wrong)
         # A refused key's verdict is reported already.
-        problems += [one for one in found if _subject(one) not in refused]
+        problems += [problem for problem in found if _subject(problem) not in refused]
         return (None, problems) if problems else (config, [])
 
     @classmethod
@@ -168,7 +168,7 @@ class ConfigModel(BaseModel):
             found.update(dict.fromkeys(passwords_in(text), HIDDEN))
             if cls._names_secret(key) and not references(text):
                 found[text] = HIDDEN
-        for reference in {one for _, text in written for one in references(text)}:
+        for reference in {reference for _, text in written for reference in references(text)}:
             try:
                 found[resolve_references(reference)] = reference
             except ConfigException:
@@ -528,7 +528,7 @@ def _refuse_other_keys(cls: type[ConfigModel]) -> None:
         if not _is_narrower(field.annotation, former.annotation):
             raise TypeError(
                 f"{what} is of type {_code_of(field.annotation)}, and sinksdk reads "
-                f"{theirs.__qualname__}.{name} as {_code_of(former.annotation)}: keep that type or take a "
+                f"{theirs.__qualname__}.{name} as {_code_of(former.annotation)}: keep that type or use a "
                 f"narrower one, or give the field another name and key"
             )
 
@@ -584,7 +584,7 @@ def sentences_of(where: str, hook: Callable[..., object], *arguments: object) ->
     if isinstance(returned, str):  # one sentence, not a list of its letters
         return [returned] if returned else []
     found: list[Any] = call_author(where, list, returned) if isinstance(returned, Iterable) else [returned]
-    if all(isinstance(one, str) for one in found):
+    if all(isinstance(sentence, str) for sentence in found):
         return found
     raise ConfigException(f"{where} returned {returned!r}; it must return a list of sentences")
 

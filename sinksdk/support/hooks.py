@@ -52,8 +52,8 @@ def check_function(owner: str, name: str, function: object) -> None:
     called = (
         function if inspect.isroutine(function) else inspect.getattr_static(type(function), "__call__", None)
     )
-    for one in (function, called):
-        kind = _lazy_kind(one)
+    for candidate in (function, called):
+        kind = _lazy_kind(candidate)
         if kind is not None:
             raise HookError(f"{owner}.{name} is {kind}, {_ADVICE}")
 
@@ -136,13 +136,13 @@ def _meant(name: str, value: object, base: type, hooks: Collection[str]) -> str 
         return None
     function = value.__func__ if isinstance(value, staticmethod | classmethod) else value
     is_method = callable(function) and not isinstance(function, type)
-    known = {_plain(one): one for one in (*attributes, *(hooks if is_method else ()))}
+    known = {_plain(each): each for each in (*attributes, *(hooks if is_method else ()))}
     former = _FORMER.get(_plain(name)) if is_method else None
     found = known.get(_plain(name)) or (former if former in hooks else None)
     if found is not None or not isinstance(function, FunctionType):
         return found
     # Misspelt abstract hooks are left to Python, which refuses a class without them.
-    optional = (one for one in hooks if not getattr(getattr(base, one), "__isabstractmethod__", False))
+    optional = (hook for hook in hooks if not getattr(getattr(base, hook), "__isabstractmethod__", False))
     near = (hook for hook in optional if _is_one_letter_off(name, hook))
     return next((hook for hook in near if _could_be(name, function, hook, getattr(base, hook))), None)
 
@@ -168,11 +168,11 @@ def _is_one_letter_off(name: str, hook: str) -> bool:
 def _could_be(name: str, function: FunctionType, hook: str, original: Callable[..., object]) -> bool:
     if name in _WORDS:
         return False
-    mine, theirs = _parameters(function), _parameters(original)
+    own, expected = _parameters(function), _parameters(original)
     longer, shorter = sorted((name, hook), key=len, reverse=True)
     if longer in [shorter + ending for ending in _INFLECTED]:
-        return bool(theirs) and mine == theirs  # a plural or a participle is probably a helper's name
-    return len(mine) == len(theirs)
+        return bool(expected) and own == expected  # a plural or a participle is probably a helper's name
+    return len(own) == len(expected)
 
 
 def _parameters(function: Callable[..., object]) -> list[str]:

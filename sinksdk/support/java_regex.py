@@ -386,7 +386,7 @@ class _Translator:
                 re.compile(re.sub(r"\(\?P=g\d+\)", "", one))
             except re.error:
                 self._at = begin
-                self._refuse(f"'(?{mark}…)' looks behind for texts of different lengths")
+                self._refuse(f"the look-behind '(?{mark}…)' matches texts of different lengths")
         return f"(?:{'|'.join(behind)})" if mark == "<=" else f"(?:{''.join(behind)})"
 
     def _read_flags(self, begin: int) -> bool:
@@ -440,7 +440,7 @@ class _Translator:
 
     def _reference(self, number: int) -> str:
         if number > self._groups:
-            self._refuse(f"'\\{number}' refers to a group that does not come before it")
+            self._refuse(f"'\\{number}' refers to a group that is not defined before it")
         if number in self._open:
             self._refuse(f"'\\{number}' refers to the group that it is in")
         flag = "i" if "i" in self._flags else ""

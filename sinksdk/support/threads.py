@@ -57,7 +57,7 @@ def in_a_thread(run: Callable[[], None]) -> None:  # a Background
     start_thread(run, getattr(run, "__qualname__", "background"))
 
 
-def beside(run: Callable[[], T], name: str) -> Future[T]:
+def start_call(run: Callable[[], T], name: str) -> Future[T]:
     ended: Future[T] = Future()
 
     def run_to_end() -> None:
@@ -73,7 +73,7 @@ def beside(run: Callable[[], T], name: str) -> Future[T]:
 
 
 def has_ended(ended: Future[T], timeout: float | None = None) -> bool:
-    """Wait at most ``timeout`` seconds for a call of :func:`beside`. Raises its exception, at each call."""
+    """Wait at most ``timeout`` seconds for a :func:`start_call`. Raises its exception, at each call."""
     if timeout != 0:
         wait([ended], timeout)
     if not ended.done():

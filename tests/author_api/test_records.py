@@ -210,7 +210,7 @@ def test_errors_can_be_pickled(error: Exception, kept: dict[str, object]) -> Non
 
 def test_missing_topic_message_says_what_to_do() -> None:
     assert str(MissingSourceTopicException(["b", "a"])) == (
-        "the source has no topic 'a', 'b': create it, or take it out of the connector's 'topics'"
+        "the source has no topic 'a', 'b': create it, or remove it from the connector's 'topics'"
     )
 
 

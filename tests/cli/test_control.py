@@ -180,7 +180,7 @@ def test_altered_offsets_are_checked_if_topics_are_given(here: Here, store: Stor
     checked = here.sinksdk("offsets", "alter", "lines", "flights-0=9", "--topic-directory", "topics")
 
     assert (refused.exit_code, unchecked.exit_code, checked.exit_code) == (2, 0, 0)
-    assert "flights-0: offset 11 is not in the source, which has 0 to 10" in refused.stderr
+    assert "flights-0: offset 11 is not in the source, which has offsets 0 to 10" in refused.stderr
     assert "are not checked against the topics" in unchecked.stderr
     assert "not checked" not in checked.stderr
     assert Herder(store).offsets("lines") == {T0: 9}
@@ -199,7 +199,7 @@ def test_offsets_refused_by_the_connector_exit_1_with_its_reason(here: Here, sto
     result = here.sinksdk("offsets", "reset", "lines")
 
     assert result.exit_code == 1
-    assert "connector lines: its alter_offsets refuses this, and nothing was altered" in result.stderr
+    assert "connector lines: alter_offsets failed, and no offsets were altered" in result.stderr
     assert "files are there" in result.stderr
     assert Herder(store).offsets("lines") == {T0: 60}
 
@@ -313,11 +313,11 @@ def test_delete_ends_when_the_connector_was_created_again(
     driven(store)
     config = Herder(store).connector("lines").config
 
-    def somebody_else(seconds: float) -> None:
+    def another_process(seconds: float) -> None:
         store.delete(config_key("lines"), store.version(config_key("lines")))
         Herder(store).create("lines", config)
 
-    monkeypatch.setattr("sinksdk.cli.control.time", changed(time, sleep=somebody_else))
+    monkeypatch.setattr("sinksdk.cli.control.time", changed(time, sleep=another_process))
     result = here.sinksdk("delete", "lines")
 
     assert (result.exit_code, result.stdout) == (0, "lines: deleted\n")
@@ -328,22 +328,26 @@ def test_json_of_every_command_is_one_value_on_stdout(here: Here, store: Store) 
     shown = here.sinksdk("config", "get", "lines").stdout
     (here.folder / "same.json").write_text(shown)
 
-    def said(*command: str) -> object:
+    def json_output(*command: str) -> object:
         result = here.sinksdk(*command, "--json")
         assert result.exit_code == 0, result.output
         return json.loads(result.stdout)
 
-    for wish in ("pause", "resume", "rebalance", "flush", "stop", "restart"):
-        assert said(wish, "lines") == {"name": "lines", "requested": wish, "driver": ""}
-    assert said("config", "get", "lines") == json.loads(shown)
-    assert said("config", "set", "lines", "same.json") == {"name": "lines", "version": 1, "changed": False}
-    assert said("offsets", "show", "lines") == [{"topic": "flights", "partition": 0, "offset": 60}]
-    assert said("offsets", "alter", "lines", "flights-0=50") == [
+    for action in ("pause", "resume", "rebalance", "flush", "stop", "restart"):
+        assert json_output(action, "lines") == {"name": "lines", "requested": action, "driver": ""}
+    assert json_output("config", "get", "lines") == json.loads(shown)
+    assert json_output("config", "set", "lines", "same.json") == {
+        "name": "lines",
+        "version": 1,
+        "changed": False,
+    }
+    assert json_output("offsets", "show", "lines") == [{"topic": "flights", "partition": 0, "offset": 60}]
+    assert json_output("offsets", "alter", "lines", "flights-0=50") == [
         {"topic": "flights", "partition": 0, "offset": 50}
     ]
-    assert said("offsets", "reset", "lines") == []
-    assert said("delete", "lines") == {"name": "lines", "deleted": True}
-    assert said("list") == []
+    assert json_output("offsets", "reset", "lines") == []
+    assert json_output("delete", "lines") == {"name": "lines", "deleted": True}
+    assert json_output("list") == []
 
 
 def test_list_leaves_out_a_damaged_connector(here: Here, store: Store) -> None:

@@ -59,8 +59,8 @@ def test_convert_notes_warnings_of_validate(here: Here) -> None:
     result = here.sinksdk("convert", here.file("avro.json", json.dumps(named)))
 
     assert result.exit_code == 0
-    (said,) = [line for line in result.stderr.splitlines() if "'value.converter' is not set" in line]
-    assert said.startswith("  - ")
+    (note,) = [line for line in result.stderr.splitlines() if "'value.converter' is not set" in line]
+    assert note.startswith("  - ")
 
 
 @pytest.mark.parametrize("name", ["AivenKafkaConnectS3SinkConnector", "S3SinkConnector"])

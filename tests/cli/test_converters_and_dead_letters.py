@@ -44,7 +44,7 @@ def test_avro_without_its_packages_exits_2(here: Here, monkeypatch: pytest.Monke
 @pytest.mark.parametrize(
     ("keys", "problem"),
     [
-        ({"value_converter": "protobuf"}, "'value.converter': no converter is called 'protobuf'"),
+        ({"value_converter": "protobuf"}, "'value.converter': unknown converter 'protobuf'"),
         ({"key_converter": "avro"}, "'key.converter.schema.registry.url' is required by the Avro converter"),
         (
             {"value_converter": "avro", "value_converter_schema_registry_url": "registry:8081"},
@@ -102,11 +102,11 @@ def test_avro_without_its_packages_exits_2(here: Here, monkeypatch: pytest.Monke
                 "value_converter_schema_registry_url": "http://r",
                 "value_converter_basic_auth_user_info": "u:p",
             },
-            "is only used with 'value.converter.basic.auth.credentials.source' USER_INFO",
+            "applies only with 'value.converter.basic.auth.credentials.source' USER_INFO",
         ),
         (
             {"key_converter": "string", "key_converter_converter_encoding": "rot13"},
-            "'key.converter.converter.encoding': there is no text encoding 'rot13'",
+            "'key.converter.converter.encoding': unknown text encoding 'rot13'",
         ),
         ({"errors_deadletterqueue_topic_name": "flights"}, "the connector reads 'flights' itself"),
         ({"errors_deadletterqueue_topic_name": "a b"}, "'a b' is not a valid topic name"),

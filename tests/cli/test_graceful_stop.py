@@ -47,25 +47,25 @@ class FakeConnector:
 
 
 @pytest.fixture
-def said() -> list[str]:
+def lines() -> list[str]:
     return []
 
 
 @pytest.fixture
-def progress(said: list[str]) -> PlainProgress:
-    return PlainProgress(said.append)
+def progress(lines: list[str]) -> PlainProgress:
+    return PlainProgress(lines.append)
 
 
-def test_the_first_signal_closes_the_connector_gracefully(progress: PlainProgress, said: list[str]) -> None:
+def test_the_first_signal_closes_the_connector_gracefully(progress: PlainProgress, lines: list[str]) -> None:
     progress.planned(PLAN)
-    said.clear()
+    lines.clear()
     connector = FakeConnector()
     with ShutdownSignals() as signals:
         drive(connector, signals, progress)
 
     assert connector.reasons == [ClosingReason.SHUTDOWN]
     assert progress.snapshot().state == "stopped"
-    assert said[0].startswith("SIGTERM: closing, partial batches are flushed")
+    assert lines[0].startswith("SIGTERM: closing, partial batches are flushed")
 
 
 def test_wait_raises_the_connectors_failure(progress: PlainProgress) -> None:

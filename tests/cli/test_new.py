@@ -155,7 +155,7 @@ def test_an_empty_folder_is_filled_and_keeps_its_inode(here: Here) -> None:
         ("absent/made", "the folder absent does not exist; create it first"),
     ],
 )
-def test_nothing_is_overwritten(here: Here, into: str, why: str) -> None:
+def test_existing_files_are_not_overwritten(here: Here, into: str, why: str) -> None:
     (here.folder / "full").mkdir()
     here.file("full/Makefile", "mine")
     (here.folder / "link").symlink_to("nowhere")
@@ -191,7 +191,7 @@ def test_a_full_disk_leaves_no_files(here: Here, monkeypatch: pytest.MonkeyPatch
 
 
 @every_kind
-def test_a_folder_that_another_process_created_is_left_alone(tmp_path: Path, kind: Kind) -> None:
+def test_a_folder_that_another_process_created_is_not_changed(tmp_path: Path, kind: Kind) -> None:
     files = render(kind, Names.of("orders"))
     write_files(tmp_path / "made", files)
 

@@ -83,7 +83,7 @@ def test_the_reference_fits_80_columns_on_a_terminal(here: Here, monkeypatch: py
 
 
 @pytest.mark.parametrize("name", ["__main__:Sink", "__main__.Sink"])
-def test_a_class_of_main_is_refused(name: str) -> None:
+def test_a_connector_class_in_main_is_refused(name: str) -> None:
     # Executors cannot import from __main__.
     with pytest.raises(ConfigException, match="is in the running program, which executors cannot import"):
         connector_class(name)

@@ -92,7 +92,7 @@ def test_a_tasks_second_attempt_makes_no_negative_rate(progress: RunProgress, cl
     assert progress.snapshot().total.rate >= 0
 
 
-def test_on_close_says_whether_a_task_flushes(progress: RunProgress) -> None:
+def test_the_closing_message_depends_on_running_tasks(progress: RunProgress) -> None:
     assert on_close(progress.snapshot()) == "no task is running"
     progress.progress([view(committed=300)])
     waiting = "no task is running; the next run reads the remaining 700 offsets"
@@ -179,7 +179,7 @@ def test_lost_offsets_are_listed_by_partition(progress: RunProgress) -> None:
     progress.ended(1, [view(0, **{LOST: 1_200}), view(1), view(2, **{LOST: 1})])
 
     assert lost(progress.snapshot()) == (
-        "skipped, because the source no longer has them: 1,201 offsets (t-0: 1,200, t-2: 1)"
+        "skipped 1,201 offsets that the source no longer has (t-0: 1,200, t-2: 1)"
     )
 
 
@@ -257,7 +257,7 @@ def test_the_table_shows_the_twenty_partitions_with_most_lag(progress: RunProgre
     assert names[-1] == "total"
 
 
-def test_failures_stand_below_the_table(progress: RunProgress) -> None:
+def test_failures_are_shown_below_the_table(progress: RunProgress) -> None:
     progress.progress([view(p, position=1, failure=f"cause {p}") for p in range(7)])
 
     assert drawn(progress, 80)[-6:] == [f"t-{p}: cause {p}" for p in range(5)] + [

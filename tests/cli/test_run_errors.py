@@ -34,7 +34,7 @@ def closed_port() -> Iterator[int]:
         yield port
 
 
-def test_exit_codes_are_a_contract() -> None:
+def test_exit_codes_have_their_documented_values() -> None:
     # Scripts and supervisors depend on the numbers.
     assert {code.name: int(code) for code in ExitCode} == {
         "DONE": 0,
@@ -57,7 +57,7 @@ def test_exit_codes_are_a_contract() -> None:
         (ValueError("no"), ExitCode.FAILED),
     ],
 )
-def test_each_error_has_its_exit_code(error: Exception, code: ExitCode) -> None:
+def test_each_exception_has_its_exit_code(error: Exception, code: ExitCode) -> None:
     assert exit_code_of(error) is code
 
 
@@ -103,7 +103,7 @@ def test_unknown_keys_are_warned_of_first(here: Here) -> None:
     assert first == (
         "warning: 'out.foldr' is not known to this connector and has no effect; did you mean 'out.folder'?"
     )
-    assert second == "warning: no effect here: 'format.class' ('sinksdk validate' gives the reasons)"
+    assert second == "warning: keys without effect: 'format.class' ('sinksdk validate' gives the reasons)"
     assert third == "error: 'out.folder' is required and not set"
 
 
@@ -172,10 +172,10 @@ class StopsWaiting(logging.Handler):
         super().__init__()
         self._left = attempts
         self._logger = logging.getLogger(logger)
-        self.said: list[str] = []
+        self.messages: list[str] = []
 
     def emit(self, record: logging.LogRecord) -> None:
-        self.said.append(record.getMessage())
+        self.messages.append(record.getMessage())
         self._left -= 1
         if not self._left:
             os.kill(os.getpid(), signal.SIGINT)
@@ -200,8 +200,8 @@ def test_an_unreachable_store_is_retried_until_a_signal(
 
     assert result.exit_code == 0
     assert result.stdout == "stopped before Spark was started\n"
-    (said,) = waiting.said
-    assert f"{closed_port}/db does not respond, retrying: opening it failed once: " in said
+    (message,) = waiting.messages
+    assert f"{closed_port}/db does not respond, retrying: opening it failed once: " in message
 
 
 def test_a_missing_topic_exits_4(here: Here) -> None:
@@ -257,8 +257,8 @@ def test_an_unreachable_s3_endpoint_is_retried_until_a_signal(
 
     refused = f"no S3 endpoint responds at http://127.0.0.1:{closed_port}"
     assert (result.exit_code, result.stderr) == (0, "")
-    (said,) = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
-    assert refused in said
+    (message,) = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
+    assert refused in message
     with closing(open_store(f"sqlite:///{here.folder}/sinksdk.sqlite")) as store:
         row = table.read(store, status_key("lines"), ConnectorStatus)
     assert row is not None

@@ -38,7 +38,7 @@ def _told(store: Store) -> bool:
     return bool(info.source_offsets) and info.tasks[1].trace is not None
 
 
-def said(here: Here, *command: str) -> Any:
+def json_output(here: Here, *command: str) -> Any:
     """The parsed JSON output of a command."""
     result = here.sinksdk(*command, "--json")
     assert result.exit_code == 0, result.output
@@ -51,7 +51,7 @@ def stop(here: Here, store: Store) -> None:
 
 
 def test_a_source_is_listed_without_lag(here: Here, store: Store) -> None:
-    (row,) = said(here, "list")
+    (row,) = json_output(here, "list")
     line = here.sinksdk("list").stdout.splitlines()[1].split()
 
     assert (row["type"], row["lag"], row["tasks"]) == ("source", None, 2)
@@ -60,7 +60,7 @@ def test_a_source_is_listed_without_lag(here: Here, store: Store) -> None:
 
 def test_status_shows_tasks_and_source_partitions(here: Here, store: Store) -> None:
     eventually(lambda: _told(store))
-    shown, found = here.sinksdk("status", "c").stdout, said(here, "status", "c")
+    shown, found = here.sinksdk("status", "c").stdout, json_output(here, "status", "c")
 
     assert shown.startswith("c: source, RUNNING, generation 1, ")
     assert "task 0: RUNNING: " in shown
@@ -86,17 +86,17 @@ def test_offsets_are_shown_altered_and_reset(here: Here, store: Store) -> None:
     assert refused.exit_code == 1
     assert "only while it is stopped" in refused.stderr
     stop(here, store)
-    (row,) = said(here, "offsets", "show", "c", *DIRECTORY)
+    (row,) = json_output(here, "offsets", "show", "c", *DIRECTORY)
     assert (row["partition"], list(row["offset"])) == ({"share": "[a]"}, ["next"])
 
-    assert len(said(here, "offsets", "alter", "c", change, *DIRECTORY)) == 2
-    assert [known["partition"] for known in said(here, "status", "c")["source_partitions"]] == [
+    assert len(json_output(here, "offsets", "alter", "c", change, *DIRECTORY)) == 2
+    assert [known["partition"] for known in json_output(here, "status", "c")["source_partitions"]] == [
         {"share": "[a]"}
     ]
-    altered = said(here, "offsets", "alter", "c", '{"share":"[a]"}=', *DIRECTORY)
+    altered = json_output(here, "offsets", "alter", "c", '{"share":"[a]"}=', *DIRECTORY)
     assert altered == [{"partition": {"share": "b=2"}, "offset": {"next": 7}}]
     assert '{"next":7}' in here.sinksdk("offsets", "show", "c", *DIRECTORY).stdout
-    assert said(here, "status", "c")["source_partitions"] == []
+    assert json_output(here, "status", "c")["source_partitions"] == []
     reset = here.sinksdk("offsets", "reset", "c", *DIRECTORY)
     assert reset.stdout == "c: all offsets removed; when resumed, the connector reads from the start\n"
     assert here.sinksdk("offsets", "show", "c", *DIRECTORY).stdout == "nothing is committed\n"

@@ -64,8 +64,8 @@ def test_more_tasks_than_task_slots_are_warned_of_before_spark_starts(
     options = DeploymentOptions(TopicDirectory("topics"), "sqlite:///store.db", SparkOptions(master))
     prepare(config(here, **{"tasks.max": tasks}), options, warn)
 
-    told = capsys.readouterr().err
-    assert (f"'tasks.max' is {tasks}, but Spark on {master} has " in told) is is_warned
+    errors = capsys.readouterr().err
+    assert (f"'tasks.max' is {tasks}, but Spark on {master} has " in errors) is is_warned
 
 
 def test_a_misspelt_source_is_one_problem(here: Here) -> None:
@@ -102,7 +102,7 @@ def test_a_source_is_validated(here: Here) -> None:
     assert "each record of a source names its topic" in result.stdout
 
 
-def test_plain_output_shows_what_tasks_have_committed(clock: ManualClock) -> None:
+def test_plain_output_shows_the_records_committed_by_tasks(clock: ManualClock) -> None:
     lines: list[str] = []
     progress = PlainProgress(lines.append, interval=5.0, clock=clock.now)
     progress.planned(PLAN)

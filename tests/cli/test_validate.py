@@ -20,7 +20,7 @@ def test_validate_of_a_valid_configuration_exits_0_and_creates_nothing(here: Her
 @pytest.mark.parametrize(
     ("key", "query"), [("records.sql", "SELEC * FROM records"), ("records.transform", "my_flights:delayed")]
 )
-def test_validate_names_what_only_spark_can_check(here: Here, key: str, query: str) -> None:
+def test_validate_names_keys_that_only_spark_can_check(here: Here, key: str, query: str) -> None:
     path = here.config(**{key.replace(".", "_"): query})
 
     assert (
@@ -125,7 +125,7 @@ def test_the_table_fits_80_columns_on_a_terminal(here: Here, monkeypatch: pytest
     assert max(map(len, lines)) <= 80
     assert any(line.startswith("  predicates.some.type ") for line in lines)
     assert any(
-        line.startswith("  consumer.override.partition.assignme  tasks are no members") for line in lines
+        line.startswith("  consumer.override.partition.assignme  tasks are not members") for line in lines
     )
 
 
@@ -139,8 +139,8 @@ def test_differing_defaults_are_shown_for_another_connectors_file(
     monkeypatch.setattr(checks, "DROP_IN_NAMES", {})
     own = here.sinksdk("validate", here.config())
 
-    told = "not set: the default differs from Kafka Connect's\n  lines.per.file  ten, not one\n"
-    assert told in brought.stdout
+    differing = "not set: the default differs from Kafka Connect's\n  lines.per.file  ten, not one\n"
+    assert differing in brought.stdout
     assert "not set" not in decided.stdout + own.stdout
 
 
@@ -250,11 +250,11 @@ def test_a_reference_to_an_unknown_provider_is_a_problem(here: Here) -> None:
 
     assert result.exit_code == 0
     assert "1 warning\n" in result.stdout
-    assert "'out.folder' is taken as written: ${secrets:…} names an unknown config provider" in result.stdout
+    assert "'out.folder' is not resolved: ${secrets:…} names an unknown config provider" in result.stdout
     assert "connect/out" not in result.stdout
 
 
-def test_an_invalid_file_is_one_line_on_stderr(here: Here) -> None:
+def test_an_invalid_file_is_reported_in_one_line_on_stderr(here: Here) -> None:
     result = here.sinksdk("validate", "absent.json")
 
     assert result.exit_code == 2
@@ -262,7 +262,7 @@ def test_an_invalid_file_is_one_line_on_stderr(here: Here) -> None:
     assert "Traceback" in here.sinksdk("validate", "absent.json", "--verbose").stderr
 
 
-def test_confluents_s3_configuration_is_understood(here: Here) -> None:
+def test_a_configuration_of_confluents_s3_connector_is_valid(here: Here) -> None:
     config = here.config(
         connector_class="io.confluent.connect.s3.S3SinkConnector",
         out_folder=None,

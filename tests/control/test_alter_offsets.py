@@ -1,4 +1,4 @@
-"""An operator alters a sink's offsets: who is called, who is waited for, and what is refused (KIP-875)."""
+"""An operator alters a sink's offsets (KIP-875): calls of the connector, closing tasks, refusals."""
 
 from __future__ import annotations
 
@@ -47,20 +47,20 @@ class Watermark(SinkConnector):
     config_class = WatermarkConfig
 
     def __init__(self) -> None:
-        self.asked: list[tuple[int, dict[TopicPartition, int | None]]] = []
+        self.altered: list[tuple[int, dict[TopicPartition, int | None]]] = []
         self.committed: Callable[[], object] = lambda: None
         self.seen: list[object] = []
         self.error: Exception | None = None
 
     def alter_offsets(self, config: WatermarkConfig, offsets: Mapping[TopicPartition, int | None]) -> bool:
-        self.asked.append((config.level, dict(offsets)))
+        self.altered.append((config.level, dict(offsets)))
         self.seen.append(self.committed())
         if self.error is not None:
             raise self.error
         return True
 
 
-class Place:
+class Setup:
     def __init__(self, source: Source | None = None) -> None:
         self.store = MemoryStore()
         self.clock = ManualClock()
@@ -84,67 +84,75 @@ class Place:
         return status
 
 
-def test_the_connector_is_asked_before_anything_is_written() -> None:
+def test_alter_offsets_is_called_before_offsets_are_committed() -> None:
     # A sink with its own watermark would otherwise skip the records that are read again.
-    place = Place()
-    place.herder.alter_offsets("c", {P0: 4, P1: None})
+    setup = Setup()
+    setup.herder.alter_offsets("c", {P0: 4, P1: None})
 
-    assert place.connector.asked == [(7, {P0: 4, P1: None})]
-    assert place.connector.seen == [{P0: 10}]
-    assert place.committed() == {P0: 4}
+    assert setup.connector.altered == [(7, {P0: 4, P1: None})]
+    assert setup.connector.seen == [{P0: 10}]
+    assert setup.committed() == {P0: 4}
 
 
-def test_a_reset_is_told_with_every_partition_that_is_committed() -> None:
+def test_a_reset_passes_every_committed_partition_to_the_connector() -> None:
     # Each offset is None; a second reset has no partitions, as in Connect.
-    place = Place()
-    place.herder.reset_offsets("c")
-    place.herder.reset_offsets("c")
+    setup = Setup()
+    setup.herder.reset_offsets("c")
+    setup.herder.reset_offsets("c")
 
-    assert place.connector.asked == [(7, {P0: None}), (7, {})]
-    assert place.committed() == {}
+    assert setup.connector.altered == [(7, {P0: None}), (7, {})]
+    assert setup.committed() == {}
 
 
-def test_the_connector_knows_who_it_is_when_it_is_asked() -> None:
-    place = Place()
-    place.herder.alter_offsets("c", {P0: 4})
+def test_the_connector_has_its_identity_during_alter_offsets() -> None:
+    setup = Setup()
+    setup.herder.alter_offsets("c", {P0: 4})
 
-    assert place.connector.identity.connector == "c"
-    assert place.connector.identity.incarnation == place.herder.connector("c").incarnation
+    assert setup.connector.identity.connector == "c"
+    assert setup.connector.identity.incarnation == setup.herder.connector("c").incarnation
 
 
 @pytest.mark.parametrize(
     "error",
     [ConnectException("no such place"), RetriableException("no such place"), KeyError("no such place")],
 )
-def test_what_the_connector_refuses_is_not_written(error: Exception) -> None:
-    place = Place()
-    place.connector.error = error
-    for wish in (lambda: place.herder.alter_offsets("c", {P0: 4}), lambda: place.herder.reset_offsets("c")):
-        with pytest.raises(OffsetsRefusedException, match=r"connector c: its alter_offsets.*no such place"):
-            wish()
-    assert place.committed() == {P0: 10}
+def test_offsets_that_the_connector_refuses_are_not_committed(error: Exception) -> None:
+    setup = Setup()
+    setup.connector.error = error
+    for request in (
+        lambda: setup.herder.alter_offsets("c", {P0: 4}),
+        lambda: setup.herder.reset_offsets("c"),
+    ):
+        with pytest.raises(
+            OffsetsRefusedException, match=r"connector c: alter_offsets failed.*no such place"
+        ):
+            request()
+    assert setup.committed() == {P0: 10}
 
 
-def test_by_default_the_connector_is_made_as_its_configuration_says(
+def test_the_herder_creates_the_configured_connector_by_default(
     monkeypatch: pytest.MonkeyPatch, store: MemoryStore
 ) -> None:
-    asked: list[int] = []
+    levels: list[int] = []
 
     def alter_offsets(self: Watermark, config: WatermarkConfig, offsets: Any) -> bool:
-        asked.append(config.level)
+        levels.append(config.level)
         return False
 
     monkeypatch.setattr(Watermark, "alter_offsets", alter_offsets)
     Herder(store).create("c", RAW, "STOPPED")
 
     assert Herder(store).alter_offsets("c", {P0: 4}) == {P0: 4}, "False: it keeps no offsets of its own"
-    assert asked == [7]
+    assert levels == [7]
 
 
-def test_a_connector_that_cannot_be_made_is_not_passed_over(store: MemoryStore) -> None:
+def test_offsets_are_not_altered_if_the_connector_cannot_be_created(store: MemoryStore) -> None:
     Herder(store).create("c", {**RAW, "connector.class": "nowhere:Sink"}, "STOPPED")
 
-    with pytest.raises(ConfigException, match=r"connector 'c' cannot be asked.*nothing was altered.*nowhere"):
+    with pytest.raises(
+        ConfigException,
+        match=r"connector 'c': alter_offsets cannot be called.*no offsets were altered.*nowhere",
+    ):
         Herder(store).alter_offsets("c", {P0: 4})
     assert committed_offsets(store, "c") == {}
 
@@ -153,99 +161,101 @@ def test_a_connector_that_cannot_be_made_is_not_passed_over(store: MemoryStore) 
     ("offset", "problem"),
     [
         (-5, "t-0: offset -5 is below 0"),
-        (21, "t-0: offset 21 is not in the source, which has 0 to 20"),
+        (21, "t-0: offset 21 is not in the source, which has offsets 0 to 20"),
     ],
 )
 def test_offsets_that_no_record_can_have_are_refused(offset: int, problem: str) -> None:
     # The connector is not called, and no driver is fenced.
-    place = Place(Source({P0: 20}))
-    with pytest.raises(ConfigException, match=f"connector c: nothing was altered: {problem}"):
-        place.herder.alter_offsets("c", {P0: offset})
+    setup = Setup(Source({P0: 20}))
+    with pytest.raises(ConfigException, match=f"connector c: no offsets were altered: {problem}"):
+        setup.herder.alter_offsets("c", {P0: offset})
 
-    assert place.connector.asked == []
-    place.task.commit({P0: OffsetAndMetadata(11)})
-
-
-def test_the_whole_range_of_the_source_may_be_set() -> None:
-    place = Place(Source({P0: 20}))
-    assert place.herder.alter_offsets("c", {P0: 0}) == {P0: 0}
-    assert place.herder.alter_offsets("c", {P0: 20}) == {P0: 20}
+    assert setup.connector.altered == []
+    setup.task.commit({P0: OffsetAndMetadata(11)})
 
 
-def test_partitions_that_the_source_does_not_have_are_set_nowhere_and_taken_back_all_the_same() -> None:
-    place = Place(Source({P0: 20}))
+def test_offsets_from_the_start_to_the_end_of_the_source_are_accepted() -> None:
+    setup = Setup(Source({P0: 20}))
+    assert setup.herder.alter_offsets("c", {P0: 0}) == {P0: 0}
+    assert setup.herder.alter_offsets("c", {P0: 20}) == {P0: 20}
+
+
+def test_a_partition_missing_in_the_source_can_only_be_reset() -> None:
+    setup = Setup(Source({P0: 20}))
     with pytest.raises(ConfigException, match="t-1: the source has no such partition"):
-        place.herder.alter_offsets("c", {P0: 5, P1: 5})
-    assert place.herder.alter_offsets("c", {P0: None, P1: None}) == {}
+        setup.herder.alter_offsets("c", {P0: 5, P1: 5})
+    assert setup.herder.alter_offsets("c", {P0: None, P1: None}) == {}
 
 
-def test_a_source_that_does_not_answer_says_nothing_of_an_offset() -> None:
-    place = Place(Source({P0: 20}, RetriableException("no broker answers")))
+def test_offsets_are_not_altered_while_the_source_does_not_respond() -> None:
+    setup = Setup(Source({P0: 20}, RetriableException("no broker answers")))
     with pytest.raises(RetriableException, match="no broker answers"):
-        place.herder.alter_offsets("c", {P0: 5})
-    assert place.committed() == {P0: 10}
+        setup.herder.alter_offsets("c", {P0: 5})
+    assert setup.committed() == {P0: 10}
 
 
-def test_without_a_source_only_what_is_impossible_anywhere_is_refused() -> None:
-    place = Place()
+def test_without_a_source_only_negative_offsets_are_refused() -> None:
+    setup = Setup()
     with pytest.raises(ConfigException, match="t-0: offset -1 is below 0"):
-        place.herder.alter_offsets("c", {P0: -1})
-    assert place.herder.alter_offsets("c", {P0: 1_000}) == {P0: 1_000}
+        setup.herder.alter_offsets("c", {P0: -1})
+    assert setup.herder.alter_offsets("c", {P0: 1_000}) == {P0: 1_000}
 
 
-def closing(place: Place, seconds: float, then: Callable[[], None]) -> None:
-    status, done_at = place.driven(), place.clock.now() + seconds
+def closing(setup: Setup, seconds: float, then: Callable[[], None]) -> None:
+    status, done_at = setup.driven(), setup.clock.now() + seconds
 
     class Clock(ManualClock):
         is_done = False
 
     def sleep(delay: float) -> None:
-        place.clock.advance(delay)
-        if place.clock.now() < done_at:
+        setup.clock.advance(delay)
+        if setup.clock.now() < done_at:
             status.save_if_due()
         elif not Clock.is_done:
             Clock.is_done = True
             then()
             status.become("UNASSIGNED")
 
-    place.clock.sleep = sleep  # type: ignore[method-assign]  # what happens meanwhile
+    setup.clock.sleep = sleep  # type: ignore[method-assign]  # what happens meanwhile
 
 
-def test_tasks_that_are_closing_commit_first() -> None:
+def test_offsets_are_altered_after_closing_tasks_have_committed() -> None:
     # Regression: their last commit was lost, and the driver ended as if another one had taken over.
-    place = Place()
-    closing(place, 50.0, lambda: place.task.commit({P0: OffsetAndMetadata(600), P1: OffsetAndMetadata(8)}))
+    setup = Setup()
+    closing(setup, 50.0, lambda: setup.task.commit({P0: OffsetAndMetadata(600), P1: OffsetAndMetadata(8)}))
 
-    assert place.herder.alter_offsets("c", {P1: 5}) == {P0: 600, P1: 5}
+    assert setup.herder.alter_offsets("c", {P1: 5}) == {P0: 600, P1: 5}
 
 
-def test_what_a_closing_task_commits_is_reset_with_the_rest() -> None:
-    place = Place()
-    closing(place, 5.0, lambda: place.task.commit({P1: OffsetAndMetadata(8)}))
-    place.herder.reset_offsets("c")
+def test_a_reset_includes_the_commit_of_a_closing_task() -> None:
+    setup = Setup()
+    closing(setup, 5.0, lambda: setup.task.commit({P1: OffsetAndMetadata(8)}))
+    setup.herder.reset_offsets("c")
 
-    assert place.committed() == {}
-    assert place.connector.asked == [(7, {P0: None, P1: None})]
+    assert setup.committed() == {}
+    assert setup.connector.altered == [(7, {P0: None, P1: None})]
 
 
 @pytest.mark.parametrize(("patience", "seconds"), [(30.0, 30.0), (1_000.0, 70.0)])
-def test_it_is_waited_for_as_long_as_closing_may_take_and_no_longer(patience: float, seconds: float) -> None:
-    place = Place()
-    closing(place, 1e6, lambda: None)
-    begun = place.clock.now()
+def test_altering_waits_for_closing_tasks_at_most_the_graceful_timeout_or_patience(
+    patience: float, seconds: float
+) -> None:
+    setup = Setup()
+    closing(setup, 1e6, lambda: None)
+    begun = setup.clock.now()
     with pytest.raises(ConnectorClosingException, match=r"connector c is still closing.*try again"):
-        place.herder.alter_offsets("c", {P0: 5}, patience=patience)
+        setup.herder.alter_offsets("c", {P0: 5}, patience=patience)
 
-    assert place.clock.now() - begun == pytest.approx(seconds, abs=1.0)
-    place.task.commit({P0: OffsetAndMetadata(600)})
-    assert place.connector.asked == []
+    assert setup.clock.now() - begun == pytest.approx(seconds, abs=1.0)
+    setup.task.commit({P0: OffsetAndMetadata(600)})
+    assert setup.connector.altered == []
 
 
-def test_a_driver_that_has_died_is_not_waited_for_as_if_it_closed() -> None:
+def test_altering_does_not_wait_for_a_dead_driver() -> None:
     # The heartbeat stands still; a zombie of the driver is fenced.
-    place = Place()
-    place.driven()
+    setup = Setup()
+    setup.driven()
 
-    assert place.herder.alter_offsets("c", {P0: 5}) == {P0: 5}
+    assert setup.herder.alter_offsets("c", {P0: 5}) == {P0: 5}
     with pytest.raises(FencedException):
-        place.task.commit({P0: OffsetAndMetadata(600)})
+        setup.task.commit({P0: OffsetAndMetadata(600)})

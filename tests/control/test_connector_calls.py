@@ -76,7 +76,7 @@ def author(connector: SinkConnector | None = None) -> ConnectorCalls:
 
 
 @pytest.mark.parametrize(
-    ("connector", "told"),
+    ("connector", "expected"),
     [
         (Old(), "without a flag"),
         (New(), True),
@@ -90,10 +90,10 @@ def author(connector: SinkConnector | None = None) -> ConnectorCalls:
     ],
     ids=lambda value: type(value).__name__,
 )
-def test_stop_is_called_as_its_author_declared_it(connector: Declared, told: object) -> None:
+def test_stop_receives_the_flag_if_its_signature_has_one(connector: Declared, expected: object) -> None:
     # Connectors from before KIP-883 take no flag.
     author(connector).stop(is_deleted=True, timeout=5)
-    assert connector.stopped == told
+    assert connector.stopped == expected
 
 
 def test_all_calls_come_from_one_thread() -> None:
@@ -106,7 +106,7 @@ def test_all_calls_come_from_one_thread() -> None:
     assert threads[0] != threading.get_ident()
 
 
-def test_what_is_raised_reaches_the_caller() -> None:
+def test_an_exception_of_a_call_is_raised_to_the_caller() -> None:
     def refuse() -> None:
         message = "no bucket"
         raise ConnectException(message)
@@ -116,7 +116,7 @@ def test_what_is_raised_reaches_the_caller() -> None:
 
 
 @pytest.mark.parametrize("error", [SystemExit(3), KeyboardInterrupt(), CancelledError()])
-def test_what_would_end_a_thread_is_an_error_of_the_connectors(error: BaseException) -> None:
+def test_a_system_exit_in_a_call_becomes_a_connect_exception(error: BaseException) -> None:
     def leaves() -> None:
         raise error
 
@@ -128,17 +128,17 @@ def test_what_would_end_a_thread_is_an_error_of_the_connectors(error: BaseExcept
     author().stop(is_deleted=False, timeout=5)
 
 
-def test_a_call_that_hangs_is_left_behind_and_where_it_is_told(never: threading.Event) -> None:
+def test_a_hanging_call_is_abandoned_and_its_stack_reported(never: threading.Event) -> None:
     with pytest.raises(HangingException) as raised:
         author().call("start", lambda: never.wait(20), timeout=1.0)  # by then the thread is at its line
-    told = re.search(r"connector archive: start has not returned for (\d+\.\d) s", str(raised.value))
-    assert told
-    assert float(told[1]) >= 1
+    reported = re.search(r"connector archive: start has not returned for (\d+\.\d) s", str(raised.value))
+    assert reported
+    assert float(reported[1]) >= 1
     assert "never.wait(20)" in str(raised.value)
     assert "runtime/author.py" not in str(raised.value)
 
 
-def test_the_call_after_one_that_hangs_does_not_wait_for_it(never: threading.Event) -> None:
+def test_the_call_after_a_hanging_one_does_not_wait_for_it(never: threading.Event) -> None:
     # stop() may release the resource at which start() hangs.
     connector = New()
     calls = author(connector)
@@ -148,9 +148,9 @@ def test_the_call_after_one_that_hangs_does_not_wait_for_it(never: threading.Eve
     assert connector.stopped is False
 
 
-def test_a_call_that_nobody_needs_any_more_is_cut_short(never: threading.Event) -> None:
+def test_a_call_whose_result_is_unwanted_ends_after_its_grace(never: threading.Event) -> None:
     with pytest.raises(HangingException) as raised:
         author().call("start", lambda: never.wait(120), timeout=60, is_unwanted=lambda: True, grace=0.1)
-    told = re.search(r"has not returned for (\d+\.\d) s", str(raised.value))
-    assert told
-    assert 0.1 <= float(told[1]) < 30
+    reported = re.search(r"has not returned for (\d+\.\d) s", str(raised.value))
+    assert reported
+    assert 0.1 <= float(reported[1]) < 30

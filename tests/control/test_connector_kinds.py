@@ -94,7 +94,7 @@ def test_a_driver_of_a_dataframes_name_does_not_start(
     assert committed(store) == {0: 3}
 
 
-def test_a_driver_that_claims_a_dataframes_generation_goes_no_further(store: MemoryStore) -> None:
+def test_a_driver_that_claims_a_dataframes_generation_plans_nothing(store: MemoryStore) -> None:
     # The previous generation committed numbers of rows, whatever the record says.
     record = created(RAW, kind="sink")
     registry.change(store, "c", lambda r: r, otherwise=lambda: record)
@@ -121,7 +121,7 @@ def test_a_dataframe_is_not_written_to_a_connectors_name(
     store.close()
 
 
-def test_a_dataframes_record_says_what_it_is(tmp_path: Path) -> None:
+def test_the_record_of_a_dataframe_has_its_kind(tmp_path: Path) -> None:
     # Records of an older version are completed at the first write.
     prepare_writer(options(tmp_path), VALUE)
     store = open_store(f"sqlite:///{tmp_path}/store.sqlite", create=True)
@@ -132,7 +132,7 @@ def test_a_dataframes_record_says_what_it_is(tmp_path: Path) -> None:
     store.close()
 
 
-def test_a_query_does_not_go_on_under_a_name_that_a_connector_has_now(store: MemoryStore) -> None:
+def test_a_query_is_fenced_once_a_connector_has_its_name(store: MemoryStore) -> None:
     # The name was deleted and created again: before the connector's first generation, and after it.
     query = written(store, "dataframe")
     share = query.task(1, ["c"])
@@ -153,16 +153,16 @@ def test_a_query_does_not_go_on_under_a_name_that_a_connector_has_now(store: Mem
     assert committed(store) == {0: 20}
 
 
-def test_a_sinks_name_is_not_run_or_configured_as_a_source(store: MemoryStore) -> None:
+def test_a_sink_cannot_run_or_be_configured_under_a_sources_name(store: MemoryStore) -> None:
     made, _, _ = driver(Source({P0: 3}), Task, store=store)
     made.run(until_caught_up=True)
     assert registry.find(store, "c").kind == "sink"
     registry.change(store, "c", lambda r: r.model_copy(update={"kind": "source"}))
     other = {**RAW, "connector.class": "tests.runtime.running_sinks:OtherConnector"}
-    with pytest.raises(WrongKindException, match="is a source connector, and cannot go on as a sink"):
+    with pytest.raises(WrongKindException, match="is a source connector, and cannot continue as a sink"):
         Herder(store).configure("c", other)
     again, launcher, _ = driver(Source({P0: 9}), Task, store=store)
-    with pytest.raises(WrongKindException, match="is a source connector, and cannot go on as a sink"):
+    with pytest.raises(WrongKindException, match="is a source connector, and cannot continue as a sink"):
         again.run(until_caught_up=True)
 
     assert launcher.plans == []
@@ -171,7 +171,7 @@ def test_a_sinks_name_is_not_run_or_configured_as_a_source(store: MemoryStore) -
     assert committed(store) == {0: 3}
 
 
-def test_a_running_source_is_not_fenced_by_a_sink_of_its_name(store: MemoryStore) -> None:
+def test_a_sink_with_a_sources_name_does_not_fence_the_source(store: MemoryStore) -> None:
     # The session's constructor refuses the sink before it claims anything.
     registry.change(store, "c", lambda r: r, otherwise=lambda: created(RAW, kind="source"))
     config = Connector.config_class.parse(RAW)
@@ -192,15 +192,15 @@ def test_created_connectors_have_the_kind_of_their_class(store: MemoryStore) -> 
     assert registry.find(store, "c").kind == "sink"
 
 
-def test_rest_answers_409_about_a_dataframes_name(store: MemoryStore) -> None:
+def test_rest_returns_409_for_a_dataframes_name(store: MemoryStore) -> None:
     written(store, "dataframe")
     client = TestClient(create_app(store), base_url="http://localhost")
-    answers = [
+    responses = [
         client.put("/connectors/c/resume"),
         client.put("/connectors/c/pause"),
         client.post("/connectors/c/restart"),
         client.delete("/connectors/c/offsets"),
     ]
 
-    assert [answer.status_code for answer in answers] == [409] * 4
-    assert all("is written by DataFrames" in answer.json()["message"] for answer in answers)
+    assert [response.status_code for response in responses] == [409] * 4
+    assert all("is written by DataFrames" in response.json()["message"] for response in responses)

@@ -18,7 +18,7 @@ class Group:
     def __init__(self) -> None:
         self.held = threading.Event()
         self.held.set()
-        self.is_away = False
+        self.is_down = False
         self.writes: list[dict[TopicPartition, int]] = []
 
     def __str__(self) -> str:
@@ -29,7 +29,7 @@ class Group:
 
     def write(self, offsets: dict[TopicPartition, int]) -> None:
         self.held.wait(10)
-        if self.is_away:
+        if self.is_down:
             message = "no broker answers"
             raise RetriableException(message)
         self.writes.append(dict(offsets))
@@ -45,7 +45,7 @@ def eventually(condition: Callable[[], object]) -> None:
         time.sleep(0.002)
 
 
-def test_only_what_has_changed_is_written() -> None:
+def test_only_changed_offsets_are_written_to_the_group() -> None:
     group = Group()
     following = BackgroundSync(group, "c")
 
@@ -58,7 +58,7 @@ def test_only_what_has_changed_is_written() -> None:
     assert group.writes == [{P0: 5, P1: 1}, {P1: 2}]
 
 
-def test_a_group_that_hangs_holds_nobody_up() -> None:
+def test_a_hanging_group_does_not_block_commits() -> None:
     group = Group()
     group.held.clear()
     following = BackgroundSync(group, "c")
@@ -76,13 +76,13 @@ def test_a_group_that_hangs_holds_nobody_up() -> None:
     assert len(group.writes) <= 3
 
 
-def test_an_outage_is_warned_of_once_and_made_up_for(
+def test_an_outage_of_the_group_is_logged_once_and_its_offsets_are_written_later(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # The group gets all missed commits once it is available again, and the log says so.
-    monkeypatch.setattr(consumer_group, "_AGAIN", 0.01)
+    monkeypatch.setattr(consumer_group, "_RETRY", 0.01)
     group = Group()
-    group.is_away = True
+    group.is_down = True
     following = BackgroundSync(group, "c")
 
     with caplog.at_level(logging.WARNING):
@@ -90,21 +90,21 @@ def test_an_outage_is_warned_of_once_and_made_up_for(
             following.follow({P0: offset})
             time.sleep(0.005)
         eventually(lambda: caplog.messages)
-        group.is_away = False
+        group.is_down = False
         eventually(lambda: len(caplog.messages) > 1)
     following.close()
 
     assert group.writes == [{P0: 19}]
     first, last = caplog.messages
     assert first.startswith(
-        "connector c: its committed offsets are not shown in consumer group connect-c: no "
+        "connector c: cannot write its committed offsets to consumer group connect-c, retrying: no "
     )
     assert last.startswith(
-        "connector c: showing its committed offsets in consumer group connect-c works again after"
+        "connector c: writing its committed offsets to consumer group connect-c works again after"
     )
 
 
-def test_the_last_offsets_are_written_at_the_end() -> None:
+def test_close_writes_the_last_offsets_to_the_group() -> None:
     group = Group()
     following = BackgroundSync(group, "c")
 

@@ -42,7 +42,7 @@ def scene() -> Scene:
     return Scene()
 
 
-def test_only_what_has_changed_is_written_and_at_most_every_second(scene: Scene) -> None:
+def test_changed_end_offsets_are_written_at_most_every_second(scene: Scene) -> None:
     scene.keeper.saw({P0: 5, P1: 7})
     scene.keeper.save_if_due()
     first = scene.version()
@@ -63,7 +63,7 @@ def test_only_what_has_changed_is_written_and_at_most_every_second(scene: Scene)
     assert scene.version() == second
 
 
-def test_a_commit_is_told_with_its_moment(scene: Scene) -> None:
+def test_a_commit_is_stored_with_its_timestamp(scene: Scene) -> None:
     # A commit from before the first poll has no timestamp; the next driver continues with the known ones.
     scene.keeper.committed({P0: 5, P1: None})
     scene.clock.advance(10)
@@ -83,7 +83,7 @@ def test_a_commit_is_told_with_its_moment(scene: Scene) -> None:
     assert scene.written().committed_at_by_partition() == {P0: at + 100, P1: at}
 
 
-def test_what_another_process_wrote_meanwhile_is_written_over(scene: Scene) -> None:
+def test_end_offsets_of_another_process_are_overwritten(scene: Scene) -> None:
     other = scene.another()
     other.saw({P0: 5})
     other.save()
@@ -95,36 +95,36 @@ def test_what_another_process_wrote_meanwhile_is_written_over(scene: Scene) -> N
     assert scene.written().ends_by_partition() == {P0: 9}
 
 
-def test_a_source_that_hangs_or_fails_holds_nobody_up_and_is_looked_at_again(scene: Scene) -> None:
+def test_a_hanging_or_failing_source_blocks_nothing_and_is_queried_again(scene: Scene) -> None:
     waiting: list[Callable[[], None]] = []
     ends: list[dict[TopicPartition, int] | Exception] = []
 
-    def look() -> dict[TopicPartition, int]:
+    def read_ends() -> dict[TopicPartition, int]:
         found = ends.pop()
         if isinstance(found, Exception):
             raise found
         return found
 
-    watch = EndsWatch(look, scene.keeper, scene.clock, waiting.append)
-    watch.look_if_due()
+    watch = EndsWatch(read_ends, scene.keeper, scene.clock, waiting.append)
+    watch.query_if_due()
     scene.clock.advance(60)
-    watch.look_if_due()
+    watch.query_if_due()
     assert len(waiting) == 1  # the first poll still runs
     since = scene.clock.time() - 60
     assert scene.written().unknown_since == since, "a paused connector's lag is not the last known one"
 
-    ends.append(RetriableException("the broker is away"))
+    ends.append(RetriableException("the broker is unavailable"))
     waiting.pop()()
-    watch.look_if_due()
+    watch.query_if_due()
     scene.clock.advance(1.999)
-    watch.look_if_due()
+    watch.query_if_due()
     assert waiting == []
 
     scene.clock.advance(0.001)
-    watch.look_if_due()
+    watch.query_if_due()
     ends.append({P0: 12})
     waiting.pop()()
     assert scene.written().unknown_since == since
-    watch.look_if_due()
+    watch.query_if_due()
     assert scene.written().ends_by_partition() == {P0: 12}
     assert scene.written().unknown_since is None

@@ -59,12 +59,12 @@ def test_a_connector_may_be_created_stopped(herder: Herder) -> None:
 
 
 @pytest.mark.parametrize(
-    "wish", ["connector", "pause", "resume", "stop", "restart", "rebalance", "flush", "offsets"]
+    "action", ["connector", "pause", "resume", "stop", "restart", "rebalance", "flush", "offsets"]
 )
-def test_nothing_is_asked_of_a_connector_that_is_not_there(herder: Herder, wish: str) -> None:
+def test_requests_to_a_missing_connector_are_refused(herder: Herder, action: str) -> None:
     # Connect responds with 404.
     with pytest.raises(ConnectorNotFoundException, match="no connector 'c'"):
-        getattr(herder, wish)("c")
+        getattr(herder, action)("c")
 
 
 def test_only_a_changed_configuration_has_a_new_version(herder: Herder) -> None:
@@ -76,7 +76,7 @@ def test_only_a_changed_configuration_has_a_new_version(herder: Herder) -> None:
     assert first.incarnation == other.incarnation
 
 
-def test_configuring_leaves_the_target_state_alone(herder: Herder) -> None:
+def test_configuring_keeps_the_target_state(herder: Herder) -> None:
     # As in Connect: a paused connector stays paused.
     herder.create("c", {"topics": "t"})
     herder.pause("c")
@@ -85,7 +85,7 @@ def test_configuring_leaves_the_target_state_alone(herder: Herder) -> None:
     assert [herder.stop("c").target_state, herder.resume("c").target_state] == ["STOPPED", "RUNNING"]
 
 
-def test_orders_are_counted(herder: Herder) -> None:
+def test_restart_rebalance_and_flush_requests_are_counted(herder: Herder) -> None:
     # A driver compares the counter with its own: each request is applied once, and none is lost.
     herder.create("c", {"topics": "t"})
     herder.restart("c")
@@ -134,7 +134,7 @@ def test_altering_offsets_fences_a_zombie(herder: Herder, store: MemoryStore) ->
 @pytest.mark.parametrize(
     ("state", "error"), [("deleted", ConnectorNotFoundException), ("resumed", ConnectorRunsException)]
 )
-def test_offsets_are_not_altered_of_what_was_deleted_or_resumed_meanwhile(
+def test_offsets_are_not_altered_if_the_connector_is_deleted_or_resumed_meanwhile(
     herder: Herder, store: MemoryStore, monkeypatch: pytest.MonkeyPatch, state: str, error: type[Exception]
 ) -> None:
     # Otherwise the next connector of that name would start there.
@@ -157,7 +157,7 @@ def test_offsets_are_not_altered_of_what_was_deleted_or_resumed_meanwhile(
     assert herder.offsets("c") == {}
 
 
-def test_a_commit_that_is_not_published_is_not_altered(herder: Herder, store: MemoryStore) -> None:
+def test_an_unpublished_commit_is_not_altered(herder: Herder, store: MemoryStore) -> None:
     # The lost tokens would lose their records: the connector must publish them first.
     herder.create("c", RAW)
     task = running_task(store, "c")
@@ -188,16 +188,16 @@ def test_a_deleted_connector_leaves_only_its_task_count(herder: Herder, store: M
     assert running_task(store, "c").committed(T0) is None
 
 
-def test_until_it_is_deleted_nothing_else_is_asked_of_a_connector(herder: Herder, store: MemoryStore) -> None:
+def test_requests_to_a_connector_being_deleted_are_refused(herder: Herder, store: MemoryStore) -> None:
     herder.create("c", {"topics": "t"})
     Herder(store).delete("c")
 
-    for wish in (herder.pause, herder.resume, herder.restart, lambda name: herder.create(name, {})):
+    for action in (herder.pause, herder.resume, herder.restart, lambda name: herder.create(name, {})):
         with pytest.raises(ConnectorDeletedException, match="'c' is being deleted"):
-            wish("c")
+            action("c")
 
 
-def test_deleting_goes_on_where_a_crash_ended_it(herder: Herder, store: MemoryStore) -> None:
+def test_deletion_resumes_after_a_crash(herder: Herder, store: MemoryStore) -> None:
     # A crash after each removal: the next attempt finishes.
 
     class Crashing(MemoryStore):
@@ -228,17 +228,17 @@ def test_deleting_goes_on_where_a_crash_ended_it(herder: Herder, store: MemorySt
     assert 2 <= crashes < 10
 
 
-def test_two_changes_at_once_are_both_made(herder: Herder, store: MemoryStore) -> None:
+def test_concurrent_configuration_changes_are_both_applied(herder: Herder, store: MemoryStore) -> None:
     # The function that derives a configuration is called again after a conflict.
     herder.create("c", {"topics": "t"})
-    asked: list[Mapping[str, str] | None] = []
+    seen: list[Mapping[str, str] | None] = []
 
     def with_flag(before: Mapping[str, str] | None) -> dict[str, str]:
-        asked.append(before)
-        if len(asked) == 1:
+        seen.append(before)
+        if len(seen) == 1:
             herder.configure("c", {"topics": "t", "other": "1"})
         return {**(before or {}), "flag": "1"}
 
     herder.configure("c", with_flag)
     assert herder.connector("c").config == {"topics": "t", "other": "1", "flag": "1"}
-    assert asked == [{"topics": "t"}, {"topics": "t", "other": "1"}]
+    assert seen == [{"topics": "t"}, {"topics": "t", "other": "1"}]

@@ -71,33 +71,33 @@ def ended(task: int, records: int, transactions: int, message: str | None = None
 # -- counting ----------------------------------------------------------------------------------------
 
 
-def test_only_what_is_committed_counts() -> None:
+def test_only_committed_records_and_files_count() -> None:
     growth = Growth()
     assert growth.of(amounts(progress(100, tail=100))) == Amounts()
     assert growth.of(amounts(progress(150, tail=30, files=2))) == Amounts(120, 2, 20)
 
 
-def test_nothing_counts_twice() -> None:
+def test_an_outcome_counts_only_what_progress_has_not_counted() -> None:
     growth = Growth()
     growth.of(amounts(progress(100), progress(7, partition=1)))
     assert growth.of(amounts(progress(100), progress(7, partition=1))) == Amounts()
     assert growth.of(amounts(outcome(P0, records=110), outcome(P1, records=7))) == Amounts(10)
 
 
-def test_a_generations_tasks_count_from_nothing() -> None:
+def test_counts_of_a_new_generation_start_at_zero() -> None:
     growth = Growth()
     growth.of(amounts(progress(100, files=1)))
     growth.begin()
     assert growth.of(amounts(progress(150, files=3))) == Amounts(150, 3, 30)
 
 
-def test_another_attempt_counts_from_nothing() -> None:
+def test_counts_of_another_attempt_start_at_zero() -> None:
     growth = Growth()
     growth.of(amounts(progress(100, files=5)))
     assert growth.of(amounts(progress(20, files=1))) == Amounts(20, 1, 10)
 
 
-def test_a_sinks_next_attempt_goes_on_with_its_records_and_not_with_its_files() -> None:
+def test_the_next_attempt_of_a_sink_continues_its_record_count_but_not_its_file_count() -> None:
     growth = Growth()
     growth.of(amounts(progress(100, files=5)))
     assert growth.of(amounts(progress(130, files=1))) == Amounts(30, 1, 10)
@@ -124,7 +124,7 @@ def test_a_minute_has_one_bucket() -> None:
     )
 
 
-def test_six_hours_are_kept() -> None:
+def test_history_keeps_the_buckets_of_six_hours() -> None:
     history = ConnectorHistory()
     for minute in range(KEPT + 40):
         history = with_amounts(history, NOON + 60 * minute, Amounts(1))
@@ -134,13 +134,13 @@ def test_six_hours_are_kept() -> None:
     assert [bucket.start for bucket in later.buckets] == [NOON + 100 * 3600]
 
 
-def test_a_clock_that_jumps_back_keeps_the_order() -> None:
+def test_buckets_keep_their_order_when_the_clock_jumps_back() -> None:
     history = with_amounts(ConnectorHistory(), NOON, Amounts(1))
     history = with_amounts(history, NOON - 600, Amounts(2))
     assert [bucket.records for bucket in history.buckets] == [2, 1]
 
 
-def test_the_same_failure_stands_once() -> None:
+def test_repeated_failures_are_one_row_with_a_count() -> None:
     # The latest failure is last, with its count, its partition and the end of its trace.
     history = with_failures(ConnectorHistory(), NOON, failures(outcome(P0, "a"), outcome(P1, "b")))
     history = with_failures(history, NOON + 5, failures(outcome(P1, "a"), outcome(P0)))
@@ -152,7 +152,7 @@ def test_the_same_failure_stands_once() -> None:
     assert history.failures[0].trace == "Traceback\nb"
 
 
-def test_a_failure_of_a_source_is_its_tasks() -> None:
+def test_a_failure_of_a_source_names_its_task() -> None:
     history = with_failures(
         ConnectorHistory(), NOON, failures(ended(2, 0, 0, "the file is gone"), ended(1, 3, 1))
     )
@@ -161,7 +161,7 @@ def test_a_failure_of_a_source_is_its_tasks() -> None:
     assert (failure.task, failure.topic, failure.message) == (2, "", "the file is gone")
 
 
-def test_failures_are_bounded() -> None:
+def test_number_and_size_of_failures_are_bounded() -> None:
     history = ConnectorHistory()
     for number in range(FAILURES + 5):
         history = with_failures(history, NOON, failures(outcome(P0, f"{number} {'x' * 10_000}")))
@@ -170,7 +170,7 @@ def test_failures_are_bounded() -> None:
     assert len(history.failures[-1].trace) == 4_000
 
 
-def test_two_histories_become_one() -> None:
+def test_merged_histories_have_the_sums_and_failures_of_both() -> None:
     a = with_amounts(ConnectorHistory(), NOON, Amounts(1))
     b = with_failures(with_amounts(ConnectorHistory(), NOON, Amounts(2)), NOON, failures(outcome(P0, "a")))
     both = together(a, b)
@@ -178,7 +178,7 @@ def test_two_histories_become_one() -> None:
     assert both.failures == b.failures
 
 
-def test_a_failure_that_both_histories_have_stands_once() -> None:
+def test_a_failure_in_both_merged_histories_is_one_row() -> None:
     # A driver that fails as the one before did only increments the count.
     a = with_failures(ConnectorHistory(), NOON, failures(outcome(P0, "a"), outcome(P1, "b")))
     b = with_failures(ConnectorHistory(), NOON + 9, failures(outcome(P1, "a")))
@@ -240,7 +240,9 @@ def test_a_connector_without_commits_has_an_empty_history(store: CountingStore) 
     assert Herder(store).history("c") == ConnectorHistory()
 
 
-def test_it_is_written_now_and_then(store: CountingStore, clock: Clock) -> None:
+def test_history_is_written_at_most_every_five_seconds_and_at_the_end_of_a_generation(
+    store: CountingStore, clock: Clock
+) -> None:
     # Writes happen at most every five seconds while a generation runs, and at its end.
     keeper = HistoryKeeper(store, "c", clock)
     for second in range(60):
@@ -256,7 +258,7 @@ def test_it_is_written_now_and_then(store: CountingStore, clock: Clock) -> None:
     assert store.writes == 13
 
 
-def test_a_store_that_is_paid_by_the_request_is_written_to_less(clock: Clock) -> None:
+def test_history_is_written_less_often_to_a_store_with_paid_requests(clock: Clock) -> None:
     class Far(CountingStore):
         closing_poll = 5.0
 
@@ -268,7 +270,7 @@ def test_a_store_that_is_paid_by_the_request_is_written_to_less(clock: Clock) ->
     assert store.writes == 2
 
 
-def test_the_next_driver_goes_on_with_it(store: CountingStore, clock: Clock) -> None:
+def test_the_next_driver_continues_the_history(store: CountingStore, clock: Clock) -> None:
     HistoryKeeper(store, "c", clock).ended(*both(outcome(P0, "no", records=5)))
     HistoryKeeper(store, "c", clock).ended(*both(outcome(P0, records=2)))
 
@@ -276,7 +278,7 @@ def test_the_next_driver_goes_on_with_it(store: CountingStore, clock: Clock) -> 
     assert [failure.message for failure in Herder(store).history("c").failures] == ["no"]
 
 
-def test_an_outage_of_the_store_loses_no_count(
+def test_an_outage_of_the_store_loses_no_history(
     store: CountingStore, clock: Clock, caplog: pytest.LogCaptureFixture
 ) -> None:
     # The keeper repeats a lost write later, once; the driver continues meanwhile.
@@ -291,11 +293,11 @@ def test_an_outage_of_the_store_loses_no_count(
     keeper.progress(amounts(progress(8)))
 
     assert records(store) == 8
-    told = [line for line in caplog.records if line.name == "sinksdk.control.history"]
-    assert [line for line in told if line.levelno >= logging.WARNING] == []
+    lines = [line for line in caplog.records if line.name == "sinksdk.control.history"]
+    assert [line for line in lines if line.levelno >= logging.WARNING] == []
 
 
-def test_a_write_whose_answer_is_lost_counts_once(store: CountingStore, clock: Clock) -> None:
+def test_a_history_write_whose_response_is_lost_counts_once(store: CountingStore, clock: Clock) -> None:
     keeper = HistoryKeeper(store, "c", clock)
     keeper.progress(amounts(progress(5)))
     store.loses_answers = True
@@ -308,7 +310,7 @@ def test_a_write_whose_answer_is_lost_counts_once(store: CountingStore, clock: C
     assert records(store) == 9
 
 
-def test_a_zombies_write_does_not_stay(store: CountingStore, clock: Clock) -> None:
+def test_a_zombies_history_is_overwritten(store: CountingStore, clock: Clock) -> None:
     zombie, keeper = HistoryKeeper(store, "c", clock), HistoryKeeper(store, "c", clock)
     zombie.ended(*both(outcome(P0, records=5)))
     keeper.ended(*both(outcome(P0, records=2)))

@@ -24,7 +24,9 @@ from tests.helpers.memory_store import MemoryStore
 NOW = 1_800_000_000.0
 
 
-def told(*shares: tuple[int, ...], failing: tuple[int, ...], missing: tuple[str, ...] = ()) -> list[TaskInfo]:
+def task_infos(
+    *shares: tuple[int, ...], failing: tuple[int, ...], missing: tuple[str, ...] = ()
+) -> list[TaskInfo]:
     store = MemoryStore()
     Herder(store).create("archive", {"name": "archive", "connector.class": "s3-archiver"})
     generations = Generations(store, "archive")
@@ -55,27 +57,27 @@ def told(*shares: tuple[int, ...], failing: tuple[int, ...], missing: tuple[str,
 )
 def test_the_task_of_a_failing_partition_is_restarting(failing: tuple[int, ...], states: list[str]) -> None:
     # A task is RESTARTING while one of its partitions waits to be opened again.
-    assert [task.state for task in told((0, 2), (1,), failing=failing)] == states
+    assert [task.state for task in task_infos((0, 2), (1,), failing=failing)] == states
 
 
-def test_a_partition_that_waits_while_others_are_read_is_seen() -> None:
+def test_a_waiting_partition_is_shown_while_others_are_read() -> None:
     # Regression: a generation that read only the other partitions hid the waiting one. It counts as the last
     # task's, which is RESTARTING with its error.
-    first, last = told((1,), (2,), failing=(0,))
+    first, last = task_infos((1,), (2,), failing=(0,))
 
     assert (first.state, first.partitions) == ("RUNNING", (TopicPartition("orders", 1),))
     assert (last.state, last.trace) == ("RESTARTING", "S3 refuses orders-0")
     assert last.partitions == (TopicPartition("orders", 2), TopicPartition("orders", 0))
 
 
-def test_a_missing_topic_waits_for_nothing() -> None:
+def test_a_failed_partition_of_a_missing_topic_is_not_shown_as_waiting() -> None:
     # A partition that failed before its topic vanished is not opened again.
-    (task,) = told((1,), failing=(0,), missing=("orders",))
+    (task,) = task_infos((1,), failing=(0,), missing=("orders",))
 
     assert (task.state, task.partitions) == ("RUNNING", (TopicPartition("orders", 1),))
 
 
-def test_nobody_drives_a_connector_whose_drivers_process_is_gone(clock: ManualClock) -> None:
+def test_a_connector_whose_drivers_process_is_dead_has_no_driver(clock: ManualClock) -> None:
     # The connector must not stay RUNNING for half a minute after kill -9 of the server.
     store, ours = MemoryStore(), register()
     Herder(store).create("c", {})
@@ -114,15 +116,20 @@ def at(position: int, *, tail: int | None = None) -> PartitionOutcome:
 
 
 @pytest.mark.parametrize("running", [None, at(0), at(5)], ids=["between", "begun", "read again"])
-def test_what_only_waits_has_not_failed(running: PartitionOutcome | None) -> None:
+def test_a_partition_that_waits_for_a_retry_has_not_failed(running: PartitionOutcome | None) -> None:
     # The task is RUNNING, as Connect's would be.
-    told = Waiting(reason="S3 asks for patience", since=NOW - 40, next_attempt=NOW + 20, attempts=7)
+    expected = Waiting(reason="S3 asks for patience", since=NOW - 40, next_attempt=NOW + 20, attempts=7)
     connector, partition, task = waiting(running)
-    assert (connector, partition.waiting, partition.error, partition.failures) == (told, told, None, 0)
+    assert (connector, partition.waiting, partition.error, partition.failures) == (
+        expected,
+        expected,
+        None,
+        0,
+    )
     assert (task.state, task.trace) == ("RUNNING", None)
 
 
 @pytest.mark.parametrize("running", [at(6), at(5, tail=0)], ids=["taken", "committed"])
-def test_what_has_come_through_waits_no_more(running: PartitionOutcome) -> None:
+def test_a_partition_whose_retry_succeeded_is_not_shown_as_waiting(running: PartitionOutcome) -> None:
     connector, partition, _ = waiting(running)
     assert (connector, partition.waiting) == (None, None)

@@ -11,7 +11,7 @@ from sinksdk.control.herder import Herder
 from sinksdk.control.offsets import OffsetsRefusedException
 from sinksdk.control.sink_offsets import OpenedSink
 from sinksdk.testing.faults import ManualClock
-from tests.control.test_alter_offsets import RAW, Place, Watermark, WatermarkConfig
+from tests.control.test_alter_offsets import RAW, Setup, Watermark, WatermarkConfig
 from tests.helpers.memory_store import MemoryStore
 from tests.runtime.running_sinks import P0, P1
 
@@ -25,34 +25,34 @@ class Holding(Watermark):
         return {P0: 70, **given}
 
 
-def recovering(place: Place) -> tuple[Herder, Holding]:
+def recovering(setup: Setup) -> tuple[Herder, Holding]:
     connector = Holding()
     opened = OpenedSink(connector, WatermarkConfig.parse(RAW))
-    return Herder(place.store, place.clock, sinks=lambda raw: opened), connector
+    return Herder(setup.store, setup.clock, sinks=lambda raw: opened), connector
 
 
-def test_what_the_destination_holds_is_committed() -> None:
-    place = Place()
-    herder, connector = recovering(place)
+def test_recovered_offsets_of_the_destination_are_committed() -> None:
+    setup = Setup()
+    herder, connector = recovering(setup)
 
     assert herder.recover_offsets("c", RAW, {P1: 5}) == {P0: 70, P1: 5}
-    assert connector.asked == [(7, {P0: 70, P1: 5})]
-    assert place.committed() == {P0: 70, P1: 5}
+    assert connector.altered == [(7, {P0: 70, P1: 5})]
+    assert setup.committed() == {P0: 70, P1: 5}
 
 
-def test_a_connector_that_runs_is_stopped_and_its_tasks_are_fenced() -> None:
-    place = Place()
-    place.herder.resume("c")
-    herder, _ = recovering(place)
+def test_recovering_offsets_stops_a_running_connector_and_fences_its_tasks() -> None:
+    setup = Setup()
+    setup.herder.resume("c")
+    herder, _ = recovering(setup)
     herder.recover_offsets("c", {**RAW, "level": "8"}, {})
 
     assert herder.connector("c").target_state == "STOPPED"
     assert herder.connector("c").config["level"] == "8"
     with pytest.raises(FencedException):
-        place.task.commit({P0: OffsetAndMetadata(11)})
+        setup.task.commit({P0: OffsetAndMetadata(11)})
 
 
-def test_a_lost_store_has_the_connector_again() -> None:
+def test_recovering_offsets_creates_a_connector_that_the_store_lacks() -> None:
     # A stopped connector is not started before its offsets are committed.
     connector, store = Holding(), MemoryStore()
     opened = OpenedSink(connector, WatermarkConfig.parse(RAW))
@@ -62,13 +62,13 @@ def test_a_lost_store_has_the_connector_again() -> None:
     assert herder.connector("c").target_state == "STOPPED"
 
 
-def test_a_connector_that_does_not_know_changes_nothing() -> None:
-    place = Place()
-    herder, connector = recovering(place)
+def test_no_offsets_are_recovered_if_recover_offsets_fails() -> None:
+    setup = Setup()
+    herder, connector = recovering(setup)
     connector.error = ConnectException("give t-0")
 
-    with pytest.raises(OffsetsRefusedException, match=r"its recover_offsets refuses this.*give t-0"):
+    with pytest.raises(OffsetsRefusedException, match=r"recover_offsets failed.*give t-0"):
         herder.recover_offsets("c", RAW, {})
-    with pytest.raises(OffsetsRefusedException, match="alter them by hand"):
-        place.herder.recover_offsets("c", RAW, {})
-    assert place.committed() == {P0: 10}
+    with pytest.raises(OffsetsRefusedException, match="set them with 'sinksdk offsets alter'"):
+        setup.herder.recover_offsets("c", RAW, {})
+    assert setup.committed() == {P0: 10}

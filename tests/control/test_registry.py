@@ -12,7 +12,7 @@ from tests.helpers.memory_store import MemoryStore
 OLD, NEW = {"topics": "old"}, {"topics": "new"}
 
 
-def test_the_newest_claim_configures(store: MemoryStore) -> None:
+def test_the_newest_claim_sets_the_configuration(store: MemoryStore) -> None:
     first = registry.deploy(store, "c", OLD, 1)
     Herder(store).pause("c")
     same = registry.deploy(store, "c", OLD, 2)
@@ -24,7 +24,7 @@ def test_the_newest_claim_configures(store: MemoryStore) -> None:
     assert first.incarnation == other.incarnation
 
 
-def test_a_driver_that_was_slow_after_its_claim_does_not(store: MemoryStore) -> None:
+def test_a_driver_with_an_older_claim_does_not_change_the_configuration(store: MemoryStore) -> None:
     newest = registry.deploy(store, "c", NEW, 8)
 
     with pytest.raises(FencedException, match="a newer driver has taken over"):
@@ -32,7 +32,7 @@ def test_a_driver_that_was_slow_after_its_claim_does_not(store: MemoryStore) -> 
     assert registry.find(store, "c") == newest
 
 
-def test_who_was_faster_counts(store: MemoryStore) -> None:
+def test_a_driver_with_an_older_claim_is_fenced_by_a_concurrent_deploy(store: MemoryStore) -> None:
     # The older driver reads again when a newer one writes between its read and its write.
     class Late(MemoryStore):
         is_late = False

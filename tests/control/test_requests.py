@@ -25,7 +25,7 @@ class Refusing(MemoryStore):
         return super().version(key)
 
 
-def test_what_cannot_be_read_is_told_when_it_begins_and_when_it_is_over(
+def test_an_outage_of_reading_requests_is_logged_at_begin_and_end(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     # The driver polls each second: each poll would log the same line.
@@ -43,19 +43,19 @@ def test_what_cannot_be_read_is_told_when_it_begins_and_when_it_is_over(
     assert last.startswith("reading the operator's requests of connector c works again after")
 
 
-def test_the_first_reason_to_end_stays() -> None:
+def test_the_first_final_closing_reason_is_kept() -> None:
     # Regression: leaving the block of ``sinksdk.start`` turned the reason given to ``close`` into SHUTDOWN.
     signal = ClosingSignal()
-    signal.ask(ClosingReason.REBALANCE, final=False)
-    signal.ask(ClosingReason.PAUSE)
-    signal.ask(ClosingReason.SHUTDOWN)
-    signal.ask(ClosingReason.REBALANCE, final=False)
+    signal.request(ClosingReason.REBALANCE, final=False)
+    signal.request(ClosingReason.PAUSE)
+    signal.request(ClosingReason.SHUTDOWN)
+    signal.request(ClosingReason.REBALANCE, final=False)
 
     assert signal.reason is ClosingReason.PAUSE
     assert signal.is_final
 
 
-def test_a_connectors_request_stays_until_it_is_answered() -> None:
+def test_a_request_of_a_connector_stays_pending_until_it_is_cleared() -> None:
     # The signal may be cleared while nothing runs; the request waits for the next tasks.
     signal = ClosingSignal()
     requests = ConnectorRequests("c", signal)
@@ -64,25 +64,25 @@ def test_a_connectors_request_stays_until_it_is_answered() -> None:
     requests.request_task_reconfiguration()
     assert signal.reason is ClosingReason.REBALANCE
     assert not signal.is_final
-    signal.answered()
+    signal.clear()
 
     assert requests.closing() is ClosingReason.REBALANCE
-    requests.answered()
+    requests.clear()
     assert requests.closing() is None
     assert signal.reason is None
 
 
-def test_a_connectors_request_takes_back_no_other() -> None:
+def test_a_request_of_a_connector_does_not_replace_a_final_one() -> None:
     signal = ClosingSignal()
     requests = ConnectorRequests("c", signal)
-    signal.ask(ClosingReason.SHUTDOWN)
+    signal.request(ClosingReason.SHUTDOWN)
     requests.request_task_reconfiguration()
-    requests.answered()
+    requests.clear()
 
     assert signal.reason is ClosingReason.SHUTDOWN
 
 
-def test_a_connectors_first_error_is_raised_as_it_is_if_it_is_of_ours() -> None:
+def test_a_connectors_first_error_is_raised_unchanged_if_it_is_a_connect_exception() -> None:
     requests = ConnectorRequests("c", ClosingSignal())
     requests.expect_no_error()
     requests.raise_error(RetriableException("the database is away"))
@@ -97,7 +97,7 @@ def test_a_connectors_first_error_is_raised_as_it_is_if_it_is_of_ours() -> None:
         other.expect_no_error()
 
 
-def test_after_its_end_a_connectors_requests_have_no_effect(caplog: pytest.LogCaptureFixture) -> None:
+def test_requests_of_a_stopped_connector_have_no_effect(caplog: pytest.LogCaptureFixture) -> None:
     # An error is logged, so that it is not lost.
     signal = ClosingSignal()
     requests = ConnectorRequests("c", signal)

@@ -55,7 +55,7 @@ def test_the_connector_moves_its_own_offsets_once_its_tasks_are_fenced() -> None
     assert dict(topics.positions["c"]['{"share":"a"}'].offset) == {"next": 7}
 
 
-def test_what_the_connector_refuses_is_not_written() -> None:
+def test_offsets_that_the_connector_refuses_are_not_committed() -> None:
     topics = MemoryTopics()
     offsets = stopped(MemoryStore(), topics, Moving(topics, refuses=True))
     before = topics.positions["c"].copy()
@@ -65,7 +65,7 @@ def test_what_the_connector_refuses_is_not_written() -> None:
 
 
 @pytest.mark.parametrize("change", [({"share": ["a"]}, None), ({"share": "a"}, {"next": [1]})])
-def test_what_can_be_no_offset_is_refused_before_anybody_is_fenced(change: Any) -> None:
+def test_invalid_source_offsets_are_refused_before_tasks_are_fenced(change: Any) -> None:
     topics = MemoryTopics()
     connector = Moving(topics)
     offsets = stopped(MemoryStore(), topics, connector)

@@ -61,7 +61,7 @@ def status(number: int, sightings: int = 1, **rest: object) -> PlannerState:
 
 @pytest.mark.extended
 @pytest.mark.slow
-def test_a_heartbeat_is_small_whatever_is_remembered(site: Site) -> None:
+def test_size_of_a_heartbeat_does_not_depend_on_partition_states(site: Site) -> None:
     site.keeper.update(status(n, 64, error="x" * 200, trace="y" * 4_000) for n in range(10_000))
     site.keeper.become("RUNNING")
     assert site.store.sizes[status_key("c")] < 20_000
@@ -70,7 +70,7 @@ def test_a_heartbeat_is_small_whatever_is_remembered(site: Site) -> None:
 
 @pytest.mark.extended
 @pytest.mark.slow
-def test_what_much_is_remembered_is_not_written_again_and_again(site: Site) -> None:
+def test_large_partition_states_are_written_rarely(site: Site) -> None:
     site.keeper.update(status(n) for n in range(2_000))
     site.keeper.save()
     site.store.writes.clear()
@@ -81,7 +81,7 @@ def test_what_much_is_remembered_is_not_written_again_and_again(site: Site) -> N
     assert site.store.sizes[remembered_key("c")] < 120 * 12_000
 
 
-def test_what_has_not_changed_is_not_written(site: Site) -> None:
+def test_unchanged_partition_states_are_not_written(site: Site) -> None:
     # An idle driver writes only heartbeats.
     site.keeper.update([status(1)])
     site.keeper.save()
@@ -92,7 +92,7 @@ def test_what_has_not_changed_is_not_written(site: Site) -> None:
     assert site.store.writes == {status_key("c"): 21, remembered_key("c"): 1}
 
 
-def test_a_next_driver_remembers(site: Site) -> None:
+def test_the_next_driver_reads_partition_and_task_states(site: Site) -> None:
     remembered = status(1, tail=Tail(committed=3, end=9, records=5), failures=2, error="no", trace="trace")
     site.keeper.update([remembered])
     site.keeper.update_task(TaskStatus(task=1, failures=1))
@@ -103,7 +103,7 @@ def test_a_next_driver_remembers(site: Site) -> None:
     assert read_status(site.store, "c").partitions == (remembered,)
 
 
-def test_what_an_older_driver_wrote_last_holds(site: Site) -> None:
+def test_partition_states_written_last_by_an_older_version_are_used(site: Site) -> None:
     site.keeper.update([status(1)])
     site.keeper.save()
     older = ConnectorStatus(state="RUNNING", partitions=(status(1, failures=3),))
@@ -115,7 +115,7 @@ def test_what_an_older_driver_wrote_last_holds(site: Site) -> None:
     assert read_status(site.store, "c").partitions == older.partitions, "it is remembered from now on"
 
 
-def test_sightings_that_become_one_are_due_earlier_never_later() -> None:
+def test_merged_sightings_are_due_earlier_never_later() -> None:
     # Each end was seen when an end at or below it was first seen, or before.
     full = status(1, 64)
     few = fewer_sightings(full, 4)

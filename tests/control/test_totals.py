@@ -53,7 +53,7 @@ def total(totals: ConnectorTotals, task: int = 0) -> int:
 # -- adding ------------------------------------------------------------------------------------------
 
 
-def test_generations_are_added_by_task_number() -> None:
+def test_measures_of_generations_are_added_by_task_number() -> None:
     totals = with_generation(ConnectorTotals(), 1, {0: read(10), 1: read(5)}, {P0: {"files": 2}, P1: {}})
     totals = with_generation(totals, 2, {0: read(7)}, {P0: {"files": 1, "bytes": 9}})
 
@@ -68,13 +68,13 @@ def test_generations_are_added_by_task_number() -> None:
 
 
 @pytest.mark.parametrize("generation", [1, 2])
-def test_a_generation_is_added_once(generation: int) -> None:
+def test_a_generation_is_added_to_the_totals_once(generation: int) -> None:
     totals = with_generation(ConnectorTotals(), 2, {0: read(10)}, {})
 
     assert with_generation(totals, generation, {0: read(10)}, {P0: {"files": 1}}) == totals
 
 
-def test_what_runs_comes_on_top_until_it_is_in_the_totals() -> None:
+def test_progress_of_a_running_generation_is_added_until_the_totals_contain_it() -> None:
     rows = {0: progress(3, 4, files=1)}
     before = with_generation(ConnectorTotals(), 2, {0: read(10)}, {P0: {"files": 5}})
     after = with_generation(before, 3, {0: read(6)}, {P0: {"files": 1}})
@@ -84,7 +84,7 @@ def test_what_runs_comes_on_top_until_it_is_in_the_totals() -> None:
     assert with_progress(after, rows) == after
 
 
-def test_a_look_while_generations_change_misses_nothing() -> None:
+def test_totals_read_while_generations_change_are_complete() -> None:
     ended = with_generation(ConnectorTotals(), 3, {0: read(10), 1: read(10)}, {})
     found = with_progress(ended, {0: progress(3, 10), 1: progress(4, 1)})
 
@@ -94,28 +94,28 @@ def test_a_look_while_generations_change_misses_nothing() -> None:
 # -- keeping -----------------------------------------------------------------------------------------
 
 
-class Moody(MemoryStore):
-    is_away = False
+class FlakyStore(MemoryStore):
+    is_down = False
 
     def _read(self, key: str) -> Stored | None:
-        if self.is_away:
-            raise Lost("away")
+        if self.is_down:
+            raise Lost("down")
         return super()._read(key)
 
     def _write(self, key: str, stored: Stored, if_version: str | None) -> bool:
-        if self.is_away:
-            raise Lost("away")
+        if self.is_down:
+            raise Lost("down")
         return super()._write(key, stored, if_version)
 
     def _keys(self, prefix: str) -> list[str]:
-        if self.is_away:
-            raise Lost("away")
+        if self.is_down:
+            raise Lost("down")
         return list(super()._keys(prefix))
 
 
 @pytest.fixture
-def store() -> Moody:
-    return Moody(patience=0.01)
+def store() -> FlakyStore:
+    return FlakyStore(patience=0.01)
 
 
 def report(store: MemoryStore, row: TaskProgress, task: int = 0) -> None:
@@ -130,7 +130,7 @@ def keeper(store: MemoryStore) -> TotalsKeeper:
     return made
 
 
-def test_a_new_driver_goes_on_where_the_last_one_ended(store: Moody) -> None:
+def test_a_new_driver_continues_the_totals(store: FlakyStore) -> None:
     keeper(store).add(1, {0: read(10)}, {P0: {"files": 1}})
     keeper(store).add(2, {0: read(5)}, {P0: {"files": 1}})
 
@@ -138,7 +138,7 @@ def test_a_new_driver_goes_on_where_the_last_one_ended(store: Moody) -> None:
     assert (totals.generation, total(totals), totals.partitions[0].counts) == (2, 15, {"files": 2})
 
 
-def test_what_a_crashed_driver_had_not_added_is_made_up_for(store: Moody) -> None:
+def test_progress_that_a_crashed_driver_had_not_added_is_added(store: FlakyStore) -> None:
     keeper(store).add(1, {0: read(10)}, {})
     report(store, progress(2, 6, files=3))
     keeper(store)
@@ -148,7 +148,7 @@ def test_what_a_crashed_driver_had_not_added_is_made_up_for(store: Moody) -> Non
     assert (totals.generation, total(totals), totals.partitions[0].counts) == (2, 16, {"files": 3})
 
 
-def test_progress_that_is_in_the_totals_is_not_made_up_for_again(store: Moody) -> None:
+def test_progress_already_in_the_totals_is_not_added_again(store: FlakyStore) -> None:
     report(store, progress(1, 6))
     for _ in range(3):
         keeper(store)
@@ -156,29 +156,29 @@ def test_progress_that_is_in_the_totals_is_not_made_up_for_again(store: Moody) -
     assert total(read_totals(store, "c")) == 6
 
 
-def test_a_store_that_is_away_costs_numbers_only(store: Moody) -> None:
+def test_totals_lost_in_an_outage_of_the_store_are_added_later(store: FlakyStore) -> None:
     made = keeper(store)
-    store.is_away = True
+    store.is_down = True
     made.add(1, {0: read(10)}, {})
-    store.is_away = False
+    store.is_down = False
     made.add(2, {0: read(5)}, {})
 
     assert total(read_totals(store, "c")) == 15
 
 
-def test_a_driver_that_began_while_the_store_was_away_catches_up_later(store: Moody) -> None:
+def test_a_driver_started_during_an_outage_of_the_store_adds_missed_progress_later(store: FlakyStore) -> None:
     # The tasks' progress shows what ended meanwhile; the result of the same generation adds nothing.
     keeper(store).add(1, {0: read(10)}, {})
-    store.is_away = True
+    store.is_down = True
     late = keeper(store)
-    store.is_away = False
+    store.is_down = False
     report(store, progress(2, 5))
     late.add(2, {0: read(5)}, {})
 
     assert total(read_totals(store, "c")) == 15
 
 
-def test_a_fenced_driver_takes_nothing_back(store: Moody) -> None:
+def test_a_fenced_driver_does_not_overwrite_the_totals(store: FlakyStore) -> None:
     # Totals of the fenced driver lack the newer driver's generations: it writes none.
     old = keeper(store)
     old.add(1, {0: read(10)}, {})
@@ -190,7 +190,7 @@ def test_a_fenced_driver_takes_nothing_back(store: Moody) -> None:
     assert (totals.generation, total(totals)) == (3, 15)
 
 
-def test_totals_that_somebody_removed_are_written_anew(store: Moody) -> None:
+def test_removed_totals_are_recreated(store: FlakyStore) -> None:
     made = keeper(store)
     made.add(1, {0: read(10)}, {})
     store.delete(totals_key("c"), store.get(totals_key("c")).version)  # type: ignore[union-attr]  # it is there
@@ -230,33 +230,33 @@ def planned(store: MemoryStore, generation: int) -> None:
     table.write(store, task_count_key("c"), count, found.version if found else None)
 
 
-def told(info: ConnectorInfo) -> tuple[int, int]:
+def counters(info: ConnectorInfo) -> tuple[int, int]:
     records = sum(row.total.records_read for row in info.measures)
     return records, sum(partition.counts.get("files", 0) for partition in info.partitions)
 
 
-def test_counters_never_fall(store: Moody) -> None:
+def test_counters_of_a_connector_never_decrease(store: FlakyStore) -> None:
     # Counters survive a driver that crashed.
     Herder(store).create("c", {"name": "c"})
-    seen = [told(connector_info(store, "c", 0.0)) for _ in lives(store)]
+    seen = [counters(connector_info(store, "c", 0.0)) for _ in lives(store)]
 
     assert all(a[0] <= b[0] and a[1] <= b[1] for a, b in itertools.pairwise(seen)), seen
     assert seen[-1] == (10 + 9 + 10, 4 + 3 + 4)
 
 
-def test_what_nobody_drives_keeps_its_counters(store: Moody) -> None:
+def test_a_connector_without_a_driver_keeps_its_counters(store: FlakyStore) -> None:
     Herder(store).create("c", {"name": "c"})
     planned(store, 1)
     report(store, progress(1, 6))
 
     info = connector_info(store, "c", 1e12)
-    assert (info.driver, told(info)[0]) == ("", 6)
+    assert (info.driver, counters(info)[0]) == ("", 6)
 
 
 # -- partitions that are gone ------------------------------------------------------------------------
 
 
-def test_counters_of_vanished_partitions_become_one_sum() -> None:
+def test_counters_of_deleted_partitions_are_summed_up() -> None:
     # Topics that come and go by the hour leave no rows.
     totals = ConnectorTotals()
     for generation in range(1, 101):
@@ -272,7 +272,7 @@ def test_counters_of_vanished_partitions_become_one_sum() -> None:
     assert totals.vanished == {"files": 198}
 
 
-def test_partitions_stay_while_the_source_is_not_seen() -> None:
+def test_partitions_are_kept_while_the_source_is_unavailable() -> None:
     totals = with_generation(ConnectorTotals(), 1, {}, {P0: {"files": 1}, P1: {"files": 1}}, None)
 
     assert len(totals.partitions) == 2

@@ -153,7 +153,7 @@ def test_avro_without_a_registry() -> None:
 
 def test_a_converter_nobody_knows() -> None:
     """An unknown converter is a ConfigException that lists those there are."""
-    with pytest.raises(ConfigException, match="no converter is called 'protobuf'; known are bytes, "):
+    with pytest.raises(ConfigException, match="unknown converter 'protobuf': use one of bytes, "):
         converter_kind("protobuf")
 
 

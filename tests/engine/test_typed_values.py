@@ -400,7 +400,7 @@ def test_transforms_follow_what_spark_has_typed() -> None:
     [
         (
             {"value.converter.schema": "a INT"},
-            "'value.converter.schema' is only used with 'value.converter' json",
+            "'value.converter.schema' applies only with 'value.converter' json",
         ),
         (
             {"value.converter": "json", "value.converter.schema": "a IN"},

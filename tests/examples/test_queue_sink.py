@@ -173,7 +173,7 @@ class Process:
         try:
             yield
         finally:
-            self.signal.ask(ClosingReason.SHUTDOWN)
+            self.signal.request(ClosingReason.SHUTDOWN)
             thread.join(10)
             assert not thread.is_alive()
 

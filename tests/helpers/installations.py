@@ -22,7 +22,7 @@ INSTALLATIONS: Final = (
     Installation(
         ("README.md", "docs/install.md", "docs/kafka.md", "docs/spark-clusters.md"),
         "kafka,s3,spark,cli",
-        ("test_kafka_topics_are_archived_and_verified", "test_transforms_change_what_is_archived"),
+        ("test_kafka_topics_are_archived_and_verified", "test_transforms_change_the_archived_records"),
     ),
     Installation(
         (
@@ -48,14 +48,16 @@ INSTALLATIONS: Final = (
     ),
     Installation(("docs/stores.md",), "postgres", ("test_a_store_in_postgresql_keeps_a_commit",)),
     Installation(("docs/stores.md",), "s3", ("test_a_store_on_s3_keeps_a_commit",)),
-    Installation(("docs/errors-and-dead-letters.md",), "kafka", ("test_avro_of_a_registry_is_converted",)),
+    Installation(
+        ("docs/errors-and-dead-letters.md",), "kafka", ("test_avro_values_of_a_registry_are_converted",)
+    ),
     Installation(
         ("docs/kafka.md", "docs/missing-topics.md"), "kafka", ("test_executors_read_kafka_and_its_topic_ids",)
     ),
     Installation(
         ("docs/test-your-connector.md",),
         "testing",
-        ("test_the_kit_finds_a_bug_and_passes_its_repair",),
+        ("test_the_test_kit_finds_a_bug_and_passes_the_corrected_sink",),
         others=("pytest",),
     ),
     Installation(("docs/write-a-connector.md",), "cli", ("test_the_command_line_creates_a_package",)),

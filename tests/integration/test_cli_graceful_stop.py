@@ -119,7 +119,7 @@ def bench(tmp_path: Path) -> Iterator[Bench]:
 
 
 @pytest.mark.extended
-def test_a_run_until_caught_up_ends_with_everything_committed(bench: Bench) -> None:
+def test_a_run_until_caught_up_commits_all_records(bench: Bench) -> None:
     code, out, err = bench.run("--until-caught-up")
 
     assert (code, err) == (0, "")
@@ -140,7 +140,7 @@ def test_a_run_until_caught_up_ends_with_everything_committed(bench: Bench) -> N
         (signal.SIGTERM, os.kill),
     ],
 )
-def test_a_signal_commits_partial_batches_and_the_next_run_goes_on_there(
+def test_a_signal_commits_partial_batches_and_the_next_run_resumes_after_them(
     bench: Bench, number: signal.Signals, to: Callable[[int, int], None]
 ) -> None:
     process = bench.start(pause_seconds=2)
@@ -189,7 +189,7 @@ def test_a_second_signal_stops_at_once_and_loses_nothing(bench: Bench) -> None:
 
 
 @pytest.mark.extended
-def test_a_signal_before_anything_runs_ends_the_run_at_once(bench: Bench) -> None:
+def test_a_signal_before_the_first_generation_stops_the_run_at_once(bench: Bench) -> None:
     process = bench.start(topics=None, topics_regex="nothing.*")
     assert process.stdout
     assert process.stdout.readline().startswith("lines: store ")
@@ -203,7 +203,7 @@ def test_a_signal_before_anything_runs_ends_the_run_at_once(bench: Bench) -> Non
 
 
 @pytest.mark.extended
-def test_a_failing_task_exits_1_with_its_cause_and_the_others_committed(bench: Bench) -> None:
+def test_a_failing_task_exits_1_after_the_other_task_has_committed(bench: Bench) -> None:
     rows = pa.table({"offset": [RECORDS, RECORDS + 1], "key": [b"k"] * 2, "value": [b"v"] * 2})
     write_records(bench.folder / "topics", TopicPartition("t", 1), rows)
 

@@ -122,7 +122,7 @@ def assert_cleaned_up(archive: Site) -> None:
     connector.start(S3ArchiverConfig.parse({**config, "name": "another"}))
 
 
-def test_uploads_go_and_markers_are_given_up_where_no_driver_is_alive(archive: Site) -> None:
+def test_delete_without_a_driver_aborts_uploads_and_releases_markers(archive: Site) -> None:
     code, output = ended(sinksdk(archive, "delete", "archive"))
 
     assert code == 0, output
@@ -157,7 +157,7 @@ def finished_by_a_server(archive: Site) -> None:
         pytest.param("PutObject", finished_by_a_server, marks=pytest.mark.nightly),
     ],
 )
-def test_a_killed_deletion_is_finished_by_the_next_one(
+def test_a_killed_deletion_is_completed_by_the_next_one(
     archive: Site, operation: str, finish: Callable[[Site], None]
 ) -> None:
     archive.s3.delays[operation] = 3.0

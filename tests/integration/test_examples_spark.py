@@ -78,7 +78,7 @@ def offsets_in(folder: Path) -> dict[int, list[int]]:
 EACH_ONCE = {partition: list(range(RECORDS)) for partition in (0, 1)}
 
 
-def test_the_readme_works_to_the_letter(clone: Path, follow: Follow) -> None:
+def test_commands_of_the_readme_work_as_written(clone: Path, follow: Follow) -> None:
     output = follow("README.md")
 
     assert "it would start" in output
@@ -86,7 +86,7 @@ def test_the_readme_works_to_the_letter(clone: Path, follow: Follow) -> None:
 
 
 @pytest.mark.extended
-def test_getting_started_works_to_the_letter(clone: Path, follow: Follow) -> None:
+def test_commands_of_getting_started_work_as_written(clone: Path, follow: Follow) -> None:
     output = follow("docs/getting-started.md")
 
     assert "10,000 records in 6 files of 2 topic partitions: each offset once" in output
@@ -95,7 +95,7 @@ def test_getting_started_works_to_the_letter(clone: Path, follow: Follow) -> Non
 
 
 @pytest.mark.extended
-def test_run_from_python_works_to_the_letter(clone: Path, follow: Follow) -> None:
+def test_code_of_run_from_python_works_as_written(clone: Path, follow: Follow) -> None:
     output = follow("docs/run-from-python.md")
 
     assert output.count(f"readings-0: {RECORDS} records") == 1
@@ -104,7 +104,7 @@ def test_run_from_python_works_to_the_letter(clone: Path, follow: Follow) -> Non
 
 
 @pytest.mark.extended
-def test_write_a_connector_works_to_the_letter(clone: Path, follow: Follow) -> None:
+def test_code_of_write_a_connector_works_as_written(clone: Path, follow: Follow) -> None:
     output = follow("docs/write-a-connector.md")
 
     assert '{"offset": 0, "value": {"sensor": "sensor-0", "celsius": 20}}' in output
@@ -114,7 +114,7 @@ def test_write_a_connector_works_to_the_letter(clone: Path, follow: Follow) -> N
 
 
 @pytest.mark.extended
-def test_write_a_database_sink_works_to_the_letter(follow: Follow) -> None:
+def test_code_of_write_a_database_sink_works_as_written(follow: Follow) -> None:
     output = follow("docs/write-a-database-sink.md")
 
     assert "caught up: 10,000 records committed" in output
@@ -124,7 +124,7 @@ def test_write_a_database_sink_works_to_the_letter(follow: Follow) -> None:
 
 
 @pytest.mark.extended
-def test_write_an_http_sink_works_to_the_letter(follow: Follow) -> None:
+def test_code_of_write_an_http_sink_works_as_written(follow: Follow) -> None:
     output = follow("docs/write-an-http-sink.md")
 
     assert output.count("caught up: 10,000 records committed") == 2

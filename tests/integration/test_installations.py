@@ -119,7 +119,7 @@ def test_the_command_line_creates_a_package(place: Place) -> None:
     assert {"pyproject.toml", "src/my_sink/connector.py", "tests/test_my_sink.py"} <= there
 
 
-def test_the_kit_finds_a_bug_and_passes_its_repair(place: Place) -> None:
+def test_the_test_kit_finds_a_bug_and_passes_the_corrected_sink(place: Place) -> None:
     blocks = [fence.code for fence in fences(ROOT / "docs/test-your-connector.md")]
     for name in ("my_sink.py", "test_my_sink.py"):
         (code,) = (code for code in blocks if code.startswith(f"# {name}\n"))
@@ -228,7 +228,7 @@ harness.deliver(partition, [bytes.fromhex(value) for value in sys.argv[2:]])
 """
 
 
-def test_avro_of_a_registry_is_converted(place: Place) -> None:
+def test_avro_values_of_a_registry_are_converted(place: Place) -> None:
     schema = {"type": "record", "name": "R", "fields": [{"name": "celsius", "type": "int"}]}
     with RegistryServer().running() as registry:
         schema_id = registry.register("t-value", json.dumps(schema))
@@ -286,7 +286,7 @@ def test_kafka_topics_are_archived_and_verified(place: Place, bootstrap: str) ->
 
 
 @on_spark
-def test_transforms_change_what_is_archived(place: Place, bootstrap: str) -> None:
+def test_transforms_change_the_archived_records(place: Place, bootstrap: str) -> None:
     topic = create_topic(bootstrap, unused_name("readings"))
     produce(bootstrap, topic, readings(100))
     with bucket() as (endpoint, _, name):

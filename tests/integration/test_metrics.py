@@ -135,7 +135,7 @@ class Watcher:
         return self.pages[-1]
 
 
-def test_status_and_metrics_are_true_while_s3_fails(
+def test_status_and_metrics_are_correct_while_s3_fails(
     archive: Site, server: Server, s3: tuple[str, FaultProxy]
 ) -> None:
     _, proxy = s3

@@ -67,7 +67,7 @@ def map_path_parameters(_: Any, parameters: dict[str, Any] | None) -> dict[str, 
 @settings(
     max_examples=25, derandomize=True, database=None, deadline=None, suppress_health_check=list(HealthCheck)
 )
-def test_what_is_answered_is_described(case: schemathesis.Case) -> None:
+def test_responses_match_the_openapi_document(case: schemathesis.Case) -> None:
     STORE.begin_anew()
     case.call_and_validate(
         excluded_checks=[

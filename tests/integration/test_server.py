@@ -32,7 +32,7 @@ def server(archive: Site) -> Iterator[Server]:
         yield made
 
 
-def test_a_day_in_the_life_of_a_connector(archive: Site, server: Server) -> None:
+def test_a_connector_is_created_paused_altered_and_deleted_over_rest(archive: Site, server: Server) -> None:
     it_is_created_and_catches_up(archive, server)
     it_is_paused_and_resumed_with_a_broken_s3(archive, server)
     a_task_is_poisoned(archive, server)

@@ -21,7 +21,7 @@ def value(page: str, metric: str, connector: str) -> float:
     return sum(float(line.split()[1]) for line in found)
 
 
-def test_healthy_connectors_do_not_wait_for_those_whose_s3_hangs() -> None:
+def test_healthy_connectors_do_not_wait_for_connectors_whose_s3_hangs() -> None:
     with site(warm=3) as here:
         before = statistics.median(latencies(here, 5))
         hang(here, tasks=TASKS)

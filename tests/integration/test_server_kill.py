@@ -46,7 +46,7 @@ def caught_up(archive: Site) -> bool:
 
 
 @pytest.mark.extended
-def test_a_spark_that_dies_is_replaced(archive: Site) -> None:
+def test_a_killed_spark_is_replaced(archive: Site) -> None:
     with serving(archive.folder, archive.source, archive.store) as server:
         begin(archive, server)
         os.kill(jvm_of(server), signal.SIGKILL)
@@ -58,7 +58,7 @@ def test_a_spark_that_dies_is_replaced(archive: Site) -> None:
         assert server.stop() == 0
 
 
-def test_a_server_that_dies_is_started_again(archive: Site) -> None:
+def test_a_killed_server_continues_after_its_restart(archive: Site) -> None:
     with serving(archive.folder, archive.source, archive.store) as first:
         begin(archive, first)
         os.killpg(first.process.pid, signal.SIGKILL)
@@ -72,7 +72,7 @@ def test_a_server_that_dies_is_started_again(archive: Site) -> None:
 
 
 @pytest.mark.nightly
-def test_of_two_servers_the_second_waits_for_the_first(archive: Site) -> None:
+def test_a_second_server_on_the_store_takes_over_when_the_first_stops(archive: Site) -> None:
     with serving(archive.folder, archive.source, archive.store) as first:
         begin(archive, first)
         driver = first.status()["connector"]["worker_id"]

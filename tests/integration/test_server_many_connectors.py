@@ -87,7 +87,7 @@ def committed(folder: Path, connector: str) -> int:
 
 
 @pytest.mark.nightly
-def test_controls_answer_quickly_with_many_connectors(server: Server, tmp_path: Path) -> None:
+def test_rest_requests_are_fast_with_many_connectors(server: Server, tmp_path: Path) -> None:
     for number in range(MANY - 1):
         create(server, f"idle-{number}", lines_of(tmp_path, f"idle-{number}"))
     create(server, "busy", {**lines_of(tmp_path, "busy"), "pause.seconds": 0.05})
@@ -124,7 +124,7 @@ def test_controls_answer_quickly_with_many_connectors(server: Server, tmp_path: 
     assert server.stop() == 0
 
 
-def test_one_that_hangs_holds_nobody_up(server: Server, tmp_path: Path) -> None:
+def test_a_hanging_connector_does_not_block_others(server: Server, tmp_path: Path) -> None:
     create(server, "well", lines_of(tmp_path, "idle-0"))
     server.until(lambda: committed(tmp_path, "well") == RECORDS, "the one that does not hang is caught up")
 

@@ -10,7 +10,7 @@ from property_tests.soak_server.scene import Happened, run_freezes, run_hour
 
 @pytest.mark.nightly
 @pytest.mark.spark
-def test_connectors_of_a_server_outlive_all_outages_by_themselves(tmp_path: Path) -> None:
+def test_connectors_of_a_server_recover_from_all_outages_by_themselves(tmp_path: Path) -> None:
     happened = run_hour(tmp_path, print, outage=15, pause=5, connectors=6)
 
     assert happened.counts["archives verified"] == 6
@@ -21,7 +21,7 @@ def test_connectors_of_a_server_outlive_all_outages_by_themselves(tmp_path: Path
 
 @pytest.mark.nightly
 @pytest.mark.spark
-def test_connectors_catch_up_within_a_minute_of_each_wake_of_a_frozen_broker(tmp_path: Path) -> None:
+def test_connectors_catch_up_within_a_minute_after_a_frozen_broker_resumes(tmp_path: Path) -> None:
     happened = run_freezes(tmp_path, print)
 
     assert happened.counts["freezes"] == 10
@@ -33,13 +33,13 @@ def line(message: str, level: str = "WARNING", connector: str = "a") -> dict[str
     return {"level": level, "connector": connector, "message": message, "logger": "sinksdk"}
 
 
-def test_an_error_without_its_cause_is_found() -> None:
+def test_the_soak_finds_an_error_logged_without_its_cause() -> None:
     log = [line("connector a has failed", "ERROR"), line("a has FAILED: disk full", "ERROR"), line("a waits")]
 
     assert Happened(log=log).without_cause() == ["connector a has failed"]
 
 
-def test_lines_that_say_the_same_again_are_found() -> None:
+def test_the_soak_finds_repeated_log_lines() -> None:
     log = [line(f"the store gives no answer, failed {n} times") for n in range(3)]
     log += [line("the store gives no answer, failed 9 times", connector="b")]
 

@@ -185,7 +185,7 @@ def grouped(value: int) -> str:
 # -- what is shown ---------------------------------------------------------------------------------------
 
 
-def test_the_list_shows_what_the_store_holds(visit: Visit, site: Site) -> None:
+def test_the_list_shows_the_connectors_of_the_store(visit: Visit, site: Site) -> None:
     herder = Herder(site.store)
     expect(visit.page.get_by_role("table", name="Connectors").locator("tbody tr")).to_have_count(
         len(site.names)
@@ -205,7 +205,7 @@ def visible_buckets(herder: Herder, name: str) -> list[Bucket]:
     return [bucket for bucket in herder.history(name).buckets if bucket.start > time.time() - 3600 - 60]
 
 
-def test_what_needs_attention_comes_first(visit: Visit) -> None:
+def test_the_list_shows_failing_connectors_first(visit: Visit) -> None:
     names = visit.page.locator("td.name a").all_inner_texts()
     assert names[0] == "payments-archive"
     assert set(names[1:5]) == {HOSTILE, "inventory-archive", "metrics-source", "prices-archive"}
@@ -225,7 +225,7 @@ def test_what_needs_attention_comes_first(visit: Visit) -> None:
     assert "1 of 2 tasks failing" in visit.cells("metrics-source")[0]
 
 
-def test_states_are_told_without_colour(visit: Visit) -> None:
+def test_states_differ_by_words_and_shapes_not_only_colours(visit: Visit) -> None:
     # By words, and by shapes that all differ.
     shapes = visit.page.evaluate(
         "[...document.querySelectorAll('.tally .badge')].map((one) => one.querySelector('path').getAttribute('d'))"
@@ -233,7 +233,7 @@ def test_states_are_told_without_colour(visit: Visit) -> None:
     assert len(set(shapes)) == len(shapes) == 7
 
 
-def test_one_connector_shows_what_the_store_holds(visit: Visit, site: Site) -> None:
+def test_the_page_of_a_connector_shows_its_partitions_tasks_and_driver(visit: Visit, site: Site) -> None:
     visit.page.get_by_role("link", name="orders-archive").click()
     expect(visit.page.get_by_role("heading", level=1)).to_have_text("orders-archive")
 
@@ -295,7 +295,7 @@ def test_a_source_counts_transactions(visit: Visit, site: Site) -> None:
     expect(visit.page.locator("svg.plot")).to_contain_text("transactions per min")
 
 
-def test_a_stopped_source_shows_what_it_has_done(visit: Visit, site: Site) -> None:
+def test_a_stopped_source_shows_its_totals_and_offsets(visit: Visit, site: Site) -> None:
     visit.page.goto(f"{site.url}/ui/#/connectors/idle-source")
     expect(visit.page.get_by_role("heading", level=1)).to_have_text("idle-source")
 
@@ -319,7 +319,7 @@ def test_two_hundred_partitions_are_sorted_by_lag(visit: Visit, site: Site) -> N
     expect(heading).to_be_focused()
 
 
-def test_the_plot_adds_up(visit: Visit, site: Site) -> None:
+def test_the_plot_shows_the_files_of_each_minute(visit: Visit, site: Site) -> None:
     visit.page.goto(f"{site.url}/ui/#/connectors/orders-archive")
     readout = visit.page.locator(".readout")
     data = response_early_in_a_minute(visit.page)
@@ -361,7 +361,7 @@ def test_a_connector_that_counts_no_files_shows_records(visit: Visit, site: Site
     expect(visit.page.locator(".readout")).not_to_contain_text("file")
 
 
-def test_ticks_are_round(visit: Visit) -> None:
+def test_ticks_of_the_plot_are_round_numbers(visit: Visit) -> None:
     # 1, 2 or 5 times a power of ten, or of two for sizes.
     script = "async ([most, base]) => (await import('./buckets.js')).ticks(most, 4, base)"
     expected = {
@@ -377,7 +377,7 @@ def test_ticks_are_round(visit: Visit) -> None:
     assert {case: visit.page.evaluate(script, list(case)) for case in expected} == expected
 
 
-def test_numbers_are_readable(visit: Visit) -> None:
+def test_numbers_and_times_are_formatted_for_readers(visit: Visit) -> None:
     expected = {
         "number(1234567)": "1,234,567",
         "number(null)": "–",
@@ -438,7 +438,7 @@ def test_markup_in_names_and_errors_is_text(visit: Visit, site: Site) -> None:
     assert "owned" not in visit.page.title().split(" · ")
 
 
-def test_a_connector_that_is_not_there_is_said_so(visit: Visit, site: Site) -> None:
+def test_the_page_of_a_missing_connector_shows_an_error(visit: Visit, site: Site) -> None:
     visit.page.goto(f"{site.url}/ui/#/connectors/absent")
     expect(visit.page.get_by_role("alert")).to_contain_text("Connector 'absent' does not exist")
 
@@ -455,7 +455,7 @@ def test_a_damaged_connector_does_not_hide_the_others(visit: Visit, site: Site) 
 # -- when something does not answer --------------------------------------------------------------------------
 
 
-def test_an_outage_of_the_store_is_shown_with_what_was_known(
+def test_an_outage_of_the_store_is_shown_with_the_last_known_data(
     visit: Visit, site: Site, tmp_path: Path
 ) -> None:
     before = visit.page.get_by_role("table", name="Connectors").inner_text()
@@ -479,7 +479,7 @@ def without_times(text: str) -> str:
     return re.sub(r"\d+ (s|min|h|d) ago", "", text)
 
 
-def test_a_server_that_is_gone_is_said_so(browser: Browser) -> None:
+def test_an_unreachable_server_is_shown_as_an_error(browser: Browser) -> None:
     with serving() as site:
         page = open_page(browser)
         page.goto(f"{site.url}/ui")
@@ -491,7 +491,7 @@ def test_a_server_that_is_gone_is_said_so(browser: Browser) -> None:
 
 
 @pytest.mark.parametrize(("user", "password"), [("anna", "secret"), ("token", "a-token")])
-def test_a_browser_that_has_credentials_shows_the_page(browser: Browser, user: str, password: str) -> None:
+def test_the_page_is_shown_to_a_browser_with_credentials(browser: Browser, user: str, password: str) -> None:
     # The browser asks its user once. A token is used as a password.
     with serving(Credentials(tokens=[Login("a-token")], users=[Login("anna:secret")])) as site:
         context = browser.new_context(http_credentials={"username": user, "password": password})
@@ -506,7 +506,9 @@ def test_a_browser_that_has_credentials_shows_the_page(browser: Browser, user: s
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
 @pytest.mark.parametrize("width", extended_after(1, [1400, 400]))
-def test_texts_are_readable(browser: Browser, site: Site, tmp_path: Path, theme: Any, width: int) -> None:
+def test_texts_have_enough_contrast_in_both_themes(
+    browser: Browser, site: Site, tmp_path: Path, theme: Any, width: int
+) -> None:
     # WCAG AA: a contrast of 4.5 for every text, in both themes.
     page = open_page(browser, viewport={"width": width, "height": 900}, color_scheme=theme)
     for view in (
@@ -528,7 +530,7 @@ def test_texts_are_readable(browser: Browser, site: Site, tmp_path: Path, theme:
     page.close()
 
 
-def test_a_store_without_connectors(browser: Browser) -> None:
+def test_a_store_without_connectors_is_shown_as_empty(browser: Browser) -> None:
     with serving() as site:
         for key in list(site.store.list("connectors/")):
             found = site.store._read(key)
@@ -540,7 +542,9 @@ def test_a_store_without_connectors(browser: Browser) -> None:
         page.close()
 
 
-def test_a_connector_comes_and_goes_by_itself(visit: Visit, site: Site) -> None:
+def test_created_and_deleted_connectors_appear_and_disappear_without_a_reload(
+    visit: Visit, site: Site
+) -> None:
     link = visit.page.get_by_role("link", name="newcomer-archive")
     fill(site.store, Scene("newcomer-archive"), time.time() + ALIVE)
     expect(link).to_be_visible()

@@ -145,7 +145,7 @@ def scene(bootstrap: str, tmp_path: Path) -> Iterator[Scene]:
 
 
 def test_lag_is_right_within_five_seconds_in_every_state(scene: Scene) -> None:
-    assert ends.LOOK_INTERVAL + ends._WRITE_INTERVAL < RIGHT
+    assert ends.QUERY_INTERVAL + ends._WRITE_INTERVAL < RIGHT
     scene.await_state("RUNNING")
     scene.expect_right_lag("RUNNING")
     assert not scene.launched.is_set()

@@ -117,14 +117,14 @@ def test_the_store_id_is_read_when_a_generation_is_launched(
     process: Process, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Creating the launcher is not retried, launching is.
-    answers: list[str | StoreUnavailable] = ["the store's id", StoreUnavailable("no answer")]
+    responses: list[str | StoreUnavailable] = ["the store's id", StoreUnavailable("no response")]
     specs: list[GenerationSpec] = []
 
     def identify(_: Store) -> str:
-        answer = answers.pop()
-        if isinstance(answer, StoreUnavailable):
-            raise answer
-        return answer
+        response = responses.pop()
+        if isinstance(response, StoreUnavailable):
+            raise response
+        return response
 
     class Launcher:
         def __init__(self, _: Any, spec: GenerationSpec) -> None:

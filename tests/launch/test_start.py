@@ -162,11 +162,11 @@ def test_summary_has_files_if_the_connector_counts_them(
         {**RAW, "_comment": None},
     ],
 )
-def test_a_configuration_in_any_of_connects_forms(where: dict[str, Any], written: Any) -> None:
+def test_start_accepts_any_form_of_connects_configurations(where: dict[str, Any], written: Any) -> None:
     assert sinksdk.run(written, **where, until_caught_up=True).records == RECORDS
 
 
-def test_a_configuration_in_a_file(where: dict[str, Any], tmp_path: Path) -> None:
+def test_start_accepts_the_path_of_a_configuration_file(where: dict[str, Any], tmp_path: Path) -> None:
     path = tmp_path / "c.properties"
     path.write_text("".join(f"{key}={value}\n" for key, value in RAW.items()))
 
@@ -174,7 +174,7 @@ def test_a_configuration_in_a_file(where: dict[str, Any], tmp_path: Path) -> Non
     assert sinksdk.run(path, **where, until_caught_up=True).records == 0
 
 
-def test_close_does_not_delete(reading: sinksdk.RunningConnector) -> None:
+def test_close_does_not_delete_the_connector(reading: sinksdk.RunningConnector) -> None:
     # Regression: close(DELETE) let the connector clean up as if it were deleted.
     with pytest.raises(TypeError):
         reading.close(ClosingReason.DELETE)  # type: ignore[call-arg]
@@ -196,8 +196,8 @@ def test_start_reports_every_problem_at_once(enter: Callable[..., Any], tmp_path
 
     problems = "\n".join(caught.value.problems)
     for problem in (
-        "'tasks.max' must be a text, a number or a boolean",
-        "the key 7 must be a text",
+        "'tasks.max' must be a string, a number or a boolean",
+        "the key 7 must be a string",
         f"the topic directory {tmp_path / 'absent'} does not exist",
         "'commits.sqlite' is no store; name one as sqlite:///FILE",
         "the Spark master 'loca[2]' is not supported",
@@ -207,7 +207,7 @@ def test_start_reports_every_problem_at_once(enter: Callable[..., Any], tmp_path
     assert not list(tmp_path.glob("*sqlite*"))
 
 
-def test_a_store_without_its_folder_is_reported_by_start(where: dict[str, Any], tmp_path: Path) -> None:
+def test_start_reports_a_store_whose_folder_is_missing(where: dict[str, Any], tmp_path: Path) -> None:
     where["store"] = f"sqlite:///{tmp_path}/absent/store.sqlite"
 
     with pytest.raises(ConfigException, match="there is no folder"):
@@ -288,7 +288,7 @@ def test_a_flush_commits_available_records(where: dict[str, Any], reading: sinks
     assert committed(where) == HALF
 
 
-def test_status_is_the_stores_before_and_after_the_end(reading: sinksdk.RunningConnector) -> None:
+def test_status_is_read_from_the_store_before_and_after_the_end(reading: sinksdk.RunningConnector) -> None:
     status = reading.status()
 
     assert (status.name, status.state, status.generation) == ("c", "RUNNING", 1)
@@ -389,7 +389,7 @@ def test_a_signal_closes_run_gracefully(where: dict[str, Any]) -> None:
     assert signal.getsignal(signal.SIGTERM) == before
 
 
-def test_a_second_signal_has_its_usual_effect(where: dict[str, Any]) -> None:
+def test_a_second_signal_has_its_default_effect(where: dict[str, Any]) -> None:
     class Hanging(Reading):
         def launch(self, plan: GenerationPlan) -> Reading:
             Reading.launched.set()
@@ -419,7 +419,7 @@ def test_a_second_signal_has_its_usual_effect(where: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("first", ["here", "in the JVM"])
-def test_a_ctrl_c_that_the_jvm_gets_as_well_is_one_signal(first: str) -> None:
+def test_a_ctrl_c_that_the_jvm_also_receives_counts_once(first: str) -> None:
     with ClosingSignals() as signals:
         if first == "in the JVM":
             signals.receive(signal.SIGINT)
@@ -430,7 +430,7 @@ def test_a_ctrl_c_that_the_jvm_gets_as_well_is_one_signal(first: str) -> None:
             os.kill(os.getpid(), signal.SIGINT)
 
 
-def test_run_outside_of_the_main_thread_leaves_signals_alone(where: dict[str, Any]) -> None:
+def test_run_outside_of_the_main_thread_handles_no_signals(where: dict[str, Any]) -> None:
     done: list[sinksdk.Summary] = []
     thread = threading.Thread(target=lambda: done.append(sinksdk.run(RAW, **where, until_caught_up=True)))
     thread.start()

@@ -24,7 +24,7 @@ from sinksdk.topics.kafka import KafkaClient
         (KafkaTopics("a:1"), KafkaTopics("a:1")),
     ],
 )
-def test_urls_and_paths(source: Any, expected: Any) -> None:
+def test_urls_and_paths_name_kafka_or_a_topic_directory(source: Any, expected: Any) -> None:
     assert topics_at(source) == expected
 
 

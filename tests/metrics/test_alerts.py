@@ -41,7 +41,7 @@ def test_metrics_and_labels_of_an_alert_exist(expression: str) -> None:
     [(18_000, 901, True), (1, 901, True), (18_000, 60, False), (0, 7200, False), (None, 7200, False)],
     ids=["slow topic", "one record", "in time", "nothing waits", "unknown"],
 )
-def test_the_backlog_alert_sees_a_slow_topic(lag: int | None, since_commit: float, fires: bool) -> None:
+def test_the_backlog_alert_fires_for_a_slow_topic(lag: int | None, since_commit: float, fires: bool) -> None:
     # Regression: with 20 records a second it fired after 83 minutes, because it waited for 100,000 records.
     assert SLOW in expressions()
     values = {"time()": 10_000.0, "sinksdk_partition_last_commit_timestamp_seconds": 10_000.0 - since_commit}

@@ -54,7 +54,7 @@ ALL_DOCUMENTED = {(group, attribute) for group, names in DOCUMENTED.items() for 
 HERE = {(metric.group, metric.attribute) for metric in CONNECT_METRICS}
 
 
-def test_every_documented_metric_is_here_or_left_out_with_a_reason() -> None:
+def test_each_metric_of_connect_is_exported_or_omitted_with_a_reason() -> None:
     assert HERE | LEFT_OUT.keys() == ALL_DOCUMENTED
     assert HERE & LEFT_OUT.keys() == set()
 
@@ -63,7 +63,7 @@ def test_connects_groups_have_only_connects_metrics() -> None:
     assert HERE <= ALL_DOCUMENTED
 
 
-def test_names_are_those_of_the_jmx_exporter() -> None:
+def test_metric_names_equal_the_jmx_exporters() -> None:
     names = {metric.prometheus_name for metric in CONNECT_METRICS}
     assert {
         "kafka_connect_sink_task_metrics_put_batch_avg_time_ms",

@@ -185,7 +185,7 @@ def test_every_metric_is_on_the_page_with_its_type_and_meaning(store: Counting) 
     assert len([name for name in found if not name.startswith("process_")]) == len(METRICS)
 
 
-def test_last_commit_timestamps(store: Counting) -> None:
+def test_last_commit_timestamps_are_exported(store: Counting) -> None:
     archive(store)
     page = Page(store)
 
@@ -237,7 +237,7 @@ def test_spark_task_slots_are_counted_by_connector() -> None:
         ("task_error_metrics_last_error_timestamp", 1_700_000_000_250),
     ],
 )
-def test_connects_task_metrics(store: Counting, attribute: str, value: Any) -> None:
+def test_connects_metrics_of_sink_tasks_are_exported(store: Counting, attribute: str, value: Any) -> None:
     # Counters are of both generations; metrics of a window in Connect are of the newer one.
     archive(store)
     assert Page(store).value(f"kafka_connect_{attribute}", **TASK) == value
@@ -266,7 +266,7 @@ def test_connects_task_metrics(store: Counting, attribute: str, value: Any) -> N
         ("task_error_metrics_total_retries", 4),
     ],
 )
-def test_connects_metrics_of_source_tasks(store: Counting, attribute: str, value: Any) -> None:
+def test_connects_metrics_of_source_tasks_are_exported(store: Counting, attribute: str, value: Any) -> None:
     # As above: counters of both generations, windows of the newer one.
     numbers(store)
     assert Page(store).value(f"kafka_connect_{attribute}", **SOURCE_TASK) == value
@@ -322,12 +322,14 @@ def test_a_stopped_source_task_has_no_active_records(store: Counting, state: Sta
         ("task_closing_seconds_total", {"task": "0", "phase": "publish"}, 0.5),
     ],
 )
-def test_own_metrics(store: Counting, name: str, labels: dict[str, str], value: Any) -> None:
+def test_sinksdks_own_metrics_are_exported(
+    store: Counting, name: str, labels: dict[str, str], value: Any
+) -> None:
     archive(store)
     assert Page(store).value(f"sinksdk_{name}", connector="archive", **labels) == value
 
 
-def test_states_are_labels(store: Counting) -> None:
+def test_states_are_exported_as_labels(store: Counting) -> None:
     archive(store)
     page = Page(store)
 
@@ -417,7 +419,7 @@ def test_a_scrape_reads_the_store_a_bounded_number_of_times(store: Counting) -> 
     assert store.reads == 10 + 2
 
 
-def test_openmetrics_by_the_accept_header(store: Counting) -> None:
+def test_the_accept_header_selects_openmetrics(store: Counting) -> None:
     archive(store)
     body, content_type = exposition(Herder(store), "application/openmetrics-text; version=1.0.0")
 
@@ -427,7 +429,7 @@ def test_openmetrics_by_the_accept_header(store: Counting) -> None:
     assert {"process_open_fds", "process_max_fds", "process_resident_memory_bytes"} <= {*families}
 
 
-def test_next_attempt_of_a_partition_that_waits_for_a_retry(store: Counting) -> None:
+def test_the_next_attempt_of_a_waiting_partition_is_exported(store: Counting) -> None:
     archive(store)
     page = Page(store)
 

@@ -86,7 +86,7 @@ def part_of(name: str) -> str | None:
     return part if root == "sinksdk" and part in PARTS else None
 
 
-def test_imports_go_down_the_floors() -> None:
+def test_modules_import_only_from_lower_floors() -> None:
     """Imports: no room imports a room of its own floor or of a higher one."""
     wrong = [
         (str(path.relative_to(ROOT)), name)
@@ -103,7 +103,7 @@ def room_of(path: Path) -> str:
     return path.relative_to(ROOT / "sinksdk").parts[0].removesuffix(".py")
 
 
-def test_modules_import_each_other_in_no_circle() -> None:
+def test_modules_have_no_circular_imports() -> None:
     """Imports: there is an order in which all modules, also of connectors, can be loaded one after the other."""
     paths = [*own_sources(), *sources("connectors")]
     remaining = {module_name(path): modules_of_ours(path) for path in paths}
@@ -127,7 +127,7 @@ def test_nothing_in_sinksdk_imports_a_connector() -> None:
     assert [found for found in all_of_them if found[1].startswith("sinksdk.connectors.")] == []
 
 
-def test_every_room_has_a_floor() -> None:
+def test_every_room_is_on_a_floor() -> None:
     """Imports: a new room of sinksdk is entered in FLOORS."""
     assert not PARTS - {"py.typed"} - FLOOR_OF.keys()
 
@@ -143,7 +143,9 @@ def is_module(name: str) -> bool:
     return path.is_dir() or any(path.with_suffix(kind).exists() for kind in (".py", ".c"))
 
 
-def test_imports_are_found_wherever_they_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_imports_inside_functions_and_blocks_are_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Imports: found also relative ones, inside functions and under TYPE_CHECKING."""
     monkeypatch.setitem(globals(), "ROOT", tmp_path)
     module = tmp_path / "sinksdk" / "engine" / "module.py"
@@ -168,7 +170,7 @@ OUTSIDE = {"pyspark", "sqlalchemy", "boto3", "socket", "os", "pathlib", "subproc
 
 
 @pytest.mark.parametrize("path", sources("sinksdk/engine"), ids=lambda path: path.name)
-def test_the_engine_does_no_io(path: Path) -> None:
+def test_the_engine_imports_no_io_modules(path: Path) -> None:
     """The engine: no Spark, no database, no network, no files, no threads, no time but the clock it is given."""
     roots = {name.split(".")[0] for name in imports(path)}
     assert roots & OUTSIDE == set()
@@ -244,7 +246,7 @@ def archiver_room(path: Path) -> str:
     return path.relative_to(ROOT / "connectors" / "s3_archiver").parts[0].removesuffix(".py")
 
 
-def test_the_archivers_imports_go_down_its_floors() -> None:
+def test_the_archivers_modules_import_only_from_lower_floors() -> None:
     floor_of = {room: floor for floor, rooms in enumerate(ARCHIVER_FLOORS) for room in rooms}
     wrong = []
     for path in sources("connectors/s3_archiver"):
@@ -259,6 +261,6 @@ def test_the_archivers_imports_go_down_its_floors() -> None:
     assert wrong == []
 
 
-def test_connectors_is_no_package() -> None:
+def test_the_connectors_folder_is_not_a_package() -> None:
     """Connectors: a namespace package, so that others can add to it."""
     assert not (ROOT / "connectors" / "__init__.py").exists()

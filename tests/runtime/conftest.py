@@ -8,4 +8,4 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sinksdk.runtime.supervisor._LOOK", 0.01)
     monkeypatch.setattr("sinksdk.runtime.supervisor._ASK", 0.01)
     monkeypatch.setattr("sinksdk.runtime.supervisor._GRACE", 0.3)
-    monkeypatch.setattr("sinksdk.control.requests._LOOK", 0.01)
+    monkeypatch.setattr("sinksdk.control.requests._POLL", 0.01)

@@ -139,7 +139,7 @@ class Scene:
         )
 
     def run(self) -> None:
-        self.signal.at(HEARD + 0.1, lambda: self.signal.ask(ClosingReason.SHUTDOWN))
+        self.signal.at(HEARD + 0.1, lambda: self.signal.request(ClosingReason.SHUTDOWN))
         openers = Openers(lambda record: (self._connector, ConnectorConfig.parse(record.config)))
         WorkerConnector(self.environment(), "c", self.driver, openers, stays=True).run()
 

@@ -363,7 +363,7 @@ def test_until_it_can_be_published_a_connector_is_deleting_and_says_why(scene: S
 
     state, reason = shown[0]
     assert state == "DELETING"
-    assert "t-0 up to offset 15 (1 tokens) is committed and not published" in reason
+    assert "t-0 up to offset 15 (1 tokens) is committed but not published" in reason
     assert "the outside world is away" in reason
     assert "sinksdk delete c --force" in reason
     delays = [later - at for at, later in itertools.pairwise(attempts)]
@@ -399,7 +399,7 @@ def test_a_connector_that_cannot_start_stays_until_it_is_forced(
     assert scene.outside.seen == ["t-0 to 10"]
     assert scene.outside.calls[-1] == "stop True"
     assert scene.is_gone()
-    assert "what is committed from offset 10 up to 15 is given up" in caplog.text
+    assert "the commit of t-0 from offset 10 up to 15 could not be published and is given up" in caplog.text
     assert "1 tokens of 1 partitions are given up" in caplog.text
     assert scene.group.at == {P0: 10}
 
@@ -471,7 +471,7 @@ def test_a_group_that_cannot_be_written_holds_the_deletion_up(scene: Scene) -> N
     scene.clock.on_wait = go_on
     scene.worker().run()
 
-    assert "cannot be written: no broker answers" in shown[0]
+    assert "cannot be written to its consumer group: no broker answers" in shown[0]
     assert scene.outside.calls == ["start", "stop True"]
     assert scene.is_gone()
     assert scene.group.at == {P0: 10}
@@ -535,7 +535,7 @@ def test_a_deletion_that_is_late_removes_nothing_of_a_connector_created_again(sc
 
     with pytest.raises(FencedException):
         late.remove()
-    with pytest.raises(FencedException, match="somebody else has deleted it"):
+    with pytest.raises(FencedException, match="another process has deleted it"):
         Deletion(scene.store, "c", record)
     assert committed_offsets(scene.store, "c")[P0].offset == 10
 
@@ -653,7 +653,7 @@ def test_a_deletion_without_a_driver_says_what_it_waits_for(halves: Scene) -> No
     with pytest.raises(PartlyVisibleException) as refused:
         halves.worker(drivers=None, stays=False, patience=5.0).run()
 
-    assert "connector c is not deleted yet: of t-0 from offset 10 up to 15, some records are" in str(
+    assert "connector c is not deleted yet: some records of t-0 from offset 10 up to 15 are visible" in str(
         refused.value
     )
     assert "'sinksdk run'" in str(refused.value)
@@ -683,7 +683,10 @@ def test_forced_deletion_logs_records_that_may_be_duplicated(
 
     assert halves.is_gone()
     assert halves.group.at == {P0: 10}
-    assert "of t-0, some records from offset 10 up to 15 are visible; a connector that resumes" in caplog.text
+    assert (
+        "some records of t-0 from offset 10 up to 15 are visible but not committed; a connector that"
+        in caplog.text
+    )
 
 
 def test_force_ends_the_wait_of_a_driver_that_cannot_overtake(halves: Scene) -> None:

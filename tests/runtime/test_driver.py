@@ -79,7 +79,7 @@ class Counting(Task):
     [
         (None, "must return a list of dictionaries"),
         ([["a"]], "must return a list of dictionaries"),
-        ([{"flush.size": 3}], "must return dictionaries of texts"),
+        ([{"flush.size": 3}], "must return dictionaries of strings"),
         ([], "returned no configurations"),
         (itertools.repeat({}), "returned too many configurations"),
     ],

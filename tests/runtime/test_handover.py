@@ -34,7 +34,7 @@ class Signal(ClosingSignal):
 
     def wait(self, timeout: float) -> bool:
         if self._site.wait(timeout):
-            self.ask(ClosingReason.SHUTDOWN)
+            self.request(ClosingReason.SHUTDOWN)
         return super().wait(0)
 
 

@@ -36,7 +36,7 @@ class Signal(ClosingSignal):
         while self.events and self.clock.now() >= self.events[0][0]:
             self.events.pop(0)[1]()
         if self.clock.now() >= self.end:
-            self.ask(ClosingReason.SHUTDOWN)
+            self.request(ClosingReason.SHUTDOWN)
         return self.reason is not None
 
 

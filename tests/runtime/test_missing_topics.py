@@ -188,7 +188,7 @@ def test_a_topic_deleted_before_the_start(sites: Sites) -> None:
     error = expect_missing(site, "b")
 
     assert time.monotonic() - began >= GRACE
-    assert str(error).startswith("connector c: the source has no topic 'b': create it, or take it out")
+    assert str(error).startswith("connector c: the source has no topic 'b': create it, or remove it from")
     assert (site.launcher.plans, site.committed()) == ([], {})
 
 

@@ -84,7 +84,7 @@ class Life:
 def life() -> Iterator[Life]:
     made = Life()
     yield made
-    made.signal.ask(ClosingReason.SHUTDOWN)
+    made.signal.request(ClosingReason.SHUTDOWN)
     made.thread.join(20)
     assert not made.thread.is_alive()
 

@@ -281,7 +281,7 @@ def test_requests_before_the_next_call_of_task_configs_are_one() -> None:
         thread.join()
     assert requests.closing() is ClosingReason.REBALANCE
 
-    requests.answered()
+    requests.clear()
     assert requests.closing() is None
 
 
@@ -390,7 +390,7 @@ def test_an_error_that_is_raised_in_start_lets_no_task_start() -> None:
 def test_what_is_no_exception_cannot_be_raised() -> None:
     with Running(MemoryStore(), MemoryTopics()) as running:
         eventually(lambda: len(CountingTask.started) == 2)
-        with pytest.raises(TypeError, match="raise_error takes an exception, not 'broken'"):
+        with pytest.raises(TypeError, match="raise_error requires an exception, got 'broken'"):
             running.connector.context.raise_error("broken")  # type: ignore[arg-type]  # that is the mistake
 
     assert running.error is None

@@ -85,7 +85,7 @@ def test_what_is_there_is_found_without_what_is_not() -> None:
 def test_with_every_topic_missing_nothing_is_found() -> None:
     source = Source()
     assert take_snapshot(source, Subscription(("a",)), 0) == Snapshot(
-        0, {}, {}, {"a": "the source has no topic 'a': create it, or take it out of the connector's 'topics'"}
+        0, {}, {}, {"a": "the source has no topic 'a': create it, or remove it from the connector's 'topics'"}
     )
     assert len(source.asked) == 1
 

@@ -165,7 +165,7 @@ def test_measures_of_a_task_that_reported_nothing_are_those_of_its_progress() ->
     measures = TaskMeasures(records_read=7)
     row = TaskProgress(generation=1, attempt=1, partitions=(partition,), measures=measures)
     table.write(site.store, progress_key("c", 0), row, None)
-    site.signal.ask(ClosingReason.SHUTDOWN)
+    site.signal.request(ClosingReason.SHUTDOWN)
 
     ended = site.ended()
     (outcome,) = partition_outcomes(ended, site.plan)
@@ -188,7 +188,7 @@ def test_measures_are_those_that_the_tasks_reported() -> None:
 def test_tasks_are_told_when_closing_was_asked_for() -> None:
     # Each task can then report its close latency.
     site = Site(looks=10)
-    site.signal.ask(ClosingReason.REBALANCE)
+    site.signal.request(ClosingReason.REBALANCE)
     site.run()
 
     plan = current_plan(site.store, "c", 1)
@@ -199,7 +199,7 @@ def test_tasks_are_told_when_closing_was_asked_for() -> None:
 
 def test_the_log_has_the_reason_of_a_closing_once(caplog: pytest.LogCaptureFixture) -> None:
     site = Site(looks=10)
-    site.signal.ask(ClosingReason.REBALANCE)
+    site.signal.request(ClosingReason.REBALANCE)
     with caplog.at_level("INFO", "sinksdk"):
         site.run()
     assert [r.getMessage() for r in caplog.records if "closes" in r.getMessage()] == [
@@ -248,7 +248,7 @@ def test_a_store_that_is_away_when_the_tasks_are_to_close_cancels_nothing() -> N
             site.running.looks = 0  # the tasks close
 
     site.running.happens = moods
-    site.signal.ask(ClosingReason.REBALANCE, final=False)
+    site.signal.request(ClosingReason.REBALANCE, final=False)
     site.run()
 
     assert site.closed == [ClosingReason.REBALANCE]
@@ -270,7 +270,7 @@ def test_the_end_of_the_process_waits_for_no_store() -> None:
         cancel()
 
     site.running.cancel = note  # type: ignore[method-assign]
-    site.signal.ask(ClosingReason.SHUTDOWN)
+    site.signal.request(ClosingReason.SHUTDOWN)
     site.run()
 
     assert cancelled_at == [pytest.approx(5 + 2, abs=0.5)]

@@ -103,7 +103,7 @@ class Scene:
         self.source.is_frozen = False
 
     def run(self, seconds: float) -> None:
-        self.at(seconds, lambda: self.signal.ask(ClosingReason.SHUTDOWN))
+        self.at(seconds, lambda: self.signal.request(ClosingReason.SHUTDOWN))
         self.driver.run()
 
 

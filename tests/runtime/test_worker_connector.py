@@ -110,7 +110,7 @@ class Scene:
         try:
             yield thread
         finally:
-            self.signal.ask(ClosingReason.SHUTDOWN)
+            self.signal.request(ClosingReason.SHUTDOWN)
             thread.join(30)
             assert not thread.is_alive()
 

@@ -209,8 +209,8 @@ def files(*names: str) -> list[SourcePartitionOffset]:
 
 
 def failure(at: float, *, partition: int = 3, message: str = "", times: int = 1) -> PastFailure:
-    said = message or "bucket 'archive-eu' refuses UploadPart (403 AccessDenied): check the role's policy"
-    return PastFailure(topic="inventory", partition=partition, at=at, times=times, message=said, trace=TRACE)
+    text = message or "bucket 'archive-eu' refuses UploadPart (403 AccessDenied): check the role's policy"
+    return PastFailure(topic="inventory", partition=partition, at=at, times=times, message=text, trace=TRACE)
 
 
 def failure_of_task(at: float, task: int) -> PastFailure:
@@ -221,7 +221,7 @@ HOSTILE = "<img src=x onerror=\"document.title='owned'\">"
 
 
 def scenes(now: float) -> list[Scene]:
-    told = [
+    failures = [
         failure(
             now - 4000, partition=1, message="S3 gave no answer for 60 s: PutObject inventory/partition=1/"
         ),
@@ -251,7 +251,7 @@ def scenes(now: float) -> list[Scene]:
         Scene(
             "inventory-archive",
             failing=(3,),
-            failures=told,
+            failures=failures,
             lag=90,
             rate=12.25,
             buckets=committing(now, 90, files=1, records=900),

@@ -43,11 +43,13 @@ def test_valid_credentials_are_accepted(client: TestClient, header: str) -> None
      basic("anna:"), basic("anna:password"), "Basic !!!", "Basic " + base64.b64encode(b"\xff").decode(), "Digest x",
      "Basic \xe9", "Bearer \xe9"],
 )  # fmt: skip
-def test_other_requests_get_401_in_connects_form(client: TestClient, header: str) -> None:
+def test_requests_without_valid_credentials_get_401_in_connects_format(
+    client: TestClient, header: str
+) -> None:
     for path in ("/connectors", "/health", "/openapi.json", "/nothing"):
-        answer = client.get(path, headers={"Authorization": header.encode("latin-1")} if header else {})
-        assert (answer.status_code, answer.json()["error_code"]) == (401, 401)
-        assert answer.headers["WWW-Authenticate"].startswith("Basic")
+        response = client.get(path, headers={"Authorization": header.encode("latin-1")} if header else {})
+        assert (response.status_code, response.json()["error_code"]) == (401, 401)
+        assert response.headers["WWW-Authenticate"].startswith("Basic")
 
 
 @pytest.mark.parametrize("content", ["", "# nobody\n"])

@@ -45,9 +45,9 @@ def test_allowed_hosts_ignore_case_port_and_trailing_dot(allowed: str, host: str
 def test_another_host_is_refused_with_403(client: TestClient, host: str) -> None:
     # DNS rebinding: another site's name that resolves to this server.
     for path in ("/connectors", "/health", "/openapi.json"):
-        answer = client.get(path, headers={"Host": host})
-        assert (answer.status_code, answer.json()["error_code"]) == (403, 403)
-    assert "--allowed-host" in answer.json()["message"]
+        response = client.get(path, headers={"Host": host})
+        assert (response.status_code, response.json()["error_code"]) == (403, 403)
+    assert "--allowed-host" in response.json()["message"]
 
 
 @pytest.mark.parametrize(
@@ -66,13 +66,13 @@ def test_requests_of_another_sites_page_are_refused_with_403(
 
 def test_cors_preflight_requests_are_refused(client: TestClient) -> None:
     headers = {"Origin": "https://evil.example", "Access-Control-Request-Method": "DELETE"}
-    answer = client.options("/connectors/archive", headers=headers)
+    response = client.options("/connectors/archive", headers=headers)
 
-    assert answer.status_code == 403
-    assert not [name for name in answer.headers if name.lower().startswith("access-control")]
+    assert response.status_code == 403
+    assert not [name for name in response.headers if name.lower().startswith("access-control")]
 
 
-def test_the_server_without_credentials_is_guarded() -> None:
+def test_a_server_without_credentials_refuses_cross_site_requests() -> None:
     with serving(MemoryStore()) as address:
         assert httpx.get(f"{address}/connectors").status_code == 200
         rebound = httpx.get(f"{address}/connectors", headers={"Host": "evil.example"})

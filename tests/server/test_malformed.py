@@ -51,10 +51,10 @@ def create(client: TestClient, name: str, **more: Any) -> Any:
     ids=lambda body: str(body[:40]),
 )
 def test_an_unparseable_body_is_400(client: TestClient, body: bytes) -> None:
-    answer = client.post("/connectors", content=body, headers=JSON)
+    response = client.post("/connectors", content=body, headers=JSON)
 
-    assert (answer.status_code, answer.json()["error_code"]) == (400, 400)
-    assert answer.json()["message"]
+    assert (response.status_code, response.json()["error_code"]) == (400, 400)
+    assert response.json()["message"]
     assert client.get("/connectors").json() == []
 
 
@@ -64,9 +64,9 @@ def test_an_unparseable_body_is_400(client: TestClient, body: bytes) -> None:
 def test_a_body_without_a_json_content_type_is_415(client: TestClient, kind: str) -> None:
     # Browsers let pages of other sites send the other types without a preflight request.
     body = json.dumps({"name": "archive", "config": CONFIG}).encode()
-    answer = client.post("/connectors", content=body, headers={"Content-Type": kind} if kind else {})
+    response = client.post("/connectors", content=body, headers={"Content-Type": kind} if kind else {})
 
-    assert (answer.status_code, answer.json()["error_code"]) == (415, 415)
+    assert (response.status_code, response.json()["error_code"]) == (415, 415)
     assert client.get("/connectors").json() == []
 
 
@@ -87,16 +87,16 @@ def test_names_are_percent_encoded_in_paths(client: TestClient, name: str, store
 
 
 @pytest.mark.parametrize(
-    ("name", "said"),
+    ("name", "message"),
     [("", "'name' is required"), ("  ", "'name' is required"), ("a\nb", "no control characters"),
      ("..", "must not be '..'"),
      ("a\x00", "no control characters"), ("x" * 451, "too long"), ("é" * 100, "too long")],
 )  # fmt: skip
-def test_an_impossible_name_is_400_or_404(client: TestClient, name: str, said: str) -> None:
-    answer = create(client, name)
+def test_an_impossible_name_is_400_or_404(client: TestClient, name: str, message: str) -> None:
+    response = create(client, name)
 
-    assert answer.status_code == 400
-    assert said in answer.json()["message"]
+    assert response.status_code == 400
+    assert message in response.json()["message"]
     if name.strip("."):  # clients do not send those: a path that goes up
         assert client.get(f"/connectors/{quote(name, safe='')}").status_code == 404
 
@@ -146,16 +146,16 @@ def test_altering_unpublished_offsets_is_409(client: TestClient, store: MemorySt
     taken.ledger.prepare({T0: [Token("upload")]})
     taken.ledger.commit({T0: OffsetAndMetadata(60, publish=[Token("upload")])})
     client.put("/connectors/archive/stop")
-    answer = client.delete("/connectors/archive/offsets")
+    response = client.delete("/connectors/archive/offsets")
 
-    assert answer.status_code == 409
-    assert "not published yet" in answer.json()["message"]
+    assert response.status_code == 409
+    assert "not published yet" in response.json()["message"]
 
 
 def test_405_names_all_methods_of_the_path(client: TestClient) -> None:
-    answer = client.post("/connectors/archive/config")
+    response = client.post("/connectors/archive/config")
 
-    assert (answer.status_code, answer.headers["Allow"]) == (405, "GET, HEAD, PATCH, PUT")
+    assert (response.status_code, response.headers["Allow"]) == (405, "GET, HEAD, PATCH, PUT")
 
 
 @pytest.mark.parametrize(
@@ -177,20 +177,20 @@ def test_a_class_that_is_not_a_connector_is_400(
     # Importing it may even end the process.
     monkeypatch.setenv("SOME_PASSWORD", "hunter2hunter2")
     monkeypatch.setattr("sys.argv", ["sinksdk", "--help"])
-    answer = client.post(
+    response = client.post(
         "/connectors", json={"name": "archive", "config": {"topics": "t", "connector.class": name}}
     )
 
-    assert answer.status_code == 400
-    assert "'connector.class'" in answer.json()["message"]
-    assert "hunter2hunter2" not in answer.text
+    assert response.status_code == 400
+    assert "'connector.class'" in response.json()["message"]
+    assert "hunter2hunter2" not in response.text
 
 
-def test_validating_another_class_than_the_paths_is_400(client: TestClient) -> None:
-    answer = client.put("/connector-plugins/s3-archiver/config/validate", json={"connector.class": "other"})
+def test_validating_a_class_that_differs_from_the_path_is_400(client: TestClient) -> None:
+    response = client.put("/connector-plugins/s3-archiver/config/validate", json={"connector.class": "other"})
 
-    assert answer.status_code == 400
-    assert "s3-archiver in the path" in answer.json()["message"]
+    assert response.status_code == 400
+    assert "s3-archiver in the path" in response.json()["message"]
 
 
 def test_a_connector_deleted_during_the_listing_is_left_out(
@@ -205,15 +205,17 @@ def test_a_connector_deleted_during_the_listing_is_left_out(
 def test_pause_responds_without_a_body(client: TestClient) -> None:
     create(client, "archive")
     for path in ("pause", "resume", "topics/reset"):
-        answer = client.put(f"/connectors/archive/{path}")
-        assert (answer.status_code, answer.content) == (202, b"")
+        response = client.put(f"/connectors/archive/{path}")
+        assert (response.status_code, response.content) == (202, b"")
 
 
 def test_openapi_has_connects_codes(client: TestClient) -> None:
     described = client.get("/openapi.json").json()
-    answers = [operation["responses"] for path in described["paths"].values() for operation in path.values()]
+    responses = [
+        operation["responses"] for path in described["paths"].values() for operation in path.values()
+    ]
 
-    assert all({"401", "403", "500", "503"} <= codes.keys() for codes in answers)
-    assert not [codes for codes in answers if "422" in codes]
+    assert all({"401", "403", "500", "503"} <= codes.keys() for codes in responses)
+    assert not [codes for codes in responses if "422" in codes]
     assert "HTTPValidationError" not in described["components"]["schemas"]
     assert client.get("/docs").status_code == 404

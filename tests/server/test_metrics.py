@@ -21,11 +21,11 @@ class WithoutSnapshots(Flaky):
 
 def test_metrics_are_text_for_prometheus(store: MemoryStore) -> None:
     Herder(store).create("archive", {"name": "archive"})
-    answer = TestClient(create_app(store)).get("/metrics")
+    response = TestClient(create_app(store)).get("/metrics")
 
-    assert answer.status_code == 200
-    assert answer.headers["Content-Type"].startswith("text/plain; version=")
-    assert 'sinksdk_connector_readable{connector="archive"} 1.0\n' in answer.text
+    assert response.status_code == 200
+    assert response.headers["Content-Type"].startswith("text/plain; version=")
+    assert 'sinksdk_connector_readable{connector="archive"} 1.0\n' in response.text
 
 
 def test_metrics_of_an_unavailable_store_are_503() -> None:

@@ -14,7 +14,7 @@ from tests.server.filled_store import TRACE, Scene, failure, fill
 MINUTE = 60
 
 
-def test_a_store_without_connectors(client: TestClient) -> None:
+def test_a_store_without_connectors_is_shown_as_empty(client: TestClient) -> None:
     found = client.get("/progress").json()
     assert found["connectors"] == []
     assert found["now"] == pytest.approx(time.time(), abs=5)
@@ -72,7 +72,7 @@ def test_progress_has_tasks_partitions_commits_and_failures(client: TestClient, 
     found = client.get("/progress/t-archive").json()
 
     assert [bucket["records"] for bucket in found["buckets"]] == [9, 5]
-    assert [said["message"] for said in found["failures"]] == ["last", "first"]
+    assert [failure["message"] for failure in found["failures"]] == ["last", "first"]
     assert [(task["id"], task["state"], task["partition_count"]) for task in found["tasks"]] == [
         (0, "RUNNING", 2),
         (1, "RESTARTING", 2),
@@ -100,15 +100,15 @@ def test_progress_has_tasks_partitions_commits_and_failures(client: TestClient, 
     }
 
 
-def test_any_name_has_a_path(client: TestClient, store: MemoryStore) -> None:
+def test_a_connector_with_any_name_has_a_progress_path(client: TestClient, store: MemoryStore) -> None:
     name = "a/b <i>?#%"
     fill(store, Scene(name), time.time())
     assert client.get("/progress/a%2Fb%20%3Ci%3E%3F%23%25").json()["name"] == name
 
 
 def test_a_missing_connector_is_404(client: TestClient) -> None:
-    answer = client.get("/progress/absent")
-    assert (answer.status_code, answer.json()["error_code"]) == (404, 404)
+    response = client.get("/progress/absent")
+    assert (response.status_code, response.json()["error_code"]) == (404, 404)
 
 
 def test_a_connector_that_is_deleted_meanwhile_is_left_out(client: TestClient, store: MemoryStore) -> None:

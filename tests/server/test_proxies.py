@@ -84,8 +84,8 @@ def test_a_large_body_does_not_end_the_delay(credentials: Path) -> None:
         for _ in range(8):
             body = iter([b" " * BODY_BYTES, b" "])  # in chunks: its length is not known before
             headers = {"Content-Type": "application/json"}
-            answer = client.post("/connectors", content=body, headers=headers, auth=("anna", "wrong"))
-            assert answer.status_code == 401
+            response = client.post("/connectors", content=body, headers=headers, auth=("anna", "wrong"))
+            assert response.status_code == 401
         assert time.monotonic() - began > 1.5  # 0.25 + 0.5 + 1 s
 
 
@@ -100,7 +100,7 @@ def test_forwarded_address_cannot_forge_a_line_of_the_audit(
     assert audited(caplog) == [r"DELETE /connectors/a by anna from \x1b[2Kx: 404"]
 
 
-def test_x_forwarded_for_of_another_peer_is_ignored(
+def test_x_forwarded_for_is_ignored_if_only_another_proxy_is_trusted(
     credentials: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO", "sinksdk.server.audit")

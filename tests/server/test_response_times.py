@@ -30,8 +30,8 @@ class Hanging(MemoryStore):
 
     def __init__(self) -> None:
         super().__init__()
-        self.answers = threading.Event()
-        self.answers.set()
+        self.responds = threading.Event()
+        self.responds.set()
         self.asked = 0
 
     def snapshot(self, prefix: str) -> Store:
@@ -48,7 +48,7 @@ class Hanging(MemoryStore):
 
     def _wait(self) -> None:
         self.asked += 1
-        assert self.answers.wait(30)
+        assert self.responds.wait(30)
 
 
 @pytest.fixture
@@ -56,34 +56,32 @@ def store() -> Iterator[Hanging]:
     made = Hanging()
     Herder(made).create("archive", {"name": "archive"})
     yield made
-    made.answers.set()
+    made.responds.set()
 
 
 def test_a_hanging_store_gives_503_within_2_s(client: TestClient, store: Hanging) -> None:
     assert PATIENCE < 2.0
     assert client.get("/health").status_code == client.get("/ready").status_code == 200
-    store.answers.clear()
+    store.responds.clear()
     others = [threading.Thread(target=client.get, args=("/connectors",), daemon=True) for _ in range(50)]
     for other in others:
         other.start()
     for path, code in [("/health", 503), ("/ready", 503), ("/metrics", 503), ("/live", 200)]:
         began = time.monotonic()
-        answer = client.get(path)
-        assert (path, answer.status_code) == (path, code)
+        response = client.get(path)
+        assert (path, response.status_code) == (path, code)
         assert time.monotonic() - began < PATIENCE + SLOW
     assert "has not responded for" in client.get("/health").json()["message"]
     assert client.get("/ready").json() == {"status": "unhealthy", "message": "The store does not respond."}
 
-    store.answers.set()
+    store.responds.set()
     for other in others:
         other.join(30)
     assert client.get("/health").status_code == client.get("/metrics").status_code == 200
 
 
-def test_a_hanging_store_gets_one_request_however_many_probes_come(
-    client: TestClient, store: Hanging
-) -> None:
-    store.answers.clear()
+def test_a_hanging_store_receives_one_request_for_many_probes(client: TestClient, store: Hanging) -> None:
+    store.responds.clear()
     before = store.asked
     for _ in range(2):
         client.get("/health")
@@ -137,7 +135,7 @@ def test_a_slow_scrape_returns_the_previous_one(
 
 
 @pytest.mark.parametrize("path", ["/", "/health", "/connectors", "/connectors/archive", "/metrics", "/ui/"])
-def test_head_is_get_without_the_body(client: TestClient, path: str) -> None:
+def test_head_returns_the_headers_of_get_without_a_body(client: TestClient, path: str) -> None:
     asked, got = client.head(path), client.get(path)
 
     assert (asked.status_code, asked.content) == (got.status_code, b"") == (200, b"")
@@ -158,9 +156,9 @@ def test_a_server_that_waits_for_its_store_is_alive_and_not_ready() -> None:
     assert (client.get("/ready").status_code, "waits for x" in client.get("/ready").text) == (503, False)
     assert client.get("/connectors").status_code == 401
     assert client.get("/health", headers=anna).json()["message"] == "It waits for x."
-    for answer in (
+    for response in (
         client.get("/connectors", headers=anna),
         client.post("/connectors", headers=anna, json={}),
     ):
-        assert (answer.status_code, answer.json()["message"]) == (503, "It waits for x.")
+        assert (response.status_code, response.json()["message"]) == (503, "It waits for x.")
     assert client.get("/ui/", headers=anna).status_code == 200

@@ -54,11 +54,11 @@ def create(client: TestClient, name: str = "archive", **config: Any) -> Any:
 
 
 def test_a_connector_is_created(client: TestClient) -> None:
-    answer = create(client)
+    response = create(client)
 
-    assert answer.status_code == 201
-    assert answer.headers["Location"] == "/connectors/archive"
-    body = answer.json()
+    assert response.status_code == 201
+    assert response.headers["Location"] == "/connectors/archive"
+    body = response.json()
     assert (body["name"], body["type"], body["tasks"]) == ("archive", "sink", [])
     assert body["config"] == {**CONFIG, "name": "archive", "aws.secret.access.key": "********"}
     assert client.get("/connectors").json() == ["archive"]
@@ -68,14 +68,14 @@ def test_a_connector_is_created(client: TestClient) -> None:
 
 def test_creating_an_existing_connector_is_409(client: TestClient) -> None:
     create(client)
-    answer = create(client)
+    response = create(client)
 
-    assert answer.status_code == 409
-    assert answer.json() == {"error_code": 409, "message": "connector 'archive' already exists"}
+    assert response.status_code == 409
+    assert response.json() == {"error_code": 409, "message": "connector 'archive' already exists"}
 
 
 @pytest.mark.parametrize(
-    ("body", "said"),
+    ("body", "message"),
     [
         ({"name": "archive", "config": {**CONFIG, "flush.size": "none"}}, "'flush.size'"),
         ({"name": "archive", "config": {"topics": "t"}}, "'connector.class' is required"),
@@ -85,15 +85,15 @@ def test_creating_an_existing_connector_is_409(client: TestClient) -> None:
         ([], "body"),
     ],
 )
-def test_a_configuration_with_problems_is_400(client: TestClient, body: object, said: str) -> None:
-    answer = client.post("/connectors", json=body)
+def test_a_configuration_with_problems_is_400(client: TestClient, body: object, message: str) -> None:
+    response = client.post("/connectors", json=body)
 
-    assert (answer.status_code, answer.json()["error_code"]) == (400, 400)
-    assert said in answer.json()["message"]
+    assert (response.status_code, response.json()["error_code"]) == (400, 400)
+    assert message in response.json()["message"]
     assert client.get("/connectors").json() == []
 
 
-def test_an_initial_state(client: TestClient, store: Flaky) -> None:
+def test_a_connector_is_created_with_an_initial_state(client: TestClient, store: Flaky) -> None:
     body = {"name": "archive", "config": CONFIG, "initial_state": "STOPPED"}
 
     assert client.post("/connectors", json=body).status_code == 201
@@ -121,11 +121,11 @@ def test_an_initial_state(client: TestClient, store: Flaky) -> None:
     ],
 )
 def test_a_missing_connector_is_404(client: TestClient, method: str, path: str) -> None:
-    answer = client.request(method, f"/connectors/absent{path}")
+    response = client.request(method, f"/connectors/absent{path}")
 
-    assert answer.status_code == 404
-    assert answer.json()["error_code"] == 404
-    assert "no connector 'absent'" in answer.json()["message"]
+    assert response.status_code == 404
+    assert response.json()["error_code"] == 404
+    assert "no connector 'absent'" in response.json()["message"]
 
 
 def test_status_has_states_driver_and_trace(client: TestClient, store: Flaky) -> None:
@@ -150,8 +150,8 @@ def test_a_trace_that_is_not_unicode_does_not_break_the_list(client: TestClient,
     keeper = StatusKeeper(store, "archive", "elsewhere:7#1", SystemWallClock())
     keeper.become("FAILED", "cannot open report-\udce4.csv")
 
-    told = client.get("/connectors?expand=status").json()["archive"]["status"]["connector"]
-    assert told["trace"] == "cannot open report-\\udce4.csv"
+    status = client.get("/connectors?expand=status").json()["archive"]["status"]["connector"]
+    assert status["trace"] == "cannot open report-\\udce4.csv"
     assert Failure.of(OSError("report-\udce4.csv")).message == "OSError: report-\\udce4.csv"
 
 
@@ -169,9 +169,9 @@ def test_connectors_are_expanded(client: TestClient) -> None:
 def test_a_configuration_is_replaced_or_created(client: TestClient, store: Flaky) -> None:
     assert client.put("/connectors/archive/config", json=CONFIG).status_code == 201
     shown = client.get("/connectors/archive/config").json()
-    answer = client.put("/connectors/archive/config", json={**shown, "flush.size": 2000})
+    response = client.put("/connectors/archive/config", json={**shown, "flush.size": 2000})
 
-    assert answer.status_code == 200
+    assert response.status_code == 200
     kept = Herder(store).connector("archive")
     assert (kept.config["flush.size"], kept.config["aws.secret.access.key"]) == ("2000", "do not tell")
     assert kept.version == 2
@@ -180,26 +180,26 @@ def test_a_configuration_is_replaced_or_created(client: TestClient, store: Flaky
 
 def test_a_configuration_is_patched(client: TestClient, store: Flaky) -> None:
     create(client, **{"tasks.max": "4"})
-    answer = client.patch("/connectors/archive/config", json={"flush.size": 5000, "tasks.max": None})
+    response = client.patch("/connectors/archive/config", json={"flush.size": 5000, "tasks.max": None})
 
-    assert answer.status_code == 200
+    assert response.status_code == 200
     config = Herder(store).connector("archive").config
     assert config["flush.size"] == "5000"
     assert "tasks.max" not in config
     assert config["aws.secret.access.key"] == "do not tell"
 
 
-def test_target_states(client: TestClient, store: Flaky) -> None:
+def test_pause_stop_and_resume_set_the_target_state(client: TestClient, store: Flaky) -> None:
     create(client)
     codes = {}
-    for wish in ("pause", "stop", "resume"):
-        codes[wish] = client.put(f"/connectors/archive/{wish}").status_code
+    for request in ("pause", "stop", "resume"):
+        codes[request] = client.put(f"/connectors/archive/{request}").status_code
 
     assert codes == {"pause": 202, "stop": 204, "resume": 202}
     assert Herder(store).connector("archive").target_state == "RUNNING"
 
 
-def test_restarts(client: TestClient, store: Flaky) -> None:
+def test_restart_requests_are_counted(client: TestClient, store: Flaky) -> None:
     create(client)
     run_a_little(store)
     plain = client.post("/connectors/archive/restart")
@@ -253,7 +253,7 @@ def test_offsets_are_altered_only_while_stopped(
 
 
 def test_refused_offsets_are_400_and_alter_nothing(store: Flaky) -> None:
-    connector, answers = S3ArchiverConnector(connect=lambda *_: FakeS3()), dict[str, Any]()
+    connector, responses = S3ArchiverConnector(connect=lambda *_: FakeS3()), dict[str, Any]()
     config = connector.config_class.parse({**CONFIG, "name": "archive"})
     opened = OpenedSink(connector, config, lambda: Source({TopicPartition("orders", 0): 100}))
     with TestClient(create_app(store, sinks=lambda raw: opened), raise_server_exceptions=False) as client:
@@ -267,21 +267,23 @@ def test_refused_offsets_are_400_and_alter_nothing(store: Flaky) -> None:
             body = {"offsets": [{"partition": partition, "offset": {"kafka_offset": offset}}]}
             return client.patch("/connectors/archive/offsets", json=body)
 
-        answers["outside"] = alter(101)
+        responses["outside"] = alter(101)
         with patch.object(connector, "alter_offsets", side_effect=ConnectException("files are there")):
-            answers["refused"] = alter(7)
-            answers["not reset"] = client.delete("/connectors/archive/offsets")
+            responses["refused"] = alter(7)
+            responses["not reset"] = client.delete("/connectors/archive/offsets")
         with patch("sinksdk.control.offsets.await_end", side_effect=ConnectorClosingException("closing")):
             closing = alter(7)
-        assert {name: answer.status_code for name, answer in answers.items()} == dict.fromkeys(answers, 400)
-        assert "orders-0: offset 101 is not in the source" in answers["outside"].json()["message"]
-        assert "files are there" in answers["refused"].json()["message"]
+        assert {name: response.status_code for name, response in responses.items()} == dict.fromkeys(
+            responses, 400
+        )
+        assert "orders-0: offset 101 is not in the source" in responses["outside"].json()["message"]
+        assert "files are there" in responses["refused"].json()["message"]
         assert closing.status_code == 409
         assert Herder(store).offsets("archive") == {TopicPartition("orders", 0): 60}
         assert alter(7).status_code == 200
 
 
-def test_plugins(client: TestClient) -> None:
+def test_plugins_are_listed_with_their_keys(client: TestClient) -> None:
     found = {plugin["class"]: plugin for plugin in client.get("/connector-plugins").json()}
     keys = {key["name"]: key for key in client.get("/connector-plugins/s3-archiver/config").json()}
 
@@ -307,10 +309,10 @@ def test_a_configuration_is_validated(client: TestClient) -> None:
 @pytest.mark.parametrize("kind", ["AvroFormat", "ParquetFormat"])
 def test_a_format_without_its_converter_is_400(client: TestClient, kind: str) -> None:
     bare = {"format.class": kind}
-    told = client.put(
+    validated = client.put(
         "/connector-plugins/s3-archiver/config/validate", json={**CONFIG, **bare, "name": "archive"}
     ).json()
-    rows = {row["value"]["name"]: row["value"] for row in told["configs"]}
+    rows = {row["value"]["name"]: row["value"] for row in validated["configs"]}
     assert ["'value.converter' is not set" in each for each in rows["value.converter"]["errors"]] == [True]
 
     refused = create(client, **bare)
@@ -393,7 +395,7 @@ def test_root_and_health_describe_the_server(client: TestClient, store: Flaky) -
     assert client.get("/connectors").status_code == 503
 
 
-def test_log_levels(client: TestClient) -> None:
+def test_log_levels_are_read_and_changed(client: TestClient) -> None:
     name = "sinksdk.runtime.driver"
     assert client.put(f"/admin/loggers/{name}", json={"level": "DEBUG"}).json() == [name]
     assert client.get(f"/admin/loggers/{name}").json()["level"] == "DEBUG"
@@ -413,18 +415,18 @@ def test_no_response_has_a_secret(client: TestClient, store: Flaky) -> None:
 
 
 @pytest.mark.parametrize("path", ["/nothing", "/connectors/a/b/c"])
-def test_unknown_paths(client: TestClient, path: str) -> None:
-    answer = client.get(path)
+def test_an_unknown_path_is_404(client: TestClient, path: str) -> None:
+    response = client.get(path)
 
-    assert (answer.status_code, answer.json()["error_code"]) == (404, 404)
+    assert (response.status_code, response.json()["error_code"]) == (404, 404)
     assert client.post("/health").json()["error_code"] == 405
 
 
 @pytest.mark.parametrize("name", [" x", "x ", "\tx"])
 def test_a_name_has_no_blanks_around_it(client: TestClient, name: str) -> None:
     # Regression: PUT created " x" next to "x"; POST removes blanks, as Connect does.
-    answer = client.put(f"/connectors/{quote(name)}/config", json=CONFIG)
-    assert answer.status_code == 400
+    response = client.put(f"/connectors/{quote(name)}/config", json=CONFIG)
+    assert response.status_code == 400
     assert client.get("/connectors").json() == []
 
 

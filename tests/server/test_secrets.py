@@ -62,8 +62,8 @@ class Sink(SinkConnector):
 
     def start(self, config):
         secrets = [config.password, config.other, config.pin]
-        said = ", ".join(secret.get_secret_value() for secret in secrets)
-        raise ConnectException(f"login failed for {said} at {config.url!r}")
+        values = ", ".join(secret.get_secret_value() for secret in secrets)
+        raise ConnectException(f"login failed for {values} at {config.url!r}")
 """
 
 
@@ -104,10 +104,10 @@ def client(store: MemoryStore, providers: ConfigProviders) -> Iterator[TestClien
         yield made
 
 
-def everything_said_of(client: TestClient, config: dict[str, str]) -> str:
+def all_responses_about(client: TestClient, config: dict[str, str]) -> str:
     """All responses about a connector."""
     here = "/connectors/leaky"
-    answers = [
+    responses = [
         client.post("/connectors", json={"name": "leaky", "config": config}),
         *(
             client.get(f"{here}{path}")
@@ -121,16 +121,16 @@ def everything_said_of(client: TestClient, config: dict[str, str]) -> str:
         client.put("/connector-plugins/leakysink:Sink/config/validate", json={**config, "retries": "9"}),
         client.post(f"{here}/restart?includeTasks=true"),
     ]
-    return json.dumps([answer.text for answer in answers])
+    return json.dumps([response.text for response in responses])
 
 
 def test_responses_have_the_reference_instead_of_the_secret(
     client: TestClient, config: dict[str, str], store: MemoryStore
 ) -> None:
-    said = everything_said_of(client, config)
+    text = all_responses_about(client, config)
 
-    assert not [secret for secret in ALL if secret in said]
-    assert "${env:SINK_PASSWORD}, ******** do not like it" in said
+    assert not [secret for secret in ALL if secret in text]
+    assert "${env:SINK_PASSWORD}, ******** do not like it" in text
     shown = client.get("/connectors/leaky/config").json()
     assert shown["db.password"] == "${env:SINK_PASSWORD}"
     assert shown["other.password"] == config["other.password"]
@@ -161,10 +161,10 @@ def test_an_unresolvable_reference_is_400(
     client: TestClient, config: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("SINK_PASSWORD")
-    answer = client.post("/connectors", json={"name": "leaky", "config": config})
+    response = client.post("/connectors", json={"name": "leaky", "config": config})
 
-    assert answer.status_code == 400
-    assert answer.json()["message"] == (
+    assert response.status_code == 400
+    assert response.json()["message"] == (
         "'db.password': ${env:SINK_PASSWORD}: the environment variable SINK_PASSWORD is not set here"
     )
 
@@ -183,25 +183,27 @@ def test_references_outside_of_the_allowed_variables_and_folders_are_400(
         (tmp_path / name).write_text("password=outside-hunter2\n")
     (tmp_path / "secrets" / "link").symlink_to(tmp_path / "outside")
     reference = reference.replace("{folder}", str(tmp_path))
-    answers = [
+    responses = [
         client.post("/connectors", json={"name": "leaky", "config": {**config, key: reference}})
         for key in ("db.password", "url", "unknown.key")
     ]
-    said = client.put("/connector-plugins/leakysink:Sink/config/validate", json={**config, "url": reference})
+    validated = client.put(
+        "/connector-plugins/leakysink:Sink/config/validate", json={**config, "url": reference}
+    )
 
-    assert [answer.status_code for answer in answers] == [400] * 3
-    assert answers[0].json()["message"] == f"'db.password': {reference} is not allowed here: ask"
-    assert "is not allowed here" in said.text
-    assert "outside-hunter2" not in f"{[answer.text for answer in answers]}{said.text}"
+    assert [response.status_code for response in responses] == [400] * 3
+    assert responses[0].json()["message"] == f"'db.password': {reference} is not allowed here: ask"
+    assert "is not allowed here" in validated.text
+    assert "outside-hunter2" not in f"{[response.text for response in responses]}{validated.text}"
 
 
 def test_no_reference_is_allowed_by_default(config: dict[str, str]) -> None:
     with TestClient(create_app(MemoryStore())) as client:
-        answer = client.post("/connectors", json={"name": "leaky", "config": config})
+        response = client.post("/connectors", json={"name": "leaky", "config": config})
 
-    assert answer.status_code == 400
-    assert "'db.password': ${env:SINK_PASSWORD} is not allowed here" in answer.json()["message"]
-    assert "'other.password': ${file:" in answer.json()["message"]
+    assert response.status_code == 400
+    assert "'db.password': ${env:SINK_PASSWORD} is not allowed here" in response.json()["message"]
+    assert "'other.password': ${file:" in response.json()["message"]
 
 
 FILES = (
@@ -221,9 +223,9 @@ def test_files_of_kafka_clients_must_be_in_allowed_folders(
 ) -> None:
     # A client would authenticate with another client's key on the server's disk.
     inside, outside = tmp_path / "secrets" / "ca.pem", tmp_path / "ca.pem"
-    answer = client.post("/connectors", json={"name": "leaky", "config": {**config, key: str(outside)}})
-    assert answer.status_code == 400
-    assert answer.json()["message"] == f"'{key}': the path {outside} is not allowed here: ask"
+    response = client.post("/connectors", json={"name": "leaky", "config": {**config, key: str(outside)}})
+    assert response.status_code == 400
+    assert response.json()["message"] == f"'{key}': the path {outside} is not allowed here: ask"
     up = client.post(
         "/connectors", json={"name": "leaky", "config": {**config, key: f"{inside}/../../ca.pem"}}
     )
@@ -239,8 +241,8 @@ def test_a_key_table_of_sasl_jaas_config_must_be_in_an_allowed_folder(
     login = (
         'com.sun.security.auth.module.Krb5LoginModule required keyTab = "/etc/krb5.keytab" principal="me";'
     )
-    answer = client.post("/connectors", json={"name": "leaky", "config": {**config, key: login}})
-    assert answer.json()["message"] == f"'{key}': the path /etc/krb5.keytab is not allowed here: ask"
+    response = client.post("/connectors", json={"name": "leaky", "config": {**config, key: login}})
+    assert response.json()["message"] == f"'{key}': the path /etc/krb5.keytab is not allowed here: ask"
 
 
 def test_a_key_table_is_parsed_as_the_client_parses_it(
@@ -255,8 +257,8 @@ def test_a_key_table_is_parsed_as_the_client_parses_it(
         """Krb5LoginModule required keyTab="\\/etc/krb5.keytab";""",
         """Krb5LoginModule required keyTab="FILE:/etc/krb5.keytab";""",
     ):
-        answer = client.post("/connectors", json={"name": "leaky", "config": {**config, key: login}})
-        assert answer.json()["message"] == f"'{key}': the path /etc/krb5.keytab is not allowed here: ask"
+        response = client.post("/connectors", json={"name": "leaky", "config": {**config, key: login}})
+        assert response.json()["message"] == f"'{key}': the path /etc/krb5.keytab is not allowed here: ask"
 
 
 @pytest.mark.parametrize(
@@ -286,9 +288,9 @@ def test_an_unresolvable_reference_in_a_path_is_one_problem(
         ("GONE", "not allowed"),
     ):
         letters = {"consumer.override.librdkafka.ssl.ca.location": f"${{env:{name}}}/ca.pem"}
-        answer = client.post("/connectors", json={"name": "leaky", "config": {**config, **letters}})
-        assert (answer.status_code, why in answer.json()["message"]) == (400, True)
-        assert "the path" not in answer.json()["message"]
+        response = client.post("/connectors", json={"name": "leaky", "config": {**config, **letters}})
+        assert (response.status_code, why in response.json()["message"]) == (400, True)
+        assert "the path" not in response.json()["message"]
 
 
 @pytest.mark.parametrize("form", ["{}", "file:{}", "file://{}", "file://localhost{}"])
@@ -299,13 +301,13 @@ def test_dead_letter_directories_must_be_in_allowed_folders(
     key = "errors.deadletterqueue.topic.directory"
     letters = {"errors.tolerance": "all", "errors.deadletterqueue.topic.name": "bad"}
 
-    def said(path: str) -> str:
+    def refusal(path: str) -> str:
         body = {"name": "leaky", "config": {**config, **letters, key: form.format(path)}}
         return client.post("/connectors", json=body).text
 
     for outside in (tmp_path / "bad", f"{tmp_path}/secrets/../bad", "/etc"):
-        assert f"'{key}': the path {outside} is not allowed here: ask" in said(str(outside))
-    assert "is not allowed" not in said(f"{tmp_path}/secrets/bad")
+        assert f"'{key}': the path {outside} is not allowed here: ask" in refusal(str(outside))
+    assert "is not allowed" not in refusal(f"{tmp_path}/secrets/bad")
 
 
 def test_a_dead_letter_url_is_decoded_before_the_check(
@@ -337,8 +339,8 @@ def test_a_dead_letter_url_of_another_host_is_400(
 ) -> None:
     letters = {"errors.tolerance": "all", "errors.deadletterqueue.topic.name": "bad"}
     key = "errors.deadletterqueue.topic.directory"
-    answer = client.post("/connectors", json={"name": "leaky", "config": {**config, **letters, key: url}})
-    assert (answer.status_code, f"'{key}' is '{url}': it " in answer.json()["message"]) == (400, True)
+    response = client.post("/connectors", json={"name": "leaky", "config": {**config, **letters, key: url}})
+    assert (response.status_code, f"'{key}' is '{url}': it " in response.json()["message"]) == (400, True)
 
 
 def deployment(store: MemoryStore, providers: ConfigProviders) -> Deployment:
@@ -387,7 +389,7 @@ def test_traces_of_a_failed_connector_hide_secrets(
     try:
         wait_until(lambda: client.get("/connectors/leaky/status").json()["connector"]["state"] == "FAILED")
     finally:
-        signal.ask(ClosingReason.SHUTDOWN)
+        signal.request(ClosingReason.SHUTDOWN)
         thread.join(10)
         logging.getLogger("sinksdk").removeHandler(handler)
     status = client.get("/connectors/leaky/status").json()["connector"]
@@ -420,8 +422,8 @@ def test_traces_of_a_failed_partition_hide_secrets(config: dict[str, str]) -> No
     # Also as Python, JSON and URLs quote the secret.
     odd = 'pa"ss wörd%hunter2'
     ConnectorConfig.parse({"name": "c", "topics": "t", "consumer.override.sasl.password": odd})
-    said = f"{odd} {odd!r} {json.dumps(odd)} {quote(odd, safe='')}"
-    failure = Failure.of(ConfigException(said))
+    message = f"{odd} {odd!r} {json.dumps(odd)} {quote(odd, safe='')}"
+    failure = Failure.of(ConfigException(message))
 
     assert failure.message == """******** '********' "********" ********"""
     assert "hunter2" not in failure.trace

@@ -152,7 +152,7 @@ def test_a_sinks_offsets_in_a_sources_form_are_400(client: TestClient) -> None:
     assert "kafka_topic" in response.json()["message"]
 
 
-def test_source_offsets_need_a_server_that_knows_the_topics(store: MemoryStore) -> None:
+def test_source_offsets_need_a_server_with_access_to_the_topics(store: MemoryStore) -> None:
     Herder(store).create("c", CONFIG)
     with TestClient(create_app(store)) as client:
         response = client.get("/connectors/c/offsets")

@@ -23,25 +23,25 @@ def client() -> TestClient:
 
 def test_ui_redirects_to_a_relative_address(client: TestClient) -> None:
     # It works below a proxy's path, too.
-    answer = client.get("/ui", follow_redirects=False)
-    assert (answer.status_code, answer.headers["Location"]) == (307, "ui/")
+    response = client.get("/ui", follow_redirects=False)
+    assert (response.status_code, response.headers["Location"]) == (307, "ui/")
     assert client.get("/ui").text == client.get("/ui/").text
     assert client.get("/ui/").headers["Content-Type"] == "text/html; charset=utf-8"
 
 
-def test_the_root_is_kafka_connects(client: TestClient) -> None:
+def test_the_root_path_describes_the_server_as_in_kafka_connect(client: TestClient) -> None:
     assert client.get("/").json()["kafka_cluster_id"]
 
 
 @pytest.mark.parametrize("name", FILES)
 def test_every_file_has_a_content_security_policy(client: TestClient, name: str) -> None:
-    answer = client.get(f"/ui/{name}")
-    policy = answer.headers["Content-Security-Policy"]
+    response = client.get(f"/ui/{name}")
+    policy = response.headers["Content-Security-Policy"]
 
-    assert answer.status_code == 200
+    assert response.status_code == 200
     assert policy.startswith("default-src 'none'; script-src 'self'; style-src 'self';")
     assert set(re.findall(r"'\w+'|https?:", policy)) == {"'none'", "'self'"}
-    assert answer.headers["X-Content-Type-Options"] == "nosniff"
+    assert response.headers["X-Content-Type-Options"] == "nosniff"
 
 
 @pytest.mark.parametrize("name", FILES)
@@ -52,8 +52,8 @@ def test_no_file_names_another_host(client: TestClient, name: str) -> None:
 
 def test_only_files_of_the_page_are_served(client: TestClient) -> None:
     for path in ("absent.js", "..%2Fapp.py", "%2Fetc%2Fpasswd", "index"):
-        answer = client.get(f"/ui/{path}")
-        assert (answer.status_code, answer.json()["error_code"]) == (404, 404)
+        response = client.get(f"/ui/{path}")
+        assert (response.status_code, response.json()["error_code"]) == (404, 404)
 
 
 @pytest.mark.parametrize("header", [basic("anna:secret"), basic("token:a-token"), "Bearer a-token"])

@@ -95,7 +95,7 @@ def test_json_numbers_keep_their_text(read: Read) -> None:
         ('{"name": "a", "config": ["x"]}', "'config' must be an object of keys and values"),
     ],
 )
-def test_form_problems_do_not_stop_the_check(read: Read, text: str, problem: str) -> None:
+def test_problems_of_the_files_form_do_not_hide_other_problems(read: Read, text: str, problem: str) -> None:
     assert problem in " ".join(read(text).problems)
 
 
@@ -116,12 +116,12 @@ def test_keys_next_to_config_are_warnings(read: Read) -> None:
     ("text", "message"),
     [("{", "is not a JSON document: "), ("[]", "must be a JSON object"), ("", "is not a JSON document: ")],
 )
-def test_file_that_is_no_configuration_raises(read: Read, text: str, message: str) -> None:
+def test_file_that_is_not_a_configuration_is_refused(read: Read, text: str, message: str) -> None:
     with pytest.raises(ConfigException, match=message):
         read(text)
 
 
-def test_unreadable_file_raises(tmp_path: Path) -> None:
+def test_unreadable_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "binary").write_bytes(b"\xff\xfe\xff")
 
     for name, message in [("absent", "No such file"), ("", "Is a directory"), ("binary", "is not UTF-8")]:

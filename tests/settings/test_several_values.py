@@ -124,7 +124,7 @@ def test_python_lists_and_maps_survive_as_text(value: list[str] | dict[str, str]
         ({"limits": ["a"]}, "'limits': must be pairs of key:value"),
     ],
 )
-def test_problem_names_key_and_item_without_value(settings: dict[str, object], problem: str) -> None:
+def test_problem_names_key_and_item_but_not_the_value(settings: dict[str, object], problem: str) -> None:
     found = problems(**settings)
     if "1,x" in settings.values():
         problem = problem.replace(": input", ": item 2: input")
@@ -143,10 +143,10 @@ def test_unexpected_list_is_a_problem() -> None:
     assert (good.problems, good.raw["columns"], good.raw["limits"]) == ([], '["a,b"]', "a:1")
     bad = check_file({**RAW, "tasks.max": [2], "columns": {"a": 1}, "limits": [1], "columns.x": []})
     assert list(bad.problems[:4]) == [
-        "'tasks.max' must be a text, a number or a boolean",
-        "'columns' must be a list, or a text",
-        "'limits' must be an object, or a text",
-        "'columns.x' must be a text, a number or a boolean",
+        "'tasks.max' must be a string, a number or a boolean",
+        "'columns' must be a list or a string",
+        "'limits' must be an object or a string",
+        "'columns.x' must be a string, a number or a boolean",
     ]
     assert bad.config is None
 
@@ -192,7 +192,7 @@ def client() -> TestClient:
     return TestClient(create_app(MemoryStore()))
 
 
-def test_definitions_of_lists_and_maps(client: TestClient) -> None:
+def test_definitions_of_list_and_map_keys_have_their_type(client: TestClient) -> None:
     # KIP-769: Connect has a type for lists, but none for maps.
     found = client.get(f"/connector-plugins/{RAW['connector.class']}/config").json()
     types = {row["name"]: row["type"] for row in found}
@@ -202,8 +202,8 @@ def test_definitions_of_lists_and_maps(client: TestClient) -> None:
 
 def test_server_stores_json_lists_as_text(client: TestClient) -> None:
     config = {**RAW, "columns": ["a", "b,c"], "limits": {"a": 1}, "http.headers.X": "1", "topics": ["t", "u"]}
-    answer = client.post("/connectors", json={"name": "c", "config": config})
-    assert answer.status_code == 201, answer.text
+    response = client.post("/connectors", json={"name": "c", "config": config})
+    assert response.status_code == 201, response.text
     kept = client.get("/connectors/c/config").json()
     assert (kept["columns"], kept["limits"], kept["topics"]) == ('["a", "b,c"]', "a:1", "t,u")
     found = Several.parse(kept)
@@ -215,9 +215,9 @@ def test_server_stores_json_lists_as_text(client: TestClient) -> None:
 
 
 def test_server_refuses_an_unexpected_list(client: TestClient) -> None:
-    answer = client.post("/connectors", json={"name": "c", "config": {**RAW, "tasks.max": [2]}})
-    assert (answer.status_code, client.get("/connectors").json()) == (400, [])
-    assert "'tasks.max' must be a text, a number or a boolean" in answer.json()["message"]
+    response = client.post("/connectors", json={"name": "c", "config": {**RAW, "tasks.max": [2]}})
+    assert (response.status_code, client.get("/connectors").json()) == (400, [])
+    assert "'tasks.max' must be a string, a number or a boolean" in response.json()["message"]
 
 
 def test_server_validates_lists_and_maps(client: TestClient) -> None:

@@ -51,7 +51,7 @@ def test_patterns_match_the_same_topics_as_java() -> None:
 
 @pytest.mark.extended
 @pytest.mark.slow
-def test_stored_answers_are_javas() -> None:
+def test_stored_matches_are_those_of_java() -> None:
     try:
         answers = ask(PATTERNS)
     except MavenError as error:
@@ -60,7 +60,7 @@ def test_stored_answers_are_javas() -> None:
 
 
 @pytest.mark.parametrize(
-    ("pattern", "said"),
+    ("pattern", "message"),
     [
         (r"[a-z", r"'\[' is not closed"),
         (r"a(b", r"'\(' is not closed"),
@@ -69,16 +69,16 @@ def test_stored_answers_are_javas() -> None:
         (r"\y", r"'\\y' is not an escape of Java"),
         (r"\p{Nothing}", r"the property '\\p\{Nothing\}' is unknown"),
         (r"(?P<name>a)", r"'\(\?P' does not begin a group in Java"),
-        (r"(?<=a+)b", r"'\(\?<=…\)' looks behind for texts of different lengths"),
+        (r"(?<=a+)b", r"the look-behind '\(\?<=…\)' matches texts of different lengths"),
         (r"\b{g}a", r"'\\b\{g\}' has no translation"),
-        (r"(a)\2", r"'\\2' refers to a group that does not come before it"),
+        (r"(a)\2", r"'\\2' refers to a group that is not defined before it"),
         (r"[a-z&&]", r"'&&' has nothing after it"),
     ],
 )
-def test_refused_pattern_names_the_construct(pattern: str, said: str) -> None:
-    with pytest.raises(ConfigException, match=f"'topics.regex'.*{said}"):
+def test_refused_pattern_names_the_construct(pattern: str, message: str) -> None:
+    with pytest.raises(ConfigException, match=f"'topics.regex'.*{message}"):
         Subscription(regex=pattern)
-    with pytest.raises(ConfigException, match=f"'topics.regex'.*{said}"):
+    with pytest.raises(ConfigException, match=f"'topics.regex'.*{message}"):
         ConnectorConfig.parse({"name": "a", "topics.regex": pattern})
 
 

@@ -439,7 +439,7 @@ def test_configuration_that_would_run_code_is_refused_before_it_is_stored(
 )
 def test_a_connector_cannot_put_a_command_into_its_kerberos_login(override: dict[str, str]) -> None:
     # librdkafka inserts principal and key table into the shell command for kinit.
-    with pytest.raises(ConfigException, match="has characters special to the shell"):
+    with pytest.raises(ConfigException, match="has characters that are special in the shell"):
         KafkaClient("localhost:1").librdkafka(override)
     KafkaClient("localhost:1").librdkafka(
         {"librdkafka.sasl.kerberos.principal": "kafka/host.example@REALM.EXAMPLE"}

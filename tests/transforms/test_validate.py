@@ -130,7 +130,7 @@ def test_plugin_version_is_accepted_and_ignored(client: TestClient) -> None:
     assert infos["error_count"] == 0
     warned = {info["value"]["name"]: info["value"]["warnings"] for info in infos["configs"]}
     for key in versions:
-        assert "are of the version that is installed" in warned[key][0]
+        assert "have the installed version" in warned[key][0]
 
 
 @pytest.mark.slow

@@ -51,7 +51,7 @@ def configured(destination: Destination) -> CsvConfig:
     return CsvConfig.parse({"name": "csv", "topics": "records", "folder": folder, "flush.size": "3"})
 
 
-def test_the_sink_keeps_its_promise() -> None:
+def test_the_csv_folder_sink_is_exactly_once() -> None:
     check_sink(
         FaultyTask,
         read_back=read_back,
