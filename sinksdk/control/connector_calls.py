@@ -162,7 +162,7 @@ class ConnectorCalls:
 
     def _begin(self, function: Callable[[], T]) -> Call[T]:
         if self._last is not None and not self._last.wait(0):
-            self._executor.end()  # in case it ever comes back
+            self._executor.end()  # ends the thread if the call returns after all
             self._executor = self._executors()
         self._last = call = Call(function)
         self._executor.begin(call)

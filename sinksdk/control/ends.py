@@ -51,7 +51,7 @@ class EndsKeeper:
         self._committed_at = before.committed_at_by_partition() | self._committed_at
         self._unknown_since = before.unknown_since
 
-    def saw(self, ends: Ends) -> None:
+    def update(self, ends: Ends) -> None:
         if self._unknown_since is not None:
             self._unknown_since = None
             self._is_news = True
@@ -59,7 +59,7 @@ class EndsKeeper:
             self._ends |= ends
             self._is_news = True
 
-    def missed(self, seconds: float) -> None:
+    def mark_unknown(self, seconds: float) -> None:
         """Mark the end offsets as unknown: the source has not responded for this long."""
         if self._unknown_since is None:
             self._unknown_since = self._clock.time() - seconds
@@ -118,12 +118,12 @@ class EndsWatch:
             error = running.exception()
             if error is None:
                 self._seen_at = self._began
-                self._keeper.saw(running.result())
+                self._keeper.update(running.result())
             else:
-                self._keeper.missed(self._clock.now() - self._seen_at)
+                self._keeper.mark_unknown(self._clock.now() - self._seen_at)
                 log.info("the end offsets of the source are unknown, retrying: %s", error)
         elif self._clock.now() - self._seen_at > QUERY_INTERVAL + LATE:
-            self._keeper.missed(self._clock.now() - self._seen_at)
+            self._keeper.mark_unknown(self._clock.now() - self._seen_at)
         if self._running is None and self._clock.now() >= self._next:
             query: Future[Ends] = Future()
             self._running, self._began = query, self._clock.now()

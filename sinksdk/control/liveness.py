@@ -68,7 +68,7 @@ def _is_there(pid: int) -> str | None:
     except ProcessLookupError:
         return None
     except OSError:
-        return ""  # somebody else's process
+        return ""  # a process of another user
     return ""
 
 

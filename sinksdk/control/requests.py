@@ -61,14 +61,14 @@ class ConnectorRequests(ConnectorContext):
         self._lock = threading.Lock()
         self._wants_tasks = False
         self._error: Exception | None = None
-        self._is_over = False
+        self._has_ended = False
 
     def committed(self) -> Mapping[TopicPartition, OffsetAndMetadata]:
         return {} if self._store is None else committed_offsets(self._store, self._connector)
 
     def request_task_reconfiguration(self) -> None:
         with self._lock:
-            if self._is_over:
+            if self._has_ended:
                 return
             is_news, self._wants_tasks = not self._wants_tasks, True
             self._signal.request(ClosingReason.REBALANCE, final=False)
@@ -80,7 +80,7 @@ class ConnectorRequests(ConnectorContext):
             message = f"raise_error requires an exception, got {error!r}"  # type: ignore[unreachable]  # untyped authors
             raise TypeError(message)
         with self._lock:
-            is_first = not self._is_over and self._error is None
+            is_first = not self._has_ended and self._error is None
             if is_first:
                 self._error = error
                 self._signal.request(ClosingReason.FAILURE, final=False)
@@ -108,7 +108,7 @@ class ConnectorRequests(ConnectorContext):
 
     def end(self) -> None:
         with self._lock:
-            self._is_over = True
+            self._has_ended = True
 
     def expect_no_error(self) -> None:
         if self._error is None:

@@ -80,5 +80,5 @@ class SourceOffsets:
                 continue
             offsets = [at for at in row.value.source.offsets if partition_key(at.partition) not in altered]
             source = row.value.source.model_copy(update={"offsets": tuple(offsets)})
-            with suppress(Conflict):  # a zombie has just written it: that is gone with the next task's
+            with suppress(Conflict):  # a zombie has just written it; the next task overwrites it
                 table.write(self._store, key, row.value.model_copy(update={"source": source}), row.version)

@@ -58,7 +58,7 @@ class StatusKeeper:
         plan_timeout: seconds of waiting that count as a failure.
     """
 
-    # Eleven attributes: two rows, with their content and write times.
+    # Eleven attributes: two rows, each with content and time of the last write.
     def __init__(
         self,
         store: Store,

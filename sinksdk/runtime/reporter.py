@@ -63,9 +63,9 @@ class SinkReporter(Reporter):
     # ``unseen_for`` is in seconds; 0: the end offsets are known.
     def source_ends(self, ends: Ends, unseen_for: float) -> None:
         if unseen_for:
-            self._ends.missed(unseen_for)
+            self._ends.mark_unknown(unseen_for)
         else:
-            self._ends.saw(ends)
+            self._ends.update(ends)
         self._ends.save_if_due()
 
     def idle(self) -> None:

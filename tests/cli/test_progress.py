@@ -59,7 +59,7 @@ def progress(clock: ManualClock) -> RunProgress:
     return RunProgress(clock.now)
 
 
-def test_numbers_are_formatted() -> None:
+def test_numbers_are_formatted_with_separators_and_units() -> None:
     assert [number(1234567), number(None), number(0.6)] == ["1,234,567", "–", "1"]
     assert [size(999), size(12_345), size(123_456_789), size(5e15), size(None)] == [
         "999 B",

@@ -43,12 +43,12 @@ def scene() -> Scene:
 
 
 def test_changed_end_offsets_are_written_at_most_every_second(scene: Scene) -> None:
-    scene.keeper.saw({P0: 5, P1: 7})
+    scene.keeper.update({P0: 5, P1: 7})
     scene.keeper.save_if_due()
     first = scene.version()
     assert scene.written().ends_by_partition() == {P0: 5, P1: 7}
 
-    scene.keeper.saw({P0: 6})
+    scene.keeper.update({P0: 6})
     scene.keeper.save_if_due()
     assert scene.version() == first
 
@@ -58,7 +58,7 @@ def test_changed_end_offsets_are_written_at_most_every_second(scene: Scene) -> N
 
     second = scene.version()
     scene.clock.advance(60)
-    scene.keeper.saw({P0: 6, P1: 7})
+    scene.keeper.update({P0: 6, P1: 7})
     scene.keeper.save_if_due()
     assert scene.version() == second
 
@@ -85,11 +85,11 @@ def test_a_commit_is_stored_with_its_timestamp(scene: Scene) -> None:
 
 def test_end_offsets_of_another_process_are_overwritten(scene: Scene) -> None:
     other = scene.another()
-    other.saw({P0: 5})
+    other.update({P0: 5})
     other.save()
-    scene.keeper.saw({P0: 8})
+    scene.keeper.update({P0: 8})
     scene.keeper.save()
-    other.saw({P0: 9})
+    other.update({P0: 9})
     other.save()
 
     assert scene.written().ends_by_partition() == {P0: 9}

@@ -115,7 +115,9 @@ def at(position: int, *, tail: int | None = None) -> PartitionOutcome:
     return PartitionOutcome(TopicPartition("orders", 0), None, position, position, tail, position)
 
 
-@pytest.mark.parametrize("running", [None, at(0), at(5)], ids=["between", "begun", "read again"])
+@pytest.mark.parametrize(
+    "running", [None, at(0), at(5)], ids=["between generations", "started", "read again"]
+)
 def test_a_partition_that_waits_for_a_retry_has_not_failed(running: PartitionOutcome | None) -> None:
     # The task is RUNNING, as Connect's would be.
     expected = Waiting(reason="S3 asks for patience", since=NOW - 40, next_attempt=NOW + 20, attempts=7)
@@ -129,7 +131,7 @@ def test_a_partition_that_waits_for_a_retry_has_not_failed(running: PartitionOut
     assert (task.state, task.trace) == ("RUNNING", None)
 
 
-@pytest.mark.parametrize("running", [at(6), at(5, tail=0)], ids=["taken", "committed"])
+@pytest.mark.parametrize("running", [at(6), at(5, tail=0)], ids=["accepted", "committed"])
 def test_a_partition_whose_retry_succeeded_is_not_shown_as_waiting(running: PartitionOutcome) -> None:
     connector, partition, _ = waiting(running)
     assert (connector, partition.waiting) == (None, None)

@@ -56,13 +56,13 @@ def seen(folder: Path) -> dict[str, Any]:
     return found
 
 
-def test_a_session_of_the_users_own_is_used_and_left_as_it_was(seen: dict[str, Any]) -> None:
+def test_the_users_spark_session_is_used_and_not_changed(seen: dict[str, Any]) -> None:
     assert seen["after"] == seen["before"]
     assert seen["before"]["properties"] == {"spark.scheduler.pool": "mine", "mine": "kept"}
     assert seen["counted"] == 7
 
 
-def test_a_rebalance_and_a_stop_in_mid_file_commit_what_was_read(seen: dict[str, Any]) -> None:
+def test_a_rebalance_and_a_stop_in_mid_file_commit_read_records(seen: dict[str, Any]) -> None:
     rebalanced, stopped = sum(seen["rebalanced"].values()), sum(seen["stopped"].values())
 
     assert 0 < rebalanced < stopped < PARTITIONS * RECORDS
@@ -71,11 +71,13 @@ def test_a_rebalance_and_a_stop_in_mid_file_commit_what_was_read(seen: dict[str,
     assert seen["state"] == "UNASSIGNED"
 
 
-def test_an_event_loop_goes_on_beside_it(seen: dict[str, Any]) -> None:
+def test_an_event_loop_keeps_running_next_to_a_connector(seen: dict[str, Any]) -> None:
     assert seen["ticks"] > 50
 
 
-def test_everything_is_written_exactly_once(seen: dict[str, Any], folder: Path) -> None:
+def test_all_records_are_written_exactly_once_after_rebalance_and_stop(
+    seen: dict[str, Any], folder: Path
+) -> None:
     assert seen["caught_up"] == {f"t-{number}": RECORDS for number in range(PARTITIONS)}
     assert seen["rest"] == PARTITIONS * RECORDS - sum(seen["stopped"].values())
     assert written(folder) == {f"t-{number}": list(range(RECORDS)) for number in range(PARTITIONS)}

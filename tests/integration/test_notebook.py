@@ -143,7 +143,9 @@ def written(folder: Path) -> dict[str, dict[int, Any]]:
     return found
 
 
-def test_the_pages_cells_write_what_the_query_makes_of_the_topic(seen: dict[str, Any], folder: Path) -> None:
+def test_cells_of_the_notebook_page_write_the_results_of_the_query(
+    seen: dict[str, Any], folder: Path
+) -> None:
     errors = [out for outputs in seen["cells"] for out in outputs if out["output_type"] == "error"]
     assert errors == []
     assert written(folder / "build/warm") == {
@@ -162,7 +164,7 @@ def test_the_pages_cells_write_what_the_query_makes_of_the_topic(seen: dict[str,
     }
 
 
-def test_a_status_is_a_table(seen: dict[str, Any]) -> None:
+def test_a_status_is_shown_as_a_table(seen: dict[str, Any]) -> None:
     tables = [
         shown(outputs)
         for outputs in seen["cells"]
@@ -177,7 +179,7 @@ def test_a_status_is_a_table(seen: dict[str, Any]) -> None:
     assert "<td>readings-1</td><td>1</td><td>5,000</td><td>5,000</td><td>0</td>" in caught_up["text/html"]
 
 
-def test_a_notebooks_cells_are_quiet(seen: dict[str, Any]) -> None:
+def test_cells_of_a_notebook_print_no_log_lines(seen: dict[str, Any]) -> None:
     noise = [
         out["text"]
         for outputs in seen["cells"]
@@ -187,13 +189,13 @@ def test_a_notebooks_cells_are_quiet(seen: dict[str, Any]) -> None:
     assert noise == []
 
 
-def test_the_session_is_as_it_was(seen: dict[str, Any]) -> None:
+def test_the_notebooks_spark_session_is_not_changed(seen: dict[str, Any]) -> None:
     assert printed(seen["before"])
     assert printed(seen["after"]) == printed(seen["before"])
     assert shown(seen["counted"])["text/plain"] == "2"
 
 
-def test_an_interrupted_cell_has_committed_what_it_read(seen: dict[str, Any], folder: Path) -> None:
+def test_an_interrupted_cell_commits_the_records_it_has_read(seen: dict[str, Any], folder: Path) -> None:
     signal, records = json.loads(printed(seen["interrupted"]))
     found = {
         path.stem: [int(line) for line in path.read_text().split()]
@@ -214,7 +216,9 @@ def test_an_interrupted_cell_has_committed_what_it_read(seen: dict[str, Any], fo
         ("session", "ConfigException: the given Spark session was stopped"),
     ],
 )
-def test_a_cells_error_is_the_call_and_the_message(seen: dict[str, Any], wrong: str, says: str) -> None:
+def test_an_error_of_a_cell_shows_only_the_call_and_the_message(
+    seen: dict[str, Any], wrong: str, says: str
+) -> None:
     (error,) = [out for out in seen["wrong"][wrong] if out["output_type"] == "error"]
     text = "\n".join(error["traceback"])
 

@@ -103,7 +103,7 @@ def written(here: Path) -> set[str]:
     return {path.read_text() for path in (here / "out").iterdir()}
 
 
-def test_tasks_run_in_the_archive_that_spark_unpacks(
+def test_tasks_run_in_the_packed_environment_that_spark_unpacks(
     environment: Path, here: Path, standalone: Standalone
 ) -> None:
     done = run(
@@ -134,7 +134,9 @@ assert summary.records == 5, summary
 """
 
 
-def test_spark_submit_ships_the_archive_too(environment: Path, here: Path, standalone: Standalone) -> None:
+def test_spark_submit_ships_the_packed_environment(
+    environment: Path, here: Path, standalone: Standalone
+) -> None:
     (here / "driver/program.py").write_text(PROGRAM)
     done = run(
         here,
@@ -153,7 +155,7 @@ def test_spark_submit_ships_the_archive_too(environment: Path, here: Path, stand
     assert text.split(" ")[0].endswith("/environment")
 
 
-def test_python_without_sinksdk_is_one_sentence_and_exit_code_2(
+def test_a_python_without_sinksdk_exits_2_with_one_sentence(
     here: Path, standalone: Standalone, tmp_path: Path
 ) -> None:
     venv.create(tmp_path / "bare", with_pip=False)
@@ -168,7 +170,7 @@ def test_python_without_sinksdk_is_one_sentence_and_exit_code_2(
     assert written(here) == set()
 
 
-def test_python_that_is_on_no_host_is_named(here: Path, standalone: Standalone) -> None:
+def test_an_interpreter_missing_on_the_hosts_is_named(here: Path, standalone: Standalone) -> None:
     done = run(
         here,
         [sys.executable, "-m", "sinksdk", "run", *options(here, standalone)],

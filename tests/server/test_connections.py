@@ -267,7 +267,7 @@ def test_a_slow_client_gets_its_whole_response() -> None:
     assert time.monotonic() - began > 2 * 2
 
 
-def test_a_half_request_after_a_complete_one_is_closed() -> None:
+def test_a_connection_with_half_a_request_after_a_complete_one_is_closed() -> None:
     # The half body arrived with the request before it: no further data starts its deadline.
     whole = b"GET /live HTTP/1.1\r\nHost: localhost\r\n\r\n"
     with serving(MemoryStore(), request_seconds=0.5) as url, connected(url, whole + HALF_BODY) as client:

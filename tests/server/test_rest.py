@@ -155,7 +155,7 @@ def test_a_trace_that_is_not_unicode_does_not_break_the_list(client: TestClient,
     assert Failure.of(OSError("report-\udce4.csv")).message == "OSError: report-\\udce4.csv"
 
 
-def test_connectors_are_expanded(client: TestClient) -> None:
+def test_the_list_expands_info_and_status(client: TestClient) -> None:
     create(client)
 
     status = client.get("/connectors?expand=status").json()
@@ -423,7 +423,7 @@ def test_an_unknown_path_is_404(client: TestClient, path: str) -> None:
 
 
 @pytest.mark.parametrize("name", [" x", "x ", "\tx"])
-def test_a_name_has_no_blanks_around_it(client: TestClient, name: str) -> None:
+def test_a_name_with_blanks_around_it_is_400(client: TestClient, name: str) -> None:
     # Regression: PUT created " x" next to "x"; POST removes blanks, as Connect does.
     response = client.put(f"/connectors/{quote(name)}/config", json=CONFIG)
     assert response.status_code == 400
