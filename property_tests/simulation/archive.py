@@ -57,7 +57,7 @@ from sinksdk.connectors.s3_archiver.verify.check import verify
 from sinksdk.control.herder import Herder
 from sinksdk.control.offsets import OffsetsRefusedException
 from sinksdk.model.base import Value
-from sinksdk.store import says_news, table, whole
+from sinksdk.store import may_be_newer, table, whole
 from sinksdk.store.base import Stored
 from sinksdk.store.keys import (
     config_key,
@@ -832,7 +832,7 @@ class Archive:
 
     def _task(self, task: int, base: GenerationPlan) -> TaskRecord | None:
         record = self._row(task_key(CONNECTOR, task), TaskRecord)
-        if record is None or not says_news(base, record):
+        if record is None or not may_be_newer(base, record):
             return None
         if not record.segments:
             return record

@@ -26,7 +26,7 @@ class SimulatedThreads:
             while not ended.wait(seconds):
                 run()
 
-        join = self.beside(repeat)
+        join = self.once(repeat)
 
         def end() -> None:
             ended.set()
@@ -34,7 +34,7 @@ class SimulatedThreads:
 
         return end
 
-    def beside(self, run: Callable[[], None]) -> Callable[[], None]:
+    def once(self, run: Callable[[], None]) -> Callable[[], None]:
         over = self.signal()
 
         def body() -> None:

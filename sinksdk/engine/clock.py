@@ -56,7 +56,7 @@ class Threads(Protocol):
         """Call ``run`` periodically in a thread; the result ends that, and waits for a running call."""
         ...
 
-    def beside(self, run: Callable[[], None]) -> Callable[[], None]:
+    def once(self, run: Callable[[], None]) -> Callable[[], None]:
         """Call ``run`` once in a thread; the result waits for its end."""
         ...
 
@@ -76,7 +76,7 @@ class OneThread:
     def every(self, seconds: float, run: Callable[[], None]) -> Callable[[], None]:  # noqa: ARG002 - by hand
         return lambda: None
 
-    def beside(self, run: Callable[[], None]) -> Callable[[], None]:
+    def once(self, run: Callable[[], None]) -> Callable[[], None]:
         run()
         return lambda: None
 

@@ -32,7 +32,7 @@ class Committer:
         self._context = context
         self._check_topics = check_topics
         # A task that must close leaves retries to the next generation.
-        self.closing_asked: Callable[[], bool] = lambda: False
+        self.is_closing_requested: Callable[[], bool] = lambda: False
 
     # -- the first phase -------------------------------------------------------------------------
 
@@ -69,10 +69,10 @@ class Committer:
             self._scope.raise_failure()
             self._scope.note(partition, error)
             return None
-        answer = returned.get(partition) if isinstance(returned, Mapping) else None
-        if not isinstance(answer, OffsetAndMetadata) or answer.offset != offset:
+        found = returned.get(partition) if isinstance(returned, Mapping) else None
+        if not isinstance(found, OffsetAndMetadata) or found.offset != offset:
             return ""
-        return answer.metadata if isinstance(answer.metadata, str) else ""
+        return found.metadata if isinstance(found.metadata, str) else ""
 
     def _has_offer(self, partition: TopicPartition) -> bool:
         state = self._states[partition]
@@ -84,14 +84,14 @@ class Committer:
     ) -> Collection[TopicPartition]:
         # A topic that was deleted and created again has other records at the same offsets. If no broker
         # responds, the next commit checks again; after the last one the records are read again.
-        asked = {p.topic for p in partitions if self._states[p].has_uncommitted(self._scope.floor(p))}
+        topics = {p.topic for p in partitions if self._states[p].has_uncommitted(self._scope.floor(p))}
         with self._measures.phase(Phase.CHECK_TOPIC_IDS):
-            doubts = self._check_topics(asked) if asked else {}
+            errors = self._check_topics(topics) if topics else {}
         for partition in partitions:
-            error = doubts.get(partition.topic)
+            error = errors.get(partition.topic)
             if error is not None and (is_last or not isinstance(error, RetriableException)):
                 self._scope.note(partition, error)
-        return [p for p in partitions if p.topic not in doubts]
+        return [p for p in partitions if p.topic not in errors]
 
     def _pre_commit(
         self,
@@ -125,7 +125,7 @@ class Committer:
         changed = {
             partition: self._states[partition].to_range_end(offset)
             for partition, offset in accepted.items()
-            if self._is_news(partition, offset)
+            if self._has_changed(partition, offset)
         }
         if changed:
             with self._measures.commit_write():
@@ -141,7 +141,7 @@ class Committer:
         found = {p: self._states[p].accepted.due_below(offset.offset) for p, offset in offsets.items()}
         return {p: due for p, due in found.items() if due is not None}
 
-    def _is_news(self, partition: TopicPartition, offset: OffsetAndMetadata) -> bool:
+    def _has_changed(self, partition: TopicPartition, offset: OffsetAndMetadata) -> bool:
         committed = self._commits.committed(partition)
         metadata = committed.metadata if committed else ""
         return bool(
@@ -248,8 +248,8 @@ class Committer:
         tokens = {token.id for token in committed.tokens}
         if not (0 <= error.offset < committed.offset and {token.id for token in discard} <= tokens):
             log.error(
-                "%s: %s cannot go back from offset %d to %d with tokens %s to discard: that is not part of "
-                "its commit; it stays as it is",
+                "%s: the commit of %s stays at offset %d: UnpublishableException names offset %d and tokens "
+                "to discard (%s), but only a lower offset and tokens of this commit are allowed",
                 self._label,
                 partition,
                 committed.offset,
@@ -271,7 +271,7 @@ class Committer:
 
     def _waited(self, delay: float, deadline: float | None) -> bool:
         while delay > 0:
-            if deadline is None and self.closing_asked():
+            if deadline is None and self.is_closing_requested():
                 return False
             self._scope.clock.sleep(min(delay, _LONGEST_WAIT))
             delay -= _LONGEST_WAIT
@@ -339,7 +339,7 @@ def committable(
             )
         else:
             log.warning(
-                "%s: pre_commit returned %s for %s, %s; ignored, %s",
+                "%s: pre_commit returned %s for %s, %s; ignored: %s",
                 label,
                 getattr(offset, "offset", offset),
                 partition if _is_partition(partition) else repr(partition),
@@ -359,23 +359,23 @@ def flaw_of(
     if partition not in offered:
         if _is_partition(partition):
             return "which is not part of this commit"
-        return "but the keys of its result must be TopicPartition, as those of the offsets that it was given"
+        return "but the keys of its result must be TopicPartition, as in the argument of pre_commit"
     if nonsense := _nonsense(offset):
         return nonsense
     if offset.offset > offered[partition].offset:
         return f"beyond the last delivered record (next offset {offered[partition].offset})"
     if offset.offset < floor[partition]:
-        return "below what is committed: offsets never go back"
+        return "below the committed offset: a commit never moves back"
     unknown = [token.id for token in offset.tokens if token.id not in prepared[partition]]
-    return f"with tokens that were never noted by context.prepared: {', '.join(unknown)}" if unknown else None
+    return f"with tokens that were not passed to context.prepared: {', '.join(unknown)}" if unknown else None
 
 
 def _kept(partition: Any, floor: Mapping[TopicPartition, int]) -> str:
     if partition in floor:
-        return f"the partition keeps its commit at {floor[partition]}"
+        return f"the commit stays at {floor[partition]}"
     if _is_partition(partition):
-        return "the partition keeps its commit at another task"
-    return f"nothing of it is committed for {', '.join(map(str, floor))}"
+        return "its commit is unchanged"
+    return f"this entry commits nothing for {', '.join(map(str, floor))}"
 
 
 def _is_partition(key: Any) -> bool:
@@ -391,6 +391,6 @@ def _nonsense(offset: Any) -> str | None:
     if not isinstance(number, SupportsIndex):
         return "which is not a whole number"
     if not isinstance(metadata, str):
-        return f"with metadata {metadata!r}, not a text"
+        return f"with metadata {metadata!r}, which is not a string"
     flaw = token_flaw(offset.publish)
-    return f"with tokens that cannot be kept: {flaw}" if flaw else None
+    return f"with invalid tokens: {flaw}" if flaw else None

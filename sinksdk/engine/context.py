@@ -107,7 +107,7 @@ class TaskScope:
     def misplace(self, partition: TopicPartition, offset: int) -> None:
         state = self.states[partition]
         state.ending.misplaced = ConnectException(
-            f"{self.label}: the task asked for {partition} at offset {offset} while at "
+            f"{self.label}: the task requested offset {offset} of {partition} outside open, while at offset "
             f"{state.position}; the next generation starts it at its commit"
         )
 
@@ -163,7 +163,7 @@ class TaskScope:
             state.ending.is_fenced = True
             self.measures.given_up()
             log.warning(
-                "%s: %s ends at offset %d, and nothing more is written: %s",
+                "%s: %s is fenced at offset %d, nothing more is written: %s",
                 self.label,
                 partition,
                 state.position,
@@ -172,7 +172,7 @@ class TaskScope:
         elif retry is None:
             self.measures.given_up()
             log.error(
-                "%s: %s ends at offset %d: %s",
+                "%s: %s failed at offset %d: %s",
                 self.label,
                 partition,
                 state.position,
@@ -182,7 +182,7 @@ class TaskScope:
         else:
             self.measures.retried()
             log.info(  # the driver warns
-                "%s: %s ends at offset %d; a later generation retries in %.1f s: %s",
+                "%s: %s stops at offset %d; a later generation retries in %.1f s: %s",
                 self.label,
                 partition,
                 state.position,
@@ -260,9 +260,9 @@ class WorkerSinkTaskContext(SinkTaskContext):
         strangers = sorted(set(tokens) - self._scope.assignment())
         if strangers:
             raise ConnectException(
-                f"{self._scope.label}: tokens were noted for {', '.join(map(str, strangers))}, which "
-                f"{'is' if len(strangers) == 1 else 'are'} not open here; note tokens only between open "
-                f"and close"
+                f"{self._scope.label}: context.prepared got tokens of {', '.join(map(str, strangers))}, "
+                f"which {'is' if len(strangers) == 1 else 'are'} not open in this task; call it only between "
+                f"open and close"
             )
         flaws = {p: flaw for p, given in tokens.items() if (flaw := token_flaw(given))}
         named: dict[TopicPartition, tuple[Token, ...]] = {}
@@ -271,7 +271,7 @@ class WorkerSinkTaskContext(SinkTaskContext):
             flaws = dict(self._scope.commits.unusable(named))
         for partition, flaw in flaws.items():
             raise ConnectException(
-                f"{self._scope.label}: what was noted for {partition} cannot be kept: {flaw}"
+                f"{self._scope.label}: context.prepared refuses the tokens of {partition}: {flaw}"
             )
         if named:
             self._scope.write(self._scope.commits.prepare, named)
@@ -282,7 +282,7 @@ class WorkerSinkTaskContext(SinkTaskContext):
                 self.moves[partition] = offset
             else:
                 log.warning(
-                    "%s: context.offset asked for %s at %d, which is not open here; ignored",
+                    "%s: context.offset got %s at offset %d, which is not open in this task; ignored",
                     self._scope.label,
                     partition,
                     offset,
@@ -308,7 +308,9 @@ class WorkerSinkTaskContext(SinkTaskContext):
                 state.ending.requested = error
         else:
             log.warning(
-                "%s: context.fail named %s, which is not open here; ignored", self._scope.label, partition
+                "%s: context.fail got %s, which is not open in this task; ignored",
+                self._scope.label,
+                partition,
             )
 
     def count(self, partition: TopicPartition, **amounts: int) -> None:
@@ -324,7 +326,7 @@ def token_flaw(given: Any) -> str | None:
     # The store keeps tokens as JSON. A flaw found here fails one partition; found in the write, it would
     # fail the whole attempt.
     if isinstance(given, str) or not isinstance(given, Collection):
-        return f"{given!r} is no list of tokens"
+        return f"{given!r} is not a list of tokens"
     for item in given:
         flaw = _item_flaw(item)
         if flaw:
@@ -334,16 +336,16 @@ def token_flaw(given: Any) -> str | None:
 
 def _item_flaw(item: Any) -> str | None:
     if not isinstance(item, str | Token):
-        return f"{item!r} is no token"
+        return f"{item!r} is not a token"
     token: Any = as_token(item)
     if not isinstance(token.id, str):
-        return f"{item!r} has an id that is no text"
+        return f"{item!r} has an id that is not a string"
     if not isinstance(token.data, Mapping):
         return f"the data of token {token.id} is a {type(token.data).__name__}, not a mapping"
     try:
         json.dumps(dict(token.data))
     except (TypeError, ValueError) as error:
-        return f"the data of token {token.id} is no JSON: {error}"
+        return f"the data of token {token.id} cannot be written as JSON: {error}"
     return None
 
 

@@ -66,21 +66,21 @@ class Conversion:
             read = BytesRead(converted, by_content=by_content)
         elif task.takes_json and not keeps_json:
             read = BytesRead(converted, by_content=by_content, read_again=self._read_again)
-        made = converted
+        transformed = converted
         if self._chain is not None:
             try:
-                made = self._transformed(self._chain, converted, untyped, failed)
+                transformed = self._transformed(self._chain, converted, untyped, failed)
             except TypesDiffer as differ:
                 raise _divided(offsets, differ.offsets) from None
         letters = []
-        # Nothing requests another attempt at the batch any more: each record is reported once.
-        for stage, record, error, failed_in, where in sorted(failed, key=lambda one: one.record.offset):
+        # No retry of the batch can follow any more: each record is reported once.
+        for stage, record, error, failed_in, where in sorted(failed, key=lambda each: each.record.offset):
             letters.append(self._reporter.report_from(stage, record, error, failed_in, where))
         for letter in letters:
             letter.result()  # a task that keeps its own offsets skips these records in ``put``
         if task.takes_bytes and read is not None:
-            return as_bytes(made, read, self._style)
-        return as_json(made, read) if task.takes_json else made
+            return as_bytes(transformed, read, self._style)
+        return as_json(transformed, read) if task.takes_json else transformed
 
     def _framed(self, records: SinkRecords) -> SinkRecords:
         # The id of a schema may be in a header.
@@ -269,7 +269,7 @@ def _divided(offsets: npt.NDArray[np.int64], begins: npt.NDArray[np.int64]) -> D
     if len(borders) == 2:  # noqa: PLR2004 - begin and end
         raise ConfigException(
             f"the records of offset {offsets[0]} have keys or values of several types: a transform that "
-            f"makes several records of one must give them one type"
+            f"splits a record must give all its records the same type"
         )
     return Divided(np.diff(borders).tolist())
 

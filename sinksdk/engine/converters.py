@@ -165,8 +165,8 @@ class StringConverter(BatchConverter):
         except UnicodeDecodeError as error:
             why = _without_bytes(error)
         except UnicodeEncodeError:  # the encoding allows lone surrogates, UTF-8 does not
-            why = "it holds half of a character"
-        raise DataException(f"the bytes are no {self.encoding} text: {why}")
+            why = "it holds a lone surrogate"
+        raise DataException(f"the bytes are not {self.encoding} text: {why}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,8 +187,8 @@ class JsonConverter(BatchConverter):
         texts = read_json(data)
         failed: dict[int, Exception] = {
             row: DataException(
-                f"topic {topic}: the bytes are no JSON: {why}; correct what produces them, or name the "
-                f"converter that reads them"
+                f"topic {topic}: the bytes are not JSON: {why}; correct the producer, or configure the "
+                f"converter for its format"
             )
             for row, why in texts.failed.items()
         }
@@ -203,12 +203,12 @@ class JsonConverter(BatchConverter):
                 [Piece(np.arange(len(data)), texts.column)] if texts.column.null_count < len(data) else []
             )
             return Converted(pieces, failed, JSON)
-        return Converted(self._told(topic, texts, failed), failed, JSON)
+        return Converted(self._unwrapped(topic, texts, failed), failed, JSON)
 
     def _shape(self, shape: Shape) -> Shape:
         return shape if self.replaces_null else without_defaults(shape)
 
-    def _told(self, topic: str, texts: JsonTexts, failed: dict[int, Exception]) -> list[Piece]:
+    def _unwrapped(self, topic: str, texts: JsonTexts, failed: dict[int, Exception]) -> list[Piece]:
         envelopes = Envelopes(topic, is_required=self.schemas_enable is True)
         maybe = texts.maybe_envelopes
         for row, (text, may_be) in enumerate(
@@ -263,7 +263,7 @@ def _loaded(topic: str, text: str, how: Mapping[str, Any]) -> Any:
     try:
         return json.loads(text, **how)
     except RecursionError:
-        raise DataException(f"topic {topic}: the value is JSON of too many levels") from None
+        raise DataException(f"topic {topic}: the JSON is nested too deeply") from None
 
 
 class Envelopes:
@@ -281,7 +281,7 @@ class Envelopes:
     @property
     def refusal(self) -> DataException:
         return DataException(
-            f"topic {self._topic}: the JSON is no object of exactly 'schema' and 'payload', as "
+            f"topic {self._topic}: the JSON is not an object with exactly 'schema' and 'payload', which "
             f"schemas.enable=true requires; set it to false for plain JSON"
         )
 
@@ -318,7 +318,7 @@ class Envelopes:
         try:
             schema = json.dumps(value["schema"])
         except RecursionError:
-            raise DataException(f"topic {self._topic}: the envelope's schema has too many levels") from None
+            raise DataException(f"topic {self._topic}: the envelope's schema is nested too deeply") from None
         if schema not in self.shapes:
             try:
                 self.shapes[schema] = connect_shape(value["schema"])
@@ -429,7 +429,7 @@ class AvroConverter(BatchConverter):
             except DataException as error:
                 failed |= dict.fromkeys(rows, error)
                 continue
-            what = f"topic {topic}: no datum of schema {schema_id}"
+            what = f"topic {topic}: the bytes are not a datum of schema {schema_id}"
             good, decoded = reader.decoded(schema_id, rows, values, what, failed)
             if reader.kind is None:
                 content = _as_json_texts(decoded) if self._gives_json else decoded

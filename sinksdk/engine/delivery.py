@@ -80,8 +80,8 @@ class PendingBatch:
             return count
         raise ConnectException(
             f"{self._label}: put of {self.records.partition} at offset {self.portion.first_offset} raised "
-            f"RetriableException(accepted={accepted!r}), and was given {given} records; accepted must say "
-            f"how many of these, from the first on, the task has taken"
+            f"RetriableException(accepted={accepted!r}) for {given} records: accepted must be the number of "
+            f"records, counted from the first one, that the task has accepted"
         )
 
     def _take(self, rows: int) -> SinkRecords:
@@ -118,8 +118,8 @@ class PendingBatch:
         what = f"{doing} {self.records.partition} at offset {self.portion.first_offset}"
         if delay is None:
             spent = ConnectException(
-                f"{self._label}: {what} failed {self._attempts.failures} times, for as long as "
-                f"errors.retry.timeout allows: {error}"
+                f"{self._label}: {what} failed {self._attempts.failures} times until the end of "
+                f"errors.retry.timeout: {error}"
             )
             spent.__cause__ = error
             return Ending(spent)

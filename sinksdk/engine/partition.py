@@ -58,14 +58,14 @@ def order_violation(
     passed = [offset for offset in late if committed is not None and offset < committed]
     if passed:
         outcome = (
-            f"it was committed up to {committed} before that, which passed over {_listed(passed)} unless "
-            f"the {who} had delivered them already: once it is in order, stop the connector and alter its "
-            f"offset to {min(passed)}"
+            f"the commit was already at {committed}, which skips {_listed(passed)} unless the {who} had "
+            f"delivered them before: once the {who} delivers in order, stop the connector and alter the "
+            f"partition's offset to {min(passed)}"
         )
     else:
         outcome = (
-            f"no commit followed, so nothing is passed over: once the {who} is in order, restart the "
-            f"connector; it reads on from {'where it began' if committed is None else committed}"
+            f"no commit followed, so no record is skipped: once the {who} delivers in order, restart the "
+            f"connector; it resumes at {'its start offset' if committed is None else committed}"
         )
     return OrderViolation(
         f"{label}: {partition}: the {who} delivers {what}; offsets must ascend (late or repeated: "
@@ -213,8 +213,8 @@ class PartitionState:
             # A transform that computes offsets has left records out below them.
             kind = InDoubt if self.is_transformed else ConnectException
             return kind(
-                f"{label}: {partition}: the {who} delivers offset {offsets[-1]}, beyond the range that "
-                f"ends at {end}"
+                f"{label}: {partition}: the {who} delivers offset {offsets[-1]}, beyond the range, whose end "
+                f"offset (exclusive) is {end}"
             )
         return None
 

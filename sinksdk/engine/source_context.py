@@ -37,13 +37,13 @@ class KnownPositions:
         return [known for _, known in sorted(self._known.copy().items())]
 
     def read(self, partitions: Sequence[SourcePartition], offsets: Sequence[SourceOffset | None]) -> None:
-        answered = {
+        found = {
             partition_key(partition): Known(SourcePosition.of(partition, offset), is_committed=False)
             for partition, offset in zip(partitions, offsets, strict=True)
             if offset is not None
         }
         committed = {key for key, known in self._known.items() if known.is_committed}
-        self._learn({key: known for key, known in answered.items() if key not in committed})
+        self._learn({key: known for key, known in found.items() if key not in committed})
 
     def committed(self, positions: Mapping[str, SourcePosition]) -> None:
         self._learn({key: Known(position, is_committed=True) for key, position in positions.items()})
@@ -87,15 +87,15 @@ class WorkerTransactionContext(TransactionContext):
         self._records: list[tuple[SourceRecord, Decision]] = []
 
     def commit_transaction(self, record: SourceRecord | None = None) -> None:
-        self._ask(record, Decision.COMMIT)
+        self._request(record, Decision.COMMIT)
 
     def abort_transaction(self, record: SourceRecord | None = None) -> None:
-        self._ask(record, Decision.ABORT)
+        self._request(record, Decision.ABORT)
 
     def take(self, record: SourceRecord) -> Decision:
         with self._lock:
-            for at, (asked_for, decision) in enumerate(self._records):
-                if asked_for is record:
+            for at, (known, decision) in enumerate(self._records):
+                if known is record:
                     del self._records[at]
                     return decision
         return Decision.CONTINUE
@@ -104,25 +104,25 @@ class WorkerTransactionContext(TransactionContext):
         with self._lock:
             decision, self._batch = self._batch, Decision.CONTINUE
             strangers, self._records = self._records, []
-        for record, asked in strangers:
+        for record, requested in strangers:
             log.warning(
-                "%s: the task asked to %s its transaction after a record of %s that the next poll did not "
-                "return; ignored",
+                "%s: the task requested to %s its transaction after a record of %s that the next poll did "
+                "not return; ignored",
                 self._label,
-                asked.name.lower(),
+                requested.name.lower(),
                 dict(record.source_partition),
             )
         return decision
 
-    def _ask(self, record: SourceRecord | None, decision: Decision) -> None:
+    def _request(self, record: SourceRecord | None, decision: Decision) -> None:
         with self._lock:
-            asked = (decision for known, decision in self._records if known is record)
-            before = self._batch if record is None else next(asked, Decision.CONTINUE)
+            requested = (decision for known, decision in self._records if known is record)
+            before = self._batch if record is None else next(requested, Decision.CONTINUE)
             if before not in (decision, Decision.CONTINUE):
                 where = "this batch" if record is None else "this record"
                 message = (
-                    f"{self._label}: the transaction shall both be committed and be aborted after "
-                    f"{where}; ask for one of the two"
+                    f"{self._label}: the task requested both a commit and an abort of the transaction after "
+                    f"{where}; request only one of the two"
                 )
                 raise ValueError(message)
             if record is None:

@@ -130,8 +130,8 @@ class SinkTaskRun:
             return
         if partition not in self._waiting:
             raise ConnectException(
-                f"the input has rows of {partition} out of turn: its range is not assigned, or has ended; "
-                f"nothing further is committed"
+                f"the input has rows of {partition}, whose range is not assigned to this task or is already "
+                f"finished; nothing further is committed"
             )
         # A range is closed once it is read: a task with 50 partitions would hold 50 open files.
         if self._reading is not None:

@@ -62,8 +62,8 @@ _TIMESTAMPS: Final = range((2**63 - 1) // 1000 + 1)  # Spark has microseconds in
 def checked_position(record: Any, label: str) -> SourcePosition:
     if not isinstance(record, SourceRecord):
         raise ConnectException(
-            f"{label}: poll returned a {type(record).__name__} among its records; it must return a "
-            f"sequence of SourceRecord"
+            f"{label}: poll returned a sequence with a {type(record).__name__}; it must return a sequence of "
+            f"SourceRecord"
         )
     # A committed record that no reader can read would fail every reader of its topic.
     for problem in _problems(record):
@@ -77,7 +77,7 @@ def checked_position(record: Any, label: str) -> SourcePosition:
 def _problems(record: Any) -> Iterator[str]:
     topic, partition, timestamp = record.topic, record.partition, record.timestamp
     if not isinstance(topic, str) or not topic or "\0" in topic or not is_utf8(topic):
-        yield "its topic must be a text of at least one character, without NUL and lone surrogates"
+        yield "its topic must be a non-empty string without NUL and lone surrogates"
     for what, content in (("key", record.key), ("value", record.value)):
         if content is not None and not isinstance(content, bytes):
             yield f"its {what} is of type {type(content).__name__}; encode it to bytes"
@@ -96,12 +96,12 @@ def _problems_of_headers(headers: Any) -> Iterator[str]:
         return
     for header in headers:
         if not isinstance(header, Header):
-            yield f"among its headers is a {type(header).__name__}; give it a tuple of Header"
+            yield f"one of its headers is a {type(header).__name__}; give it a tuple of Header"
             continue
         key: Any = header.key
         value: Any = header.value
         if not isinstance(key, str) or not is_utf8(key):
-            yield f"a header's key is {key!r}; it must be a text without lone surrogates"
+            yield f"a header's key is {key!r}; it must be a string without lone surrogates"
         if value is not None and not isinstance(value, bytes):
             yield f"the value of its header {key!r} is of type {type(value).__name__}; encode it to bytes"
 
@@ -166,7 +166,7 @@ class SourceTransactions:
 
     def abort(self) -> None:
         if not self._is_open:
-            log.warning("%s: the task asked to abort a transaction without records; ignored", self._label)
+            log.warning("%s: the task requested to abort a transaction without records; ignored", self._label)
             return
         # The source offsets are committed all the same: aborted records are not read again.
         positions = self._positions
@@ -190,7 +190,9 @@ class SourceTransactions:
             pass  # a newer writer owns it and has aborted it
         except Exception as error:  # noqa: BLE001 - the rest must be closed, whatever the writer raises
             # Readers see no difference: the next writer with this id aborts it first.
-            log.warning("%s: its open transaction is left to its successor: %s", self._label, error)
+            log.warning(
+                "%s: cannot abort the open transaction, which the next attempt aborts: %s", self._label, error
+            )
 
     def _report(self, sent: Sequence[SourceRecord], written: Sequence[RecordMetadata | None]) -> None:
         with self._measures.phase(Phase.COMMIT_CALLBACK):

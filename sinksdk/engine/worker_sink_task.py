@@ -71,8 +71,8 @@ class WorkerSinkTask:
         self._next_commit = clock.now() + scope.options.commit_interval
         self._initialized = False
 
-    def set_interrupt(self, closing_asked: Callable[[], bool]) -> None:
-        self._committer.closing_asked = closing_asked
+    def set_interrupt(self, is_closing_requested: Callable[[], bool]) -> None:
+        self._committer.is_closing_requested = is_closing_requested
 
     # -- what the runtime calls ------------------------------------------------------------------
 
@@ -92,7 +92,7 @@ class WorkerSinkTask:
             committed = self.committed(partition)
             self._scope.begin(partition, plan)
             if not is_topic_name(partition.topic):  # sinks make paths and keys of it
-                message = f"{self._label}: {partition.topic!r} is no name of a topic that Kafka allows"
+                message = f"{self._label}: {partition.topic!r} is not a valid name of a Kafka topic"
                 self._scope.note(partition, ConnectException(message), at_once=True)
                 continue
             self._committer.publish(partition)
@@ -109,8 +109,8 @@ class WorkerSinkTask:
         # An earlier attempt of this generation has withdrawn the commit to below the range.
         if self._commits.is_withdrawn(partition):
             message = (
-                f"{self._label}: the commit of {partition} was withdrawn to offset {committed}, this "
-                f"generation reads from {start}; the next one reads it from there"
+                f"{self._label}: the commit of {partition} was withdrawn to offset {committed}, below the "
+                f"start offset {start} of this generation; the next one reads it from {committed}"
             )
             self._scope.note(partition, ConnectException(message), at_once=True)
 
@@ -142,14 +142,14 @@ class WorkerSinkTask:
                 continue
             problem = self._unreachable(partition, asked)
             if problem is not None:
-                message = f"{self._label}: the task asked for {partition} at {problem}"
+                message = f"{self._label}: the task requested {partition} at {problem}"
                 self._scope.note(partition, ConnectException(message))
                 continue
             offset = operator.index(asked)
             if offset > state.start:
                 log.info(
-                    "%s: the task's destination has %s up to offset %d already: offsets %d to %d are skipped "
-                    "and committed",
+                    "%s: the destination already has %s up to offset %d (exclusive): offsets %d to %d are "
+                    "skipped and committed",
                     self._label,
                     partition,
                     offset,
@@ -159,8 +159,8 @@ class WorkerSinkTask:
                 state.skip_to(offset)
             elif committed is not None and offset < committed.offset:
                 log.warning(
-                    "%s: the task asked for %s at offset %d, so the commit goes back from %d; the next "
-                    "generation begins there",
+                    "%s: the task requested %s at offset %d, so the commit is withdrawn from %d to it; the "
+                    "next generation starts there",
                     self._label,
                     partition,
                     offset,
@@ -175,7 +175,7 @@ class WorkerSinkTask:
                 self._release([partition])
             elif offset < state.start:
                 log.warning(
-                    "%s: the task asked for %s at offset %d; it is read from %d on, where the source has it",
+                    "%s: the task requested %s at offset %d, below the available offsets; it is read from %d",
                     self._label,
                     partition,
                     offset,
@@ -192,21 +192,21 @@ class WorkerSinkTask:
 
     def _unreachable(self, partition: TopicPartition, asked: object) -> str | None:
         if not isinstance(asked, SupportsIndex) or (offset := operator.index(asked)) < 0:
-            return f"{asked!r}, which is no offset"
+            return f"{asked!r}, which is not an offset"
         log, committed = self._states[partition].plan.log, self._commits.committed(partition)
         if log is not None and offset > log.end:
             return (
-                f"offset {offset}, but the source ends at {log.end}: the topic was deleted and created again "
-                f"or its newest records were removed, or the destination's offsets are of another topic; "
-                f"nothing was skipped. Restore the topic, or set the destination's offset to what it has of "
-                f"this one"
+                f"offset {offset}, but the end offset of the source is {log.end}: the topic was deleted and "
+                f"created again or its newest records were removed, or the destination's offsets are of "
+                f"another topic; nothing was skipped. Restore the topic, or correct the offset in the "
+                f"destination"
             )
-        goes_back = committed is not None and offset < committed.offset
-        if log is not None and goes_back and offset < log.start and not self._scope.options.skip_lost:
+        is_rewind = committed is not None and offset < committed.offset
+        if log is not None and is_rewind and offset < log.start and not self._scope.options.skip_lost:
             return (
-                f"offset {offset}, but the source begins at {log.start}: records in between were removed, "
-                f"and the destination does not have them; the commit stays. Set on.data.loss=skip to go on "
-                f"at {log.start}, or set the destination's offset to where it shall go on"
+                f"offset {offset}, but the first offset of the source is {log.start}: the records between "
+                f"were removed, and the destination does not have them; the commit is unchanged. Set "
+                f"on.data.loss=skip to continue at {log.start}, or correct the offset in the destination"
             )
         return None
 

@@ -31,8 +31,8 @@ from sinksdk.source.task import SourceTask
 
 log = logging.getLogger(__name__)
 
-_LOOKS = 10  # checks per interval, during a poll, whether a transaction is due
-_LONGEST_LOOK = 1.0  # seconds between two of these checks
+_CHECKS = 10  # checks per interval, during a poll, whether a transaction is due
+_LONGEST_INTERVAL = 1.0  # seconds between two of these checks
 
 
 class WorkerSourceTask:
@@ -67,10 +67,10 @@ class WorkerSourceTask:
         self._options = options or SourceOptions()
         self._may_run = may_run
         self._state = SourceTaskState.UNINITIALIZED
-        self._stop_asked = self._threads.signal()
+        self._stop_requested = self._threads.signal()
         self._cancelled = self._threads.signal()
-        self._stop_told = False
-        self._telling_stop = self._threads.lock()
+        self._stop_called = False
+        self._calling_stop = self._threads.lock()
         # Held while the writer is used, and during ``commit_record`` and ``commit``.
         self._writing = self._threads.lock()
         self._is_released = False
@@ -142,18 +142,18 @@ class WorkerSourceTask:
 
     def stop(self) -> None:
         """Stop the task as soon as ``poll`` returns; the author's ``stop`` may run in this thread."""
-        self._stop_asked.set()
+        self._stop_requested.set()
         # Either this thread sees RUNNING, or the task's thread, which sets it first, sees the request.
         if self._state is SourceTaskState.RUNNING:
-            self._tell_stop()
+            self._call_stop()
 
     def cancel(self) -> None:
         """Write nothing from now on: the driver no longer waits."""
         self._cancelled.set()
-        self._stop_asked.set()
+        self._stop_requested.set()
         # The task's thread finishes its current call; if ``poll`` never returns, ``stopped`` is never called.
-        self._threads.beside(self._release)
-        self._threads.beside(self.stop)
+        self._threads.once(self._release)
+        self._threads.once(self.stop)
 
     def tick(self) -> None:
         # Runs in another thread while the task polls.
@@ -170,13 +170,13 @@ class WorkerSourceTask:
     def _prepare(self) -> bool:
         """Fence all other writers of this task; return False if the task must not run."""
         # The first check keeps an old task from fencing a newer one; the second closes the gap (KIP-618).
-        if self._stop_asked.is_set() or not self._may_run():
+        if self._stop_requested.is_set() or not self._may_run():
             return False
         with self._writing:
             if self._cancelled.is_set():
                 return False
             self._transactions.init()
-        return not self._stop_asked.is_set() and self._may_run()
+        return not self._stop_requested.is_set() and self._may_run()
 
     def _work(self) -> None:
         self._state = SourceTaskState.INITIALIZED  # before the call, which may fail half-way
@@ -186,7 +186,7 @@ class WorkerSourceTask:
         self._state = SourceTaskState.RUNNING
         end_ticking = self._start_ticking()
         try:
-            while not self._stop_asked.is_set():
+            while not self._stop_requested.is_set():
                 self._turn()
         finally:
             end_ticking()
@@ -197,7 +197,7 @@ class WorkerSourceTask:
     def _start_ticking(self) -> Callable[[], None]:
         if self._options.boundary != "interval":
             return lambda: None
-        return self._threads.every(min(self._options.interval / _LOOKS, _LONGEST_LOOK), self.tick)
+        return self._threads.every(min(self._options.interval / _CHECKS, _LONGEST_INTERVAL), self.tick)
 
     def _turn(self) -> None:
         began = self._clock.now()
@@ -224,7 +224,7 @@ class WorkerSourceTask:
                 self._measures.retried()
             delay = self._poll_attempts.failed(self._clock.now(), refusal.retry_after)
             log.warning("%s: poll failed, retrying: %s", self._label, refusal)
-            self._stop_asked.wait(delay or 0.0)
+            self._stop_requested.wait(delay or 0.0)
             return ()
         self._poll_attempts = Attempts(self._options.poll_retry)
         return records
@@ -243,7 +243,7 @@ class WorkerSourceTask:
     def _finish(self) -> None:
         is_due = self._state is not SourceTaskState.UNINITIALIZED
         if is_due:
-            self._tell_stop()
+            self._call_stop()
         self._release()
         if is_due:
             try:
@@ -252,11 +252,11 @@ class WorkerSourceTask:
                 log.warning("%s: stopped raised; ignored", self._label, exc_info=True)
         self._state = SourceTaskState.STOPPED
 
-    def _tell_stop(self) -> None:
-        with self._telling_stop:  # a second caller waits until ``stop`` has returned
-            if self._stop_told:
+    def _call_stop(self) -> None:
+        with self._calling_stop:  # a second caller waits until ``stop`` has returned
+            if self._stop_called:
                 return
-            self._stop_told = True
+            self._stop_called = True
             self._state = SourceTaskState.STOPPING
             try:
                 with self._measures.phase(Phase.STOP):

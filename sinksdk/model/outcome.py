@@ -79,9 +79,9 @@ class TransformFailure(ConnectException):
         self.task = task
 
     def at(self, place: str) -> TransformFailure:
-        told = TransformFailure(self.key, self.cause, self.task, place)
-        told.__cause__ = self.__cause__
-        return told
+        placed = TransformFailure(self.key, self.cause, self.task, place)
+        placed.__cause__ = self.__cause__
+        return placed
 
 
 @dataclass(frozen=True, slots=True)

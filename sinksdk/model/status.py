@@ -15,10 +15,10 @@ from sinksdk.offsets import TopicPartition
 class Waiting(Value):
     """An unavailable system that a connector waits for."""
 
-    reason: str = Field(description="How the last attempt at it failed.")
-    since: float = Field(description="When the first one did, in seconds since the epoch.")
-    next_attempt: float = Field(description="When the next one is, in seconds since the epoch.")
-    attempts: int = Field(description="How many have failed.")
+    reason: str = Field(description="Error of the last attempt.")
+    since: float = Field(description="Time of the first failed attempt, in seconds since the epoch.")
+    next_attempt: float = Field(description="Time of the next attempt, in seconds since the epoch.")
+    attempts: int = Field(description="Number of failed attempts.")
 
 
 class PartitionStatus(BaseModel):
@@ -28,7 +28,7 @@ class PartitionStatus(BaseModel):
 
     topic: str
     number: int = Field(alias="partition")
-    task: int | None = Field(description="The task that it is assigned to, or was last.")
+    task: int | None = Field(description="The task that it is, or was last, assigned to.")
     committed: int | None = Field(description="Next offset to read after the last commit.")
     position: int | None = Field(description="Offset after the last record read, while it is read.")
     end: int | None = Field(description="End offset of the source at the last check.")
@@ -36,7 +36,7 @@ class PartitionStatus(BaseModel):
     committed_at: float | None = Field(description="Time of the last commit, in seconds since the epoch.")
     rate: float = Field(description="Records read per second, lately.")
     error: str | None = Field(description="Its last error; null after a success.")
-    failures: int = Field(description="How often in a row it has failed.")
+    failures: int = Field(description="Number of failures in a row.")
     # The server's responses leave out the counters of all generations, and a wait, which is no failure.
     counts: Mapping[str, int] = Field(default_factory=dict, exclude=True)
     waiting: Waiting | None = Field(default=None, exclude=True)
@@ -75,7 +75,7 @@ class PartitionStatus(BaseModel):
     @computed_field  # type: ignore[prop-decorator] # the same
     @property
     def withdrawn_commits(self) -> int:
-        """Commits that were withdrawn: what they covered is read again, if the source still has it."""
+        """Commits that were withdrawn: their records are read again, if the source still has them."""
         return self.counts.get(WITHDRAWN, 0)
 
 

@@ -111,7 +111,7 @@ class Waits:
         self._clock = clock
         self._after = after
         self._backoff = backoff or Backoff(SYSTEM.first, clock, longest=SYSTEM.cap)
-        self._outage = Outage(log, f"{who}: what it waited for", after=after, clock=clock.now)
+        self._outage = Outage(log, f"{who}: the unavailable system", after=after, clock=clock.now)
         self._failures = 0
         self._since = 0.0
         # Whether the wait has ended, or there was none, since this was last set to False.
@@ -129,7 +129,7 @@ class Waits:
         self._failures += is_shown
         delay = self._backoff.delay(max(self._failures, 1))
         self._outage.failed(
-            "%s waits for an unavailable system, and retries by itself in %.1f s: %s",
+            "%s waits for an unavailable system, retrying in %.1f s: %s",
             self._who,
             delay,
             error,

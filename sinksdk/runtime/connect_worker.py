@@ -21,9 +21,9 @@ from sinksdk.support.threads import has_ended, start_call
 
 log = logging.getLogger(__name__)
 
-_LOOK = 1.0  # seconds between checks for new connectors
-_ENDS = 0.1  # seconds between checks whether all have stopped
-_AGAIN = 10.0  # seconds until a connector that has stopped here is started again
+_CONNECTORS_POLL = 1.0  # seconds between checks for new connectors
+_STOP_POLL = 0.1  # seconds between checks whether all have stopped
+_RESTART_DELAY = 10.0  # seconds until a connector that has stopped here is started again
 _PATIENCE = 60.0  # seconds for closing, if the connector's configuration cannot be read
 _GRACE = 10.0  # seconds beyond the connectors' timeouts until the process ends
 
@@ -38,7 +38,7 @@ class ConnectorRunner:
 
     def start(self) -> None:
         if self._ended is not None:
-            message = "a runner starts once"
+            message = "a runner can be started only once"
             raise RuntimeError(message)
         # A thread per connector: one that hangs in its author's code does not block others.
         self._ended = start_call(partial(self._driver.run, until_caught_up=self._until_caught_up), "driver")
@@ -75,7 +75,7 @@ class ConnectWorker:
 
     def run(self) -> list[str]:
         """Run all connectors until :meth:`close`; return those that hang in their abandoned threads."""
-        while not self._closed.wait(_LOOK):
+        while not self._closed.wait(_CONNECTORS_POLL):
             try:
                 self._start_free_connectors()
                 self._outage.worked()
@@ -93,13 +93,13 @@ class ConnectWorker:
             except StoreUnavailable:
                 raise
             except ConnectException as error:  # only this connector's records are damaged
-                self._damages.setdefault(name, Outage(log, f"taking on connector {name}")).failed(
-                    "connector %s cannot be taken on: %s", name, error
+                self._damages.setdefault(name, Outage(log, f"starting connector {name}")).failed(
+                    "connector %s cannot be started: %s", name, error
                 )
                 continue
             self._damages.pop(name, None)
             if is_free:
-                self._take_on(name)
+                self._start(name)
 
     def _note_ends(self) -> None:
         for name, life in self._lives.items():
@@ -108,7 +108,7 @@ class ConnectWorker:
 
     def _is_free(self, name: str) -> bool:
         life = self._lives.get(name)
-        if life is not None and (life.ended_at is None or self._clock.now() < life.ended_at + _AGAIN):
+        if life is not None and (life.ended_at is None or self._clock.now() < life.ended_at + _RESTART_DELAY):
             return False
         try:
             # A driver in another process is replaced once its heartbeats stop.
@@ -116,8 +116,8 @@ class ConnectWorker:
         except ConnectorNotFoundException:
             return False  # deleted meanwhile
 
-    def _take_on(self, name: str) -> None:
-        log.info("connector %s: taken on", name)
+    def _start(self, name: str) -> None:
+        log.info("connector %s: starting in this process", name)
         runner = ConnectorRunner(self._workers(name))
         self._lives[name] = _Life(runner)
         runner.start()
@@ -126,11 +126,11 @@ class ConnectWorker:
         patience = max(map(self._graceful_of, self.running), default=0.0) + _GRACE
         give_up = self._clock.now() + patience
         while self.running and self._clock.now() < give_up:
-            self._clock.sleep(_ENDS)
+            self._clock.sleep(_STOP_POLL)
             self._note_ends()
         # The next driver reads their uncommitted records again.
         for name in self.running:
-            log.error("connector %s has not ended for %g s and is left behind in its thread", name, patience)
+            log.error("connector %s did not stop within %g s; its thread is abandoned", name, patience)
         return self.running
 
     def _graceful_of(self, name: str) -> float:
@@ -144,7 +144,7 @@ def _has_ended(name: str, runner: ConnectorRunner) -> bool:
     try:
         return runner.await_termination(timeout=0)
     except (FencedException, ConnectorNotFoundException) as error:
-        log.warning("connector %s is not this process's any more: %s", name, error)
+        log.warning("connector %s no longer runs in this process: %s", name, error)
     except BaseException:  # a connector's SystemExit must not end the others
-        log.exception("connector %s has ended here", name)
+        log.exception("connector %s has failed", name)
     return True

@@ -167,8 +167,8 @@ class SinkSession:
             return
         self._report_progress(ended.rows, is_away=ended.away is not None)
         if ended.closing_seconds is not None:
-            trail = closing_durations(ended.closing_seconds, ended.measures)
-            log.info("generation %d: closing took %s", plan.generation, trail)
+            durations = closing_durations(ended.closing_seconds, ended.measures)
+            log.info("generation %d: closing took %s", plan.generation, durations)
         outcomes = partition_outcomes(ended, plan)
         self._planner.ended(session.clock.now() - ended.began)
         lost = self._lag.lost_before({outcome.partition: outcome.committed for outcome in outcomes})
@@ -181,8 +181,8 @@ class SinkSession:
             outcomes = without_vanished_failures(outcomes, gone, overtaken)
         if session.signal.is_final and (unclosed := [str(o.partition) for o in outcomes if o.failure]):
             log.warning(
-                "connector %s: stopping, what was read of %s since its last commit was not committed; it "
-                "is read again at the next start",
+                "connector %s stops, but could not commit all records of %s: the next start reads the "
+                "uncommitted ones again",
                 session.name,
                 ", ".join(unclosed),
             )

@@ -72,7 +72,7 @@ class Failures:
 
     def _give_up(self, what: str, failure: Failure) -> None:
         if failure.is_final:
-            often = "which no restart would heal"
+            often = "and a restart does not help"
         elif not self._most:
             often = "and restart.max.attempts is 0"
         else:
@@ -108,7 +108,7 @@ class PartitionFailures(Failures):
         self._moved_from: dict[TopicPartition, int] = {}
         self._overtaken: Counter[TopicPartition] = Counter()
         self._outage = Outage(
-            log, f"connector {config.name}: what its partitions waited for", clock=clock.now
+            log, f"connector {config.name}: the operation that its partitions retried", clock=clock.now
         )
 
     def reset(self) -> bool:
@@ -204,8 +204,9 @@ class PartitionFailures(Failures):
         # A rewind is no failure, but must not become an endless loop.
         if len(moved) > _MOST_MOVES:
             error = ConnectException(
-                f"its task asked {len(moved)} times within {window:g} s to go back, the last time to offset "
-                f"{outcome.moved_to}: what it asks for in open does not follow what it lets be committed"
+                f"its task requested an offset below the commit {len(moved)} times within {window:g} s, the "
+                f"last time {outcome.moved_to}: the offsets that open requests must agree with those that "
+                f"pre_commit returns"
             )
             self._give_up(
                 f"{outcome.partition} failed (read up to offset {outcome.position}),",
@@ -213,8 +214,9 @@ class PartitionFailures(Failures):
             )
         elif len(moved) > 1:
             log.warning(
-                "connector %s: the task of %s asked to go back %d times within %g s, the last time to offset "
-                "%s; it is opened again in %.1f s (after %d times the connector fails)",
+                "connector %s: the task of %s requested an offset below the commit %d times within %g s, the "
+                "last time %s; the partition is opened again in %.1f s (the connector fails after more than "
+                "%d times)",
                 self._name,
                 outcome.partition,
                 len(moved),
@@ -248,15 +250,15 @@ class PartitionFailures(Failures):
     def left_over(self) -> ConnectException | None:
         if not self._refused:
             return None
-        parts = ", ".join(
-            f"{partition} up to {outcome.committed if outcome.committed is not None else 'nothing'} of "
-            f"{outcome.read_to} ({outcome.tail} records left)"
+        parts = "; ".join(
+            f"{partition}: committed offset {'none' if outcome.committed is None else outcome.committed}, "
+            f"end offset {outcome.read_to}, {outcome.tail} records uncommitted"
             for partition, outcome in sorted(self._refused.items())
         )
         return ConnectException(
-            f"connector {self._name}: everything was delivered and the end was closing, but pre_commit "
-            f"returned only {parts}; return what is durable, and while context.is_closing() make everything "
-            f"durable"
+            f"connector {self._name}: all records were delivered, but the closing pre_commit did not return "
+            f"the end offsets ({parts}); while context.is_closing() is true, pre_commit must make all "
+            f"records durable and return their offsets"
         )
 
 
@@ -302,7 +304,7 @@ class TaskFailures(Failures):
             if outcome.end is End.CANCELLED:
                 log.warning(
                     "connector %s: task %d did not stop in time (task.shutdown.graceful.timeout.ms is %d); "
-                    "what it had not committed is read again",
+                    "its uncommitted records are read again",
                     self._name,
                     task,
                     self._graceful_ms,

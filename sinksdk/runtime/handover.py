@@ -59,7 +59,7 @@ class Handover:
                 break
             self._log_waiting(running)
             if running.closing is None or running.closing.successor is None:
-                self._ask(running)
+                self._request(running)
             elif self._must_end(max(POLL_INTERVAL, self._store.closing_poll / 5)):
                 self._withdraw()
                 return False
@@ -71,13 +71,13 @@ class Handover:
         while self._clock.now() < give_up and not self._is_gone(successor):
             if not is_newest():
                 raise FencedException(
-                    f"connector {self._connector}: driver {successor} has asked this one to give way, and "
-                    f"has taken over; its tasks were closed, this driver ends and touches nothing more"
+                    f"connector {self._connector}: driver {successor} requested a handover and has taken "
+                    f"over; the tasks were closed, this driver stops and writes nothing more"
                 )
             on_wait()
             self._clock.sleep(_HANDOVER_POLL)
         log.warning(
-            "connector %s: driver %s asked to take over and never did; this one goes on",
+            "connector %s: driver %s requested a handover but did not take over; this driver continues",
             self._connector,
             successor,
         )
@@ -117,14 +117,14 @@ class Handover:
             return False
         return True
 
-    def _ask(self, running: GenerationPlan) -> None:
+    def _request(self, running: GenerationPlan) -> None:
         # An existing reason stays.
         closing = running.closing or Closing(
             reason=ClosingReason.REBALANCE, timeout=self._graceful, asked=self._clock.time()
         )
-        asked = closing.model_copy(update={"successor": self._driver})
-        if self._replace(running.model_copy(update={"closing": asked})):  # otherwise read again
-            request_closing(self._store, self._connector, running.generation, asked)
+        request = closing.model_copy(update={"successor": self._driver})
+        if self._replace(running.model_copy(update={"closing": request})):  # otherwise read again
+            request_closing(self._store, self._connector, running.generation, request)
 
     def _log_waiting(self, running: GenerationPlan) -> None:
         if not self._is_logged:

@@ -69,7 +69,7 @@ class Idle:
     ) -> None:
         """Show a state until the operator requests another one, the process ends, or time is up."""
         store, clock, signal = self._environment.store, self._environment.clock, self._environment.signal
-        go_on_at = clock.now() + at_most
+        wait_until = clock.now() + at_most
         status = StatusKeeper(store, self._connector, self.driver, clock)
         status.become(state, trace, waiting)
         if waiting is None:
@@ -77,12 +77,12 @@ class Idle:
         self._requests.follow(record)
         watch = self._ends_watch(record)
         while not signal.is_final and not self._requests.has_changed():
-            left = go_on_at - clock.now()
+            left = wait_until - clock.now()
             if left <= 0:
                 return
             if signal.wait(min(left, self._requests.interval)):
                 signal.clear()  # nothing runs: there is nothing to rebalance
-            self._expect_ours(status)
+            self._expect_not_replaced(status)
             self._requests.refresh()
             status.save_if_due()
             if watch is not None:
@@ -95,7 +95,7 @@ class Idle:
         keeper.catch_up()
         return EndsWatch(self._ends(record), keeper, self._environment.clock)
 
-    def _expect_ours(self, status: StatusKeeper) -> None:
+    def _expect_not_replaced(self, status: StatusKeeper) -> None:
         try:
             driver = status.current_driver()
         except (StoreUnavailable, StoreRefused):

@@ -131,11 +131,11 @@ def closing_durations(seconds: float, tasks: Mapping[int, TaskMeasures]) -> str:
         task: sum(measures.closing_seconds.values()) for task, measures in tasks.items() if measures.closings
     }
     if not spent:
-        return f"{seconds:.1f} s; no task was open any more"
+        return f"{seconds:.1f} s; all tasks had finished before"
     slowest = max(spent, key=lambda task: spent[task])
     phases = tasks[slowest].closing_seconds
-    told = [f"{phase} {took:.1f} s" for phase, took in phases.items() if took >= _LEAST]
+    parts = [f"{phase} {took:.1f} s" for phase, took in phases.items() if took >= _LEAST]
     rest = seconds - spent[slowest]
     if rest >= _LEAST:
-        told.append(f"Spark and the driver {rest:.1f} s")
-    return f"{seconds:.1f} s; the slowest, task {slowest}: {', '.join(told) or 'nothing that took long'}"
+        parts.append(f"Spark and the driver {rest:.1f} s")
+    return f"{seconds:.1f} s; the slowest, task {slowest}: {', '.join(parts) or 'no long phase'}"

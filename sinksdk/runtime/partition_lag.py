@@ -89,8 +89,8 @@ class PartitionLag:
             return None
         more = f" and {len(tokens) - _SHOWN} more" if len(tokens) > _SHOWN else ""
         return (
-            f"what no commit covers could not be discarded in {tries} generations in a row, and is tried "
-            f"again after a growing delay; the task's log has the reason: {', '.join(tokens[:_SHOWN])}{more}"
+            f"uncommitted tokens could not be discarded in {tries} generations in a row, retrying after a "
+            f"growing delay; the task's log has the cause: {', '.join(tokens[:_SHOWN])}{more}"
         )
 
     def _log_lost_tail(self, backlog: Backlog) -> None:
@@ -107,8 +107,8 @@ class PartitionLag:
         self._lost[backlog.partition] = OffsetRange(since + 1, committed + 1)
         self.tracker.note(backlog.partition, LOST, self._counted[backlog.partition] + committed - since)
         log.error(
-            "connector %s: %s: the source has lost its records from offset %s on; new ones get their "
-            "offsets, and are skipped up to the commit at %d (%s offsets), as on.data.loss says",
+            "connector %s: %s: the source has lost its records from offset %s on; new records get these "
+            "offsets, and are skipped up to the commit at offset %d (%s offsets; on.data.loss=skip)",
             self.config.name,
             backlog.partition,
             "?" if lost.since is None else lost.since,
@@ -127,8 +127,8 @@ class PartitionLag:
         self.tracker.note(backlog.partition, LOST, self._counted[backlog.partition] + lost)
         if before is None:
             log.error(
-                "connector %s: %s: %d offsets after the commit at %s are no longer in the source; skipped, "
-                "as on.data.loss says",
+                "connector %s: %s: %d offsets after the commit at offset %s are no longer in the source and "
+                "are skipped (on.data.loss=skip)",
                 self.config.name,
                 backlog.partition,
                 lost,
@@ -163,7 +163,7 @@ def _at_least(limit: OffsetRange, entry: PartitionCommit | None) -> OffsetRange:
     return OffsetRange(limit.start, max(limit.end, entry.offset if entry else 0))
 
 
-Answers = Mapping[TopicPartition, tuple[OffsetRange, int]]
+FirstRecords = Mapping[TopicPartition, tuple[OffsetRange, int]]
 
 
 class TrailingGaps:
@@ -175,11 +175,11 @@ class TrailingGaps:
         self._ends: dict[TopicPartition, int] = {}
         self._unread: dict[TopicPartition, int] = {}
         self._empty: dict[TopicPartition, OffsetRange] = {}
-        self._asked: Future[Answers] | None = None
+        self._query: Future[FirstRecords] | None = None
 
     def among(self, backlogs: Iterable[Backlog]) -> list[RangePlan]:
         # Growing partitions are read anyway.
-        behind = {
+        lagging = {
             b.partition: OffsetRange(b.start, b.available.end)
             for b in backlogs
             if self._is_steady(b.partition, b.available.end) and b.start < b.available.end and not b.counted
@@ -188,15 +188,15 @@ class TrailingGaps:
         # Partitions in which a record was found are not queried again until it is read.
         unknown = {
             partition: unread
-            for partition, unread in behind.items()
+            for partition, unread in lagging.items()
             if self._empty.get(partition) != unread and self._unread.get(partition, -1) < unread.start
         }
-        if unknown and self._asked is None:
-            self._ask(unknown)
+        if unknown and self._query is None:
+            self._start_query(unknown)
             self._take()
         return [
             RangePlan.of(partition, unread.start, unread.end, due=True)
-            for partition, unread in behind.items()
+            for partition, unread in lagging.items()
             if self._empty.get(partition) == unread
         ]
 
@@ -205,17 +205,17 @@ class TrailingGaps:
         return before == end
 
     def _take(self) -> None:
-        if self._asked is None or not self._asked.done():
+        if self._query is None or not self._query.done():
             return
-        answers, self._asked = self._asked.result(), None
-        for partition, (unread, first) in answers.items():
+        results, self._query = self._query.result(), None
+        for partition, (unread, first) in results.items():
             if first < unread.end:
                 self._unread[partition] = first
             else:
                 self._empty[partition] = unread
 
-    def _ask(self, unknown: Mapping[TopicPartition, OffsetRange]) -> None:
-        asked: Future[Answers] = Future()
+    def _start_query(self, unknown: Mapping[TopicPartition, OffsetRange]) -> None:
+        query: Future[FirstRecords] = Future()
 
         def run() -> None:
             found: Mapping[TopicPartition, int] = {}
@@ -223,12 +223,12 @@ class TrailingGaps:
                 found = self._source.first_records(unknown)
             except ConnectException as error:
                 log.info(
-                    "whether there are records behind the commits of %d partitions cannot be told now: %s",
+                    "cannot determine whether %d partitions have uncommitted records, retrying: %s",
                     len(unknown),
                     error,
                 )
             finally:
-                asked.set_result({partition: (unknown[partition], at) for partition, at in found.items()})
+                query.set_result({partition: (unknown[partition], at) for partition, at in found.items()})
 
-        self._asked = asked
+        self._query = query
         self._background(run)

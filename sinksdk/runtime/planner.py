@@ -113,14 +113,14 @@ class Planner:
         ranges, chosen, due_at = [], {}, math.inf
         for backlog in backlogs:
             self._check(backlog)
-            moment = self._due_at(backlog)
-            planned = self._range(backlog, now, is_due=flush or now >= moment)
+            backlog_due_at = self._due_at(backlog)
+            planned = self._range(backlog, now, is_due=flush or now >= backlog_due_at)
             if planned is not None:
                 retry = backlog.state.retry if backlog.state else None
                 ranges.append(planned.model_copy(update={"retry": retry}) if retry else planned)
                 chosen[backlog.partition] = backlog
             else:
-                due_at = min(due_at, moment, self._rested_at(backlog))
+                due_at = min(due_at, backlog_due_at, self._rested_at(backlog))
         return Decision(tuple(ranges), due_at, chosen)
 
     def _check(self, backlog: Backlog) -> None:
@@ -130,27 +130,27 @@ class Planner:
             if self.skip_lost:
                 return
             since = backlog.lost_tail.since
-            begins = f"from offset {since} on" if since is not None else "from an offset that is not known on"
+            lost = f"from offset {since} on" if since is not None else "from an unknown offset on"
             raise OffsetOutOfRangeException(
                 f"{backlog.partition} is committed up to offset {committed}, but the source has lost records "
-                f"below it since (an unclean leader election, or a broker restored from a copy): {begins} it "
-                f"has others, which were not read; set on.data.loss=skip to go on at {committed} without "
-                f"them, or stop the connector and alter its offsets ('sinksdk offsets alter NAME "
+                f"below it since (an unclean leader election, or a broker restored from a copy): {lost} it "
+                f"has new records, which were not read; set on.data.loss=skip to continue at {committed} "
+                f"without them, or stop the connector and alter its offsets ('sinksdk offsets alter NAME "
                 f"{backlog.partition}={committed if since is None else since}') to read them"
             )
         if committed is None or begin <= committed <= end:
             return
         if committed > end:
             raise OffsetOutOfRangeException(
-                f"{backlog.partition} is committed up to offset {committed}, but the source ends at {end}: "
-                f"the topic was deleted and created again, or its newest records were removed; restore it, "
-                f"or give the connector another name to start afresh"
+                f"{backlog.partition} is committed up to offset {committed}, but the end offset of the "
+                f"source is {end}: the topic was deleted and created again, or its newest records were "
+                f"removed; restore it, or give the connector another name to start from scratch"
             )
         if not self.skip_lost:
             raise OffsetOutOfRangeException(
-                f"{backlog.partition} is committed up to offset {committed}, but the source begins at "
-                f"{begin}: records in between were removed before they were read; set on.data.loss=skip to "
-                f"go on there"
+                f"{backlog.partition} is committed up to offset {committed}, but the first offset of the "
+                f"source is {begin}: the records between were removed before they were read; set "
+                f"on.data.loss=skip to continue at {begin}"
             )
 
     def _due_at(self, backlog: Backlog) -> float:
@@ -197,7 +197,7 @@ class Planner:
         start, end = backlog.start, backlog.available.end
         if is_due and start < end:
             return RangePlan.of(backlog.partition, start, end, due=True)
-        if batches := self._batches_there(backlog, now):
+        if batches := self._available_batches(backlog, now):
             return self._batches(backlog, batches)
         if backlog.unsettled:
             return RangePlan.of(backlog.partition, start, start)
@@ -211,7 +211,7 @@ class Planner:
         end = min(counted_to + max(offsets, seen, 1), backlog.available.end)
         return RangePlan.of(backlog.partition, backlog.start, end, records=records)
 
-    def _batches_there(self, backlog: Backlog, now: float) -> int:
+    def _available_batches(self, backlog: Backlog, now: float) -> int:
         size, counted = self.policy.max_records, backlog.counted
         possible = backlog.possible
         if size is None or backlog.uncounted <= 0 or possible < size:
@@ -219,30 +219,30 @@ class Planner:
         likely = counted + backlog.uncounted * backlog.likely_density
         if likely >= self._wanted(backlog, size):
             return max(int(likely / size), 1)
-        if now >= self._rested_at(backlog) or self._is_worth_a_look(backlog, size):
+        if now >= self._rested_at(backlog) or self._is_worth_a_read(backlog, size):
             return possible // size
         return 0
 
     def _owed(self, backlog: Backlog, size: int) -> int:
         # The wait is so long that at most half as many records are read without result as are committed.
-        in_vain = backlog.state.in_vain if backlog.state else 0
-        return min(max(math.ceil(2 * in_vain / size), 1), _MOST_OWED)
+        wasted = backlog.state.in_vain if backlog.state else 0
+        return min(max(math.ceil(2 * wasted / size), 1), _MOST_OWED)
 
     def _wanted(self, backlog: Backlog, size: int) -> int:
         # A sink that has kept back a whole batch gets twice as many records.
         counted = backlog.counted
         return max(self._owed(backlog, size) * size, 2 * counted if counted >= size else 0)
 
-    def _is_worth_a_look(self, backlog: Backlog, size: int) -> bool:
+    def _is_worth_a_read(self, backlog: Backlog, size: int) -> bool:
         # Waiting for the estimate would take very long if wide gaps have ended: a read counts the records.
         counted_to, span = backlog.counted_to, backlog.available.end - backlog.start
-        looked_at = max(counted_to - backlog.start, size)
+        read = max(counted_to - backlog.start, size)
         expected = backlog.counted + backlog.uncounted * backlog.density
         if expected > _CHEAP * size:
-            return span >= _STRIDE * looked_at
+            return span >= _STRIDE * read
         missing = self._wanted(backlog, size) - backlog.counted
         needed = counted_to - backlog.start + missing / backlog.likely_density
-        return needed > _STRIDE * looked_at and span >= math.sqrt(needed * looked_at)
+        return needed > _STRIDE * read and span >= math.sqrt(needed * read)
 
     def _rested_at(self, backlog: Backlog) -> float:
         size, counted = self.policy.max_records, backlog.counted
@@ -283,9 +283,9 @@ def remember(status: PlannerState | None, planned: RangePlan, outcome: Partition
     if outcome.tail:
         committed = planned.start if outcome.committed is None else outcome.committed
         tail = Tail(committed=committed, end=outcome.read_to, records=outcome.tail)
-    in_vain = status.in_vain + outcome.tail - int(_REPAID * (outcome.records - outcome.tail))
+    wasted = status.in_vain + outcome.tail - int(_REPAID * (outcome.records - outcome.tail))
     density = _learned(status, planned, outcome)
-    return status.model_copy(update={"tail": tail, "density": density, "in_vain": max(0, in_vain)})
+    return status.model_copy(update={"tail": tail, "density": density, "in_vain": max(0, wasted)})
 
 
 def _learned(status: PlannerState, planned: RangePlan, outcome: PartitionOutcome) -> float | None:

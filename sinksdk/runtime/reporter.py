@@ -77,12 +77,12 @@ class SinkReporter(Reporter):
         self.tracker.generation_begins()
 
     def progress(self, outcomes: Sequence[PartitionOutcome]) -> None:
-        views = self.tracker.progress(outcomes)
+        partitions = self.tracker.progress(outcomes)
         self._history.progress({o.partition: Amounts.of(o) for o in outcomes})
         self._status.save_if_due()
         self._ends.committed({o.partition: o.committed for o in outcomes})
         self._sync.follow({o.partition: o.visible for o in outcomes if o.visible is not None})
-        self._listener.progress(views)
+        self._listener.progress(partitions)
 
     def measured(
         self,
@@ -100,13 +100,13 @@ class SinkReporter(Reporter):
     def ended(self, generation: int, outcomes: Sequence[PartitionOutcome]) -> None:
         self._ends.committed({outcome.partition: outcome.committed for outcome in outcomes})
         self._ends.save()
-        views = self.tracker.ended(outcomes)
+        partitions = self.tracker.ended(outcomes)
         self._history.ended(
             {o.partition: Amounts.of(o) for o in outcomes},
             {o.partition: o.failure for o in outcomes if o.failure},
         )
         self._sync.follow({o.partition: o.visible for o in outcomes if o.visible is not None})
-        self._listener.ended(generation, views)
+        self._listener.ended(generation, partitions)
 
 
 class SourceReporter(Reporter):

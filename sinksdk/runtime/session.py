@@ -34,7 +34,7 @@ _SILENCE = 5.0  # seconds after which an unreadable source is shown as unavailab
 # Seconds between attempts at an unavailable source: one at Kafka lasts 10 s itself, and a connector has a
 # minute to catch up once its broker responds again.
 _LONGEST = 5.0
-_HEARD = 0.5  # seconds between checks whether the result is still needed
+_CHECK_INTERVAL = 0.5  # seconds between checks whether the result is still needed
 
 T = TypeVar("T")
 
@@ -128,8 +128,8 @@ class DriverSession:
             raise  # the newer driver writes the status now
         except Exception as error:
             if self.generations.has_claimed:  # until then another driver may be running
-                is_passing = isinstance(error, PASSING)
-                self.status.become("RESTARTING" if is_passing else "FAILED", traceback.format_exc())
+                is_transient = isinstance(error, PASSING)
+                self.status.become("RESTARTING" if is_transient else "FAILED", traceback.format_exc())
             raise
         finally:
             liveness.deregister(self._driver)
@@ -145,8 +145,8 @@ class DriverSession:
         left = sorted(map(str, claim.unpublished().keys() | claim.partly_visible().keys()))
         if left:
             log.warning(
-                "connector %s: of %s, not exactly what is committed is published yet; it is before the "
-                "connector is deleted",
+                "connector %s: committed records of %s are not published yet, or uncommitted ones are "
+                "visible; the connector is deleted once both are settled",
                 self._config.name,
                 ", ".join(left),
             )
@@ -198,12 +198,12 @@ class DriverSession:
         self._stay_alive()
         return self.is_ended()
 
-    def patiently(self, ask: Callable[[], T]) -> T | None:
+    def patiently(self, query: Callable[[], T]) -> T | None:
         """Query the source until it is available; None: a close was requested."""
         begun = self.clock.now()
         while True:
             try:
-                answer = ask()
+                result = query()
             except RetriableException as error:
                 delay, waiting = self._source_waits.failed(error, since=begun)
                 self._is_source_away = True
@@ -215,7 +215,7 @@ class DriverSession:
                 if self._is_source_away:  # otherwise it may wait for another system
                     self._is_source_away = False
                     self.status.wait_for(None)
-                return answer
+                return result
 
     def launch_failed(self, error: ConnectException) -> None:
         _, waiting = self._launch_waits.failed(error)
@@ -240,7 +240,7 @@ class DriverSession:
     def wait(self, delay: float) -> bool:
         give_up = self.clock.now() + delay
         while (left := give_up - self.clock.now()) > 0:
-            if self.is_unwanted() or self.signal.wait(min(left, _HEARD)):
+            if self.is_unwanted() or self.signal.wait(min(left, _CHECK_INTERVAL)):
                 return False
         return True
 

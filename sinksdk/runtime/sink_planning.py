@@ -200,8 +200,8 @@ def final_offsets(group: OffsetGroup, partitions: Collection[TopicPartition]) ->
     offsets = group.offsets(partitions)
     if group.is_in_use(offsets):
         raise ConfigException(
-            f"'offset.source' is 'group', but {group} is in use: does the connector still run in Kafka "
-            f"Connect? Records would be read twice: stop it first; nothing was read"
+            f"'offset.source' is 'group', but {group} is in use, perhaps by the connector in Kafka Connect: "
+            f"stop that first, or records would be read twice; nothing was read"
         )
     return offsets
 
@@ -217,8 +217,9 @@ def first_positions(
         end = available[partition].end
         if offset > end:
             raise ConfigException(
-                f"{partition}: the consumer group is at offset {offset}, but the source ends at {end}: the "
-                f"topic was deleted and created again; reset the group's offset, or take 'offset.source' out"
+                f"{partition}: the consumer group is at offset {offset}, but the end offset of the source is "
+                f"{end}: the topic was deleted and created again; reset the group's offset, or remove "
+                f"'offset.source'"
             )
     unknown = sorted(available.keys() - positions.keys())
     if unknown and reset == "none":

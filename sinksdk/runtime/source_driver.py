@@ -48,8 +48,8 @@ class SourceDriver:
     def run(self, *, until_caught_up: bool = False) -> ClosingReason | None:
         if until_caught_up:
             raise ConfigException(
-                f"connector {self.config.name} is a source, and there may always be more to poll: run it "
-                f"without --until-caught-up, and stop it when it has read what you want"
+                f"connector {self.config.name} is a source, which never catches up because it has no end: "
+                f"run it without --until-caught-up, and stop it when it has read enough"
             )
         session = DriverSession(self.environment, self.connector, self.config, self.raw)
         return session.run(SourceSession(session, self).drive)
@@ -104,8 +104,8 @@ class SourceSession:
                 raise problem
             delay = self._backoff.delay(attempt)
             log.warning(
-                "connector %s: the tasks before could not be fenced, none is started; tried again in %.1f s: "
-                "%s",
+                "connector %s: the previous tasks could not be fenced, so no task is started; retrying in "
+                "%.1f s: %s",
                 self._config.name,
                 delay,
                 problem,
@@ -135,8 +135,8 @@ class SourceSession:
         if not plan.tasks:
             launcher = idle
             log.info(
-                "connector %s: task_configs returned an empty list; no task runs until the connector asks "
-                "for new configurations, or an operator for a rebalance",
+                "connector %s: task_configs returned an empty list; no task runs until the connector "
+                "requests new configurations or an operator requests a rebalance",
                 session.name,
             )
 

@@ -93,16 +93,16 @@ class TopicWatch:
 
     def _find(self, snapshot: Snapshot, read: Read) -> dict[str, str]:
         problems = dict(snapshot.absent)
-        there = {partition.topic for partition in (*snapshot.partitions, *snapshot.unavailable)}
+        existing = {partition.topic for partition in (*snapshot.partitions, *snapshot.unavailable)}
         topics = {*read.ids, *(partition.topic for partition in read.committed)}
         for topic in sorted(topics - problems.keys()):
             if not self._subscription.covers(topic):
                 continue
             # A regular expression may match nothing yet; topics that were read must stay.
-            if self._subscription.regex and topic not in there:
+            if self._subscription.regex and topic not in existing:
                 problems[topic] = (
-                    f"the source no longer has topic {topic!r}, of which records were read: restore it, let "
-                    f"'topics.regex' not match it, or stop the connector and take back the topic's offsets"
+                    f"the source no longer has topic {topic!r}, whose records were read: restore it, exclude "
+                    f"it from 'topics.regex', or stop the connector and remove the topic's offsets"
                 )
             elif (problem := _replaced(topic, snapshot, read, skips_lost=self._skips_lost)) is not None:
                 problems[topic] = problem
@@ -120,10 +120,11 @@ class TopicWatch:
                 self._grace,
             )
         for topic in sorted(before - self.gone):
-            log.warning("connector %s: topic %r is back", self.connector, topic)
+            log.warning("connector %s: topic %r exists again", self.connector, topic)
         for topic in sorted(self.certain - was_certain if self._waits else ()):
             log.error(
-                "connector %s goes on without topic %r until it is back, as missing.topic.policy says: %s",
+                "connector %s continues without topic %r until it exists again (missing.topic.policy=wait): "
+                "%s",
                 self.connector,
                 topic,
                 self._problems[topic],
@@ -131,8 +132,8 @@ class TopicWatch:
         if is_nothing and self._subscription.regex and not self._has_warned_of_nothing:
             self._has_warned_of_nothing = True
             log.warning(
-                "connector %s: no topic with partitions matches 'topics.regex' yet; it is read once there is "
-                "one",
+                "connector %s: no topic with partitions matches 'topics.regex' yet; matching topics are read "
+                "once they exist",
                 self.connector,
             )
 
@@ -142,9 +143,9 @@ def _replaced(topic: str, snapshot: Snapshot, read: Read, *, skips_lost: bool) -
     before, now = read.ids.get(topic), snapshot.ids.get(topic)
     if before is not None and now is not None and before != now:
         return (
-            f"topic {topic!r} was deleted and created again (its id is {now}, what was read had {before}): "
-            f"restore it, give the connector another name to read the new one from its start, or stop the "
-            f"connector and take back the topic's offsets ('sinksdk offsets alter NAME {topic}-0=')"
+            f"topic {topic!r} was deleted and created again (its id is {now}, but records were read with id "
+            f"{before}): restore it, give the connector another name to read the new topic from its start, "
+            f"or stop the connector and remove the topic's offsets ('sinksdk offsets alter NAME {topic}-0=')"
         )
     # A new topic starts at offset 0, and its records differ. One that only lost records has the same id.
     if skips_lost and before is not None and before == now:
@@ -156,10 +157,10 @@ def _replaced(topic: str, snapshot: Snapshot, read: Read, *, skips_lost: bool) -
         end = available.end if available is not None else 0
         if end < committed:
             return (
-                f"{partition} is committed up to offset {committed}, but the source ends at {end}: the topic "
-                f"was deleted and created again, or its newest records were removed; restore it, give the "
-                f"connector another name to start afresh, or stop the connector and take back the topic's "
-                f"offsets ('sinksdk offsets alter NAME {partition}=')"
+                f"{partition} is committed up to offset {committed}, but the end offset of the source is "
+                f"{end}: the topic was deleted and created again, or its newest records were removed; "
+                f"restore it, give the connector another name to start from scratch, or stop the connector "
+                f"and remove the topic's offsets ('sinksdk offsets alter NAME {partition}=')"
             )
     return None
 
@@ -199,7 +200,7 @@ class SourceMonitor:
         self._next = 0.0
         self._seen_at = clock.now()
         self._has_failed = False
-        self._asking = threading.Lock()
+        self._querying = threading.Lock()
         self._refresh: Future[Snapshot] | None = None
 
     @property
@@ -218,26 +219,26 @@ class SourceMonitor:
         self._refresh = None
 
     def refresh(self, meanwhile: Callable[[], None] = lambda: None) -> dict[TopicPartition, OffsetRange]:
-        asked: Future[Snapshot] = Future()
-        self._background(lambda: self._ask(asked))
+        query: Future[Snapshot] = Future()
+        self._background(lambda: self._run_query(query))
         # Heartbeats continue meanwhile.
-        while not wait([asked], _TICK).done:
+        while not wait([query], _TICK).done:
             meanwhile()
         try:
-            self.refreshed = snapshot = asked.result()
+            self.refreshed = snapshot = query.result()
         except Exception:
             self._has_failed = True
             raise
         self._see(snapshot)
         return {p: offsets for p, offsets in snapshot.partitions.items() if p.topic not in self.topics.gone}
 
-    def _ask(self, asked: Future[Snapshot]) -> None:
-        with self._asking:
+    def _run_query(self, query: Future[Snapshot]) -> None:
+        with self._querying:
             at, known = self._clock.now(), self.snapshot.ids
             try:
-                asked.set_result(take_snapshot(self._source, self.subscription, at, known))
+                query.set_result(take_snapshot(self._source, self.subscription, at, known))
             except Exception as error:  # noqa: BLE001 - raised where the result is taken
-                asked.set_exception(error)
+                query.set_exception(error)
 
     def lost_tails(
         self, committed: Mapping[TopicPartition, PartitionCommit]
@@ -259,8 +260,8 @@ class SourceMonitor:
         if not self.is_fixed:
             return available
         # A partition that was unavailable is read up to its end offset once it is available.
-        answering = self._awaited & (available.keys() - self._first.keys())
-        self._first |= {p: available[p] for p in answering}
+        now_available = self._awaited & (available.keys() - self._first.keys())
+        self._first |= {p: available[p] for p in now_available}
         return {
             p: OffsetRange(now.start, max(now.start, self._first[p].end))
             for p, now in available.items()
@@ -271,7 +272,7 @@ class SourceMonitor:
         try:
             self.refresh()
         except ConnectException as error:
-            log.info("%s; nothing is known of the topics", error)
+            log.info("cannot check whether topics are missing: %s", error)
             return set()
         return topics & self.topics.gone
 
@@ -279,7 +280,7 @@ class SourceMonitor:
         return {
             partition
             for partition, position in positions.items()
-            if (there := self.snapshot.partitions.get(partition)) is not None and there.start > position
+            if (held := self.snapshot.partitions.get(partition)) is not None and held.start > position
         }
 
     def refresh_in_background(self) -> None:
@@ -308,7 +309,7 @@ class SourceMonitor:
     def _log_unavailable(self, before: frozenset[TopicPartition], now: frozenset[TopicPartition]) -> None:
         for partition in sorted(now - before):
             log.warning(
-                "connector %s: %s has no leader: it is left out until it has one, the others are read",
+                "connector %s: %s has no leader and is not read until it has one; other partitions are read",
                 self.topics.connector,
                 partition,
             )
@@ -320,7 +321,7 @@ class SourceMonitor:
 
         def run() -> None:
             if self._refresh is refresh:  # else it was dropped before it began
-                self._ask(refresh)
+                self._run_query(refresh)
 
         self._refresh = refresh
         self._background(run)

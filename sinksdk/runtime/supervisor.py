@@ -21,8 +21,8 @@ from sinksdk.support.logs import Outage
 
 log = logging.getLogger(__name__)
 
-_LOOK = 0.1  # seconds between checks whether the job has ended
-_ASK = 1.0  # seconds between reads of a store with fast requests: progress, newer drivers
+_JOB_POLL = 0.1  # seconds between checks whether the job has ended
+_STORE_POLL = 1.0  # seconds between reads of a store with fast requests: progress, newer drivers
 _GRACE = 2.0  # seconds beyond the tasks' own timeout until their job is cancelled
 _CANCELLED = 30.0  # seconds for a cancelled job to end
 
@@ -114,9 +114,9 @@ class Supervisor:
         self._is_followed = False
         self._asked: float | None = None
         self._hung: dict[int, Failure] = {}
-        self._outage = Outage(log, f"watching over the generation of connector {session.name}")
+        self._outage = Outage(log, f"supervising the generation of connector {session.name}")
         # Less often on a store with paid requests.
-        self._interval = max(_ASK, session.store.closing_poll / 2)
+        self._interval = max(_STORE_POLL, session.store.closing_poll / 2)
 
     def run(
         self,
@@ -170,11 +170,11 @@ class Supervisor:
 
     def _watch(self, running: RunningTasks[Report], plan: GenerationPlan) -> bool:
         cancel_at: float | None = None
-        next_ask = next_closing = 0.0
-        while not running.wait(_LOOK):
+        next_check = next_closing = 0.0
+        while not running.wait(_JOB_POLL):
             now = self._session.clock.now()
-            if now >= next_ask:
-                next_ask = now + self._interval
+            if now >= next_check:
+                next_check = now + self._interval
                 self._patiently(plan, lambda: self._check_generation(plan))
             must_close = self._session.signal.reason is not None or self._is_followed
             if must_close and self._asked is None and now >= next_closing:
@@ -186,8 +186,8 @@ class Supervisor:
                     cancel_at = cancel_at or now + self._session.graceful + _GRACE
             if cancel_at is not None and now >= cancel_at:
                 log.error(
-                    "connector %s, generation %d did not close within %g s; its job is cancelled, what was "
-                    "not committed is read again",
+                    "connector %s, generation %d did not close within %g s; its job is cancelled, and "
+                    "uncommitted records are read again",
                     self._session.name,
                     plan.generation,
                     self._session.graceful,
@@ -196,9 +196,9 @@ class Supervisor:
                 return True
         return False
 
-    def _patiently(self, plan: GenerationPlan, ask: Callable[[], None]) -> None:
+    def _patiently(self, plan: GenerationPlan, request: Callable[[], None]) -> None:
         try:
-            ask()
+            request()
             self._outage.worked()
         except (StoreUnavailable, StoreRefused) as error:
             # Errors of the store do not end a generation.

@@ -32,10 +32,10 @@ class TruncationCheck:
         }
         # An unclean leader election or a restored broker gives new records offsets that were already read.
         # Once the log is longer than the commit again, only leader epochs show that (decision 0034).
-        asked = {p: at for p, (at, epoch) in doubts.items() if self._known.get(p, ())[:2] != (at, epoch)}
-        if asked:
-            found = self._source.truncated(asked)
-            for partition, at in asked.items():
+        unknown = {p: at for p, (at, epoch) in doubts.items() if self._known.get(p, ())[:2] != (at, epoch)}
+        if unknown:
+            found = self._source.truncated(unknown)
+            for partition, at in unknown.items():
                 lost = LostTail(found[partition]) if partition in found else None
                 self._known[partition] = at, doubts[partition][1], lost
         self._known = {p: known for p, known in self._known.items() if p in doubts}

@@ -141,7 +141,7 @@ class WorkerConnector:
         except Exception as error:
             if not self._stays or record is None:
                 raise
-            log.exception("connector %s has failed and waits for its operator", self._connector)
+            log.exception("connector %s has failed and waits until an operator restarts it", self._connector)
             self._idle.wait(record, "FAILED", "".join(traceback.format_exception(error)))
             return None if self._signal.is_final else ClosingReason.REBALANCE
         return reason

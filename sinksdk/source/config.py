@@ -14,13 +14,13 @@ from sinksdk.settings.job import NameSettings, PaceSettings, RetrySettings
 from sinksdk.settings.model import ConfigModel
 
 _same, _ignored = Verdict.same, Verdict.ignored
-_OF_SINKS: Final = _ignored("it concerns sink connectors")
+_OF_SINKS: Final = _ignored("it applies only to sink connectors")
 _EACH_NAMES_ITS_TOPIC: Final = _ignored("each record of a source names its topic")
 _BYTES: Final = Verdict.unsupported(
-    "a source's tasks give keys and values as bytes; take it out, and encode them in the task"
+    "a source's tasks give keys and values as bytes; remove it, and encode them in the task"
 ).when({"bytes": _same(), "ByteArrayConverter": _same()})
 _ONE_CLUSTER: Final = Verdict.unsupported(
-    "records and source offsets are on one cluster, in the same transactions; take it out, and name "
+    "records and source offsets are on one cluster, in the same transactions; remove it, and name "
     "the cluster where the connector is run"
 )
 
@@ -36,20 +36,19 @@ SOURCE_OPTIONS: Final[Mapping[str, Verdict]] = MappingProxyType(
         "key.converter.*": _ignored("keys are bytes"),
         "value.converter.*": _ignored("values are bytes"),
         "transforms": Verdict.unsupported(
-            "a source's tasks make the records: take it out, and transform them there"
+            "a source's tasks create the records: remove it, and transform them there"
         ),
-        "transforms.*": _ignored("it belongs to 'transforms', which has its own verdict"),
-        "transforms.*.type": _ignored("it belongs to 'transforms', which has its own verdict"),
-        "predicates": _ignored("predicates choose records for 'transforms', of which there are none"),
-        "predicates.*": _ignored("predicates choose records for 'transforms', of which there are none"),
+        "transforms.*": _ignored("it applies only with 'transforms', which sources do not support"),
+        "transforms.*.type": _ignored("it applies only with 'transforms', which sources do not support"),
+        "predicates": _ignored("it applies only with 'transforms', which sources do not support"),
+        "predicates.*": _ignored("it applies only with 'transforms', which sources do not support"),
         "header.converter": _ignored("headers are bytes"),
         "header.converter.*": _ignored("headers are bytes"),
         "errors.tolerance": _ignored("a record that cannot be written ends its task"),
         "errors.log.*": _ignored("nothing is converted, so there are no bad records to log"),
         "errors.deadletterqueue.*": _OF_SINKS,
         "errors.retry.timeout": Verdict.differs(
-            "it limits how long a transaction whose commit is unresolved is retried; poll is retried without "
-            "limit"
+            "it limits how long a commit without a known outcome is retried; poll is retried without limit"
         ),
         "exactly.once.support": _same(),
         "exactly.once.source.support": _ignored("sources always write in transactions"),
@@ -71,10 +70,10 @@ SOURCE_OPTIONS: Final[Mapping[str, Verdict]] = MappingProxyType(
         "producer.override.acks": _ignored("transactions always wait for all replicas in sync"),
         "producer.override.enable.idempotence": _ignored("transactions are always idempotent"),
         "consumer.override.*": _same("for the client that reads the offsets"),
-        "consumer.override.isolation.level": _ignored("offsets that are not committed are none"),
+        "consumer.override.isolation.level": _ignored("only committed offsets are read"),
         "consumer.override.auto.offset.reset": _ignored("offsets are read from their topic's start"),
         "admin.override.*": _same("for the client that creates the topic of the offsets"),
-        "offset.flush.timeout.ms": _ignored("a commit has 'errors.retry.timeout'"),
+        "offset.flush.timeout.ms": _ignored("'errors.retry.timeout' limits a commit"),
     }
 )
 """Keys of Kafka Connect that mean something else to a source than to a sink."""
@@ -106,16 +105,16 @@ class TransactionSettings(BaseModel):
         default="sinksdk",
         min_length=1,
         alias="group.id",
-        description="What the transactional ids begin with: `<group.id>-<name>-<task>`. Connectors of the "
-        "same name that write to one Kafka cluster from different stores need different ones. Tasks of "
-        "another group are not fenced: change it only while nothing of the connector runs.",
+        description="Prefix of the transactional ids, `<group.id>-<name>-<task>`. Connectors of the same "
+        "name that write to one Kafka cluster from different stores need different prefixes. Tasks with "
+        "another prefix are not fenced: change it only while the connector is stopped.",
     )
     offsets_storage_topic: str = Field(
         default="sinksdk-offsets",
         min_length=1,
         alias="offsets.storage.topic",
         description="With Kafka: the compacted topic in which source offsets are kept, in Connect's format. "
-        "It is created where it is missing.",
+        "It is created if it is missing.",
     )
     offset_storage_partitions: int = Field(
         default=25,
@@ -149,7 +148,7 @@ class SourceConnectorConfig(TransactionSettings, PaceSettings, RetrySettings, Na
         if is_interval and allowed.isdecimal() and int(allowed) <= self.transaction_interval_ms:
             found.append(
                 f"'{TRANSACTION_TIMEOUT}' is {allowed}, so Kafka would abort transactions that stay "
-                f"open for {self.transaction_interval_ms} ms: take the former out, raise it, or lower "
+                f"open for {self.transaction_interval_ms} ms: remove the former, raise it, or lower "
                 f"'transaction.boundary.interval.ms'"
             )
         return found

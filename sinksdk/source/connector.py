@@ -92,9 +92,9 @@ class SourceConnector(Connector):
         if config.exactly_once_support == "required":
             support = self.exactly_once_support(config)
             if support is not ExactlyOnceSupport.SUPPORTED:
-                answer = "does not declare that it supports" if support is None else "does not support"
+                verb = "does not declare that it supports" if support is None else "does not support"
                 found.append(
-                    f"'exactly.once.support' is 'required', but {type(self).__name__} {answer} exactly-once "
+                    f"'exactly.once.support' is 'required', but {type(self).__name__} {verb} exactly-once "
                     f"reading; set it to 'requested' to run the connector without that guarantee"
                 )
         if config.transaction_boundary == "connector":

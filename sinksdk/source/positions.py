@@ -51,10 +51,10 @@ def _checked(what: str, value: Any) -> dict[str, Any]:
         )
     for name, field in value.items():
         if not isinstance(name, str):
-            raise DataException(f"the source {what} {value!r} has a name that is {_kind(name)}; use a text")
+            raise DataException(f"the source {what} {value!r} has {_kind(name)} as a name; use a string")
         if type(field) not in _SCALARS:
             raise DataException(
-                f"the source {what} {value!r} has {_kind(field)} as {name!r}; only text, int, float, bool "
+                f"the source {what} {value!r} has {_kind(field)} as {name!r}; only str, int, float, bool "
                 f"and None can be stored"
             )
         if type(field) is float and not math.isfinite(field):
@@ -64,7 +64,7 @@ def _checked(what: str, value: Any) -> dict[str, Any]:
         # Python refuses to parse integers of more than 4,300 digits again.
         if type(field) is int and not -(2**63) <= field < 2**63:
             raise DataException(
-                f"the source {what} has a number of more than 64 bits as {name!r}; use a text"
+                f"the source {what} has a number of more than 64 bits as {name!r}; use a string"
             )
         if not is_utf8(name) or (type(field) is str and not is_utf8(field)):
             raise DataException(

@@ -18,12 +18,12 @@ from sinksdk.store.ledger import (
     TakenOver,
     closing_request,
     is_current,
+    may_be_newer,
     merge,
     missing_dropped,
     missing_segment,
     newest_plan,
     request_closing,
-    says_news,
     take_over,
     whole,
     with_dropped,
@@ -76,7 +76,7 @@ def absolute_store_url(text: str) -> str:
         return text
     path = Path(str(address.database))
     if not path.parent.is_dir():
-        message = f"the store {text} cannot be made: there is no folder {path.parent}"
+        message = f"cannot create the store {text}: the folder {path.parent} does not exist"
         raise ConfigException(message)
     return address.render_as_string(hide_password=False)
 
@@ -84,7 +84,7 @@ def absolute_store_url(text: str) -> str:
 def _resolved(text: str) -> str:
     url = resolve_references(text) if text.startswith("${") else text
     if "://" not in url:
-        message = f"'{text}' is no store; name one as sqlite:///FILE"
+        message = f"'{text}' is not the URL of a store; give one such as sqlite:///FILE"
         raise ConfigException(message)
     return url
 
@@ -120,16 +120,18 @@ def read_commits(store: Store, connector: str) -> Merged:
         if count is None or not count.value.planned:
             return Merged({}, {})
         base = table.read(store, plan_key(connector, count.value.planned), GenerationPlan)
-        apart = base.value.dropped if base else None
-        dropped = None if apart is None else table.read(store, dropped_key(connector, apart), Dropped)
+        dropped_in = base.value.dropped if base else None
+        dropped = (
+            None if dropped_in is None else table.read(store, dropped_key(connector, dropped_in), Dropped)
+        )
         rows = store.at_once(partial(_written, store, connector, base), range(count.value.tasks))
         again = table.read(store, task_count_key(connector), TaskCountRecord)
         if again is None or again.version != count.version:
             continue  # a driver has written meanwhile: these values may not belong together
         if base is None:
             raise StoreUnreadable(
-                f"connector {connector}: store {store.url} has no plan of generation {count.value.planned}, "
-                f"which it says was planned; what is committed is unknown. Restore the store from a backup"
+                f"connector {connector}: store {store.url} has lost the plan of generation "
+                f"{count.value.planned}, so the commits are unknown; restore the store from a backup"
             )
         if (plan := base.value).dropped is not None:
             if dropped is None:
@@ -144,7 +146,7 @@ def _written(
     key, before = task_key(connector, task), None
     while True:
         row = table.read(store, key, TaskRecord)
-        if row is None or base is None or not says_news(base.value, row.value):
+        if row is None or base is None or not may_be_newer(base.value, row.value):
             return None
         found = whole(store, connector, task, row.value)
         if found is not None:

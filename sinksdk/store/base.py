@@ -25,7 +25,7 @@ FORMAT: Final = 1
 NEWEST_FORMAT: Final = 4
 
 _TRIES: Final = 3
-_TOLD_AFTER: Final = 1.0  # seconds without a response before it is logged
+_LOGGED_AFTER: Final = 1.0  # seconds without a response before it is logged
 _ENCODER: Final = json.JSONEncoder(sort_keys=True)
 _OWN_FIELDS: Final = frozenset({"format", "nonce"})
 
@@ -70,7 +70,7 @@ class Stored(NamedTuple):
 # Shared by all stores of this process with one URL: an outage is logged once.
 @functools.lru_cache(maxsize=64)
 def outage_of(url: str) -> Outage:
-    return Outage(log, f"store {url}", after=_TOLD_AFTER)
+    return Outage(log, f"store {url}", after=_LOGGED_AFTER)
 
 
 class Store(ABC):
@@ -91,7 +91,7 @@ class Store(ABC):
     def __init__(self, *, patience: float = STORE.total, pause: float = STORE.first) -> None:
         self._patience = patience
         self._pause = pause
-        self._outage = Outage(log, lambda: f"store {self.url}", after=_TOLD_AFTER)
+        self._outage = Outage(log, lambda: f"store {self.url}", after=_LOGGED_AFTER)
         # Backends that can be opened again replace it by that of outage_of.
 
     @property
@@ -99,15 +99,15 @@ class Store(ABC):
     def url(self) -> str: ...
 
     def get(self, key: str) -> Versioned | None:
-        stored = self._ask(lambda: self._read(key), f"reading {key}")
+        stored = self._request(lambda: self._read(key), f"reading {key}")
         if stored is None:
             return None
         try:
             value: dict[str, Any] = json.loads(stored.body)
             if value.pop("format", None) not in range(FORMAT, NEWEST_FORMAT + 1):
                 raise StoreUnreadable(
-                    f"store {self.url}: {key} has a format this version of sinksdk does not know; "
-                    f"upgrade it here"
+                    f"store {self.url}: {key} has a format that this version of sinksdk does not know; "
+                    f"upgrade sinksdk"
                 )
             del value["nonce"]
         except (ValueError, KeyError, AttributeError, TypeError) as error:
@@ -118,7 +118,7 @@ class Store(ABC):
         return Versioned(value, stored.version)
 
     def version(self, key: str) -> str | None:
-        return self._ask(lambda: self._version(key), f"looking at {key}")
+        return self._request(lambda: self._version(key), f"reading the version of {key}")
 
     def recent_version(self, key: str) -> str | None:
         """Return a version that may be a moment old."""
@@ -140,26 +140,26 @@ class Store(ABC):
         nonce = uuid.uuid4().hex
         body = _ENCODER.encode({"format": version, "nonce": nonce, **value})
         for _ in range(_TRIES):
-            if self._ask(lambda: self._write(key, Stored(body, nonce), if_version), f"writing {key}"):
+            if self._request(lambda: self._write(key, Stored(body, nonce), if_version), f"writing {key}"):
                 return nonce
             # Another process was first, or this one: an attempt whose response was lost.
-            stored = self._ask(lambda: self._read(key), f"reading {key}")
+            stored = self._request(lambda: self._read(key), f"reading {key}")
             if stored is not None and stored.version == nonce:
                 return nonce
             if stored is None or stored.version != if_version:
                 break
-            # The version is the same, its ETag is not: somebody has copied the object in place.
-        raise Conflict(f"store {self.url}: {key} was written by somebody else")
+            # The version is the same, its ETag is not: the object was copied in place.
+        raise Conflict(f"store {self.url}: {key} was written by another process")
 
     def delete(self, key: str, if_version: str) -> None:
         """Remove a key if it still has this version; a missing key is no error."""
-        if self._ask(lambda: self._remove(key, if_version), f"deleting {key}"):
+        if self._request(lambda: self._remove(key, if_version), f"deleting {key}"):
             return
-        if self._ask(lambda: self._read(key), f"reading {key}") is not None:
-            raise Conflict(f"store {self.url}: {key} was written by somebody else")
+        if self._request(lambda: self._read(key), f"reading {key}") is not None:
+            raise Conflict(f"store {self.url}: {key} was written by another process")
 
     def list(self, prefix: str) -> list[str]:
-        return sorted(self._ask(lambda: self._keys(prefix), f"listing {prefix}"))
+        return sorted(self._request(lambda: self._keys(prefix), f"listing {prefix}"))
 
     def snapshot(self, prefix: str) -> Store:  # noqa: ARG002 - for overriding
         """Return a consistent copy of a prefix if one request can read it, otherwise the store itself."""
@@ -176,11 +176,11 @@ class Store(ABC):
     def close(self) -> None:  # noqa: B027 - a hook: most stores hold nothing
         ...
 
-    def _ask(self, request: Callable[[], T], what: str) -> T:
+    def _request(self, request: Callable[[], T], what: str) -> T:
         begun, attempt = time.monotonic(), 0
         while True:
             try:
-                answer = request()
+                result = request()
             except Lost as error:
                 self._outage.failed(
                     "store %s does not respond, retrying: %s failed %s: %s",
@@ -200,7 +200,7 @@ class Store(ABC):
                 attempt += 1
             else:
                 self._outage.worked()
-                return answer
+                return result
 
     @abstractmethod
     def _read(self, key: str) -> Stored | None: ...

@@ -24,7 +24,7 @@ from sinksdk.store.keys import (
     task_count_key,
     task_key,
 )
-from sinksdk.store.ledger import merge, missing_dropped, missing_segment, says_news, whole, with_dropped
+from sinksdk.store.ledger import may_be_newer, merge, missing_dropped, missing_segment, whole, with_dropped
 from sinksdk.store.records import (
     ClaimedBy,
     Closing,
@@ -104,7 +104,7 @@ class Claim:
         return self.unpublished().keys() | {p for p, tokens in self.stale.items() if tokens}
 
 
-class _Apart(NamedTuple):
+class _StoredDropped(NamedTuple):
     generation: int
     value: Dropped
 
@@ -141,7 +141,7 @@ class Generations:
         # A conflict with what this driver wrote last means that a newer driver exists.
         self._count: table.Row[TaskCountRecord] | None = None
         self._plan: table.Row[GenerationPlan] | None = None
-        self._apart: _Apart | None = None
+        self._dropped: _StoredDropped | None = None
 
     @property
     def has_claimed(self) -> bool:
@@ -222,9 +222,9 @@ class Generations:
         unpublished = [str(p) for p in sorted(offsets) if (e := claim.committed.get(p)) and e.publish]
         if unpublished:
             raise UnpublishedException(
-                f"connector {self._connector}: what is committed of {', '.join(unpublished)} is not "
-                f"published yet; resume the connector until it is, stop it, and alter its offsets then. If "
-                f"its start is refused since the store was restored: 'sinksdk offsets recover CONFIG'"
+                f"connector {self._connector}: the commits of {', '.join(unpublished)} are not published "
+                f"yet; resume the connector until they are, stop it, then alter its offsets. If it refuses "
+                f"to start because the store was restored, run 'sinksdk offsets recover CONFIG'"
             )
         # A withdrawn commit knows which records above it are visible; an operator's does not.
         ahead = [
@@ -234,9 +234,9 @@ class Generations:
         ]
         if ahead:
             raise UnpublishedException(
-                f"connector {self._connector}: a part of the records above a withdrawn commit is visible of "
-                f"{', '.join(ahead)}, and would be written twice; resume the connector until it has "
-                f"committed beyond them, stop it, and alter its offsets then"
+                f"connector {self._connector}: some records above the withdrawn commits of "
+                f"{', '.join(ahead)} are visible and would be written twice; resume the connector until it "
+                f"has committed beyond them, stop it, then alter its offsets"
             )
 
     def reset(self, claim: Claim, config_version: int, config: Mapping[str, str]) -> None:
@@ -281,14 +281,14 @@ class Generations:
         """
         # Plans would grow by megabytes with a new topic of 1,000 partitions each day: commits of topics no
         # longer read are stored once, outside the plans.
-        dropped = self._set_apart(claim, tasks, is_read)
-        apart = {entry.topic_partition for entry in dropped.value.committed} if dropped else set()
+        dropped = self._store_dropped(claim, tasks, is_read)
+        stored = {entry.topic_partition for entry in dropped.value.committed} if dropped else set()
         ids = {**(topic_ids or {}), **claim.topic_ids}
         plan = GenerationPlan(
             generation=claim.generation,
             config_version=config_version,
             tasks=tuple(tasks),
-            committed=tuple(entry for p, entry in sorted(claim.committed.items()) if p not in apart),
+            committed=tuple(entry for p, entry in sorted(claim.committed.items()) if p not in stored),
             stale=prepared_tokens({p: tokens.values() for p, tokens in claim.stale.items()}),
             config=dict(config or {}),
             topic_ids={
@@ -316,9 +316,9 @@ class Generations:
         self._prune_dropped(dropped)
         return plan
 
-    def _set_apart(
+    def _store_dropped(
         self, claim: Claim, tasks: Iterable[TaskPlan], is_read: Callable[[str], bool]
-    ) -> _Apart | None:
+    ) -> _StoredDropped | None:
         unread = {p.topic for p in claim.committed} | claim.topic_ids.keys()
         unread = {topic for topic in unread if not is_read(topic)} | self._idle(claim, tasks)
         unread -= {partition.topic for partition in claim.all_unsettled()}
@@ -329,10 +329,10 @@ class Generations:
             committed=tuple(e for p, e in sorted(claim.committed.items()) if p.topic in unread),
             topic_ids={topic: known for topic, known in sorted(claim.topic_ids.items()) if topic in unread},
         )
-        if self._apart is not None and self._apart.value == value:
-            return self._apart
+        if self._dropped is not None and self._dropped.value == value:
+            return self._dropped
         self._write(dropped_key(self._connector, claim.generation), value, None)
-        return _Apart(claim.generation, value)
+        return _StoredDropped(claim.generation, value)
 
     def _idle(self, claim: Claim, tasks: Iterable[TaskPlan]) -> set[str]:
         read = {planned.topic for task in tasks for planned in task.ranges}
@@ -340,11 +340,11 @@ class Generations:
         read |= {p.topic for p, entry in claim.committed.items() if entry.generation >= oldest}
         # A few idle topics stay in the plan: all commits outside it are written whenever one more is moved.
         idle = {p.topic for p in claim.committed} - read
-        apart = {entry.topic for entry in self._apart.value.committed} if self._apart else set[str]()
-        return idle if len(idle - apart) >= _TOGETHER else idle & apart
+        stored = {entry.topic for entry in self._dropped.value.committed} if self._dropped else set[str]()
+        return idle if len(idle - stored) >= _TOGETHER else idle & stored
 
-    def _prune_dropped(self, now: _Apart | None) -> None:
-        before, self._apart = self._apart, now
+    def _prune_dropped(self, now: _StoredDropped | None) -> None:
+        before, self._dropped = self._dropped, now
         if before is not None and before != now:
             key = dropped_key(self._connector, before.generation)
             self._remove(key, self._store.version(key))
@@ -451,26 +451,26 @@ class Generations:
             if not self.is_newest():
                 raise self._fenced()  # a newer driver has planned, and pruned what we were about to read
             raise StoreUnreadable(
-                f"connector {self._connector}: the store has no plan of generation {count.planned}, which it "
-                f"says was planned; nothing is read from an empty base. Restore the store from a backup"
+                f"connector {self._connector}: the store has lost the plan of generation {count.planned}, so "
+                f"the commits are unknown and nothing is read; restore the store from a backup"
             )
         plan = row.value
-        self._apart = None
+        self._dropped = None
         if plan.dropped is None:
             return plan
-        apart = table.read(self._store, dropped_key(self._connector, plan.dropped), Dropped)
-        if apart is None:
+        dropped = table.read(self._store, dropped_key(self._connector, plan.dropped), Dropped)
+        if dropped is None:
             if not self.is_newest():
                 raise self._fenced()  # as above
             raise missing_dropped(self._store, self._connector, plan)
-        self._apart = _Apart(plan.dropped, apart.value)
-        return with_dropped(plan, apart.value)
+        self._dropped = _StoredDropped(plan.dropped, dropped.value)
+        return with_dropped(plan, dropped.value)
 
     def _fenced_record(
         self, task: int, count: TaskCountRecord, base: GenerationPlan | None
     ) -> TaskRecord | None:
         record = self._fence(task, count.claimed)
-        if record is None or not says_news(base, record):
+        if record is None or not may_be_newer(base, record):
             return None
         found = whole(self._store, self._connector, task, record)
         if found is None and not self.is_newest():
@@ -507,12 +507,12 @@ class Generations:
         try:
             self._store.delete(key, version)
         except Conflict:
-            log.debug("%s was written while it was being removed; it stays", key)
+            log.debug("%s was written while it was being removed, and is kept", key)
 
     def _fenced(self) -> FencedException:
         return FencedException(
-            f"connector {self._connector}: a newer driver has taken over; this one ends and "
-            f"touches nothing more"
+            f"connector {self._connector}: a newer driver has taken over; this one stops and "
+            f"writes nothing more"
         )
 
 

@@ -43,18 +43,18 @@ class Ledger:
         self,
         record: TaskRecord,
         stale: TokensByPartition,
-        apart: Iterable[PartitionCommit] = (),
+        segmented: Iterable[PartitionCommit] = (),
         epochs: Mapping[TopicPartition, int] | None = None,
         retired: Iterable[RetiredTokens] = (),
     ) -> None:
         self._epochs = epochs or {}
-        self._apart = {entry.topic_partition: entry for entry in apart}
+        self._segmented = {entry.topic_partition: entry for entry in segmented}
         self._generation = record.generation
         self._attempt = record.attempt
         self._entries: Mapping[TopicPartition, PartitionCommit] = {
             e.topic_partition: e for e in record.entries
         }
-        commits = {**self._apart, **self._entries}.values()
+        commits = {**self._segmented, **self._entries}.values()
         self._tokens = TaskTokens.taken_over(record, stale, commits, retired)
         self._begun = record.begun
         self._unknown = record.model_extra or {}
@@ -76,7 +76,7 @@ class Ledger:
         return OffsetAndMetadata(entry.offset, entry.metadata, waiting)
 
     def _entry(self, partition: TopicPartition) -> PartitionCommit | None:
-        return self._entries.get(partition) or self._apart.get(partition)
+        return self._entries.get(partition) or self._segmented.get(partition)
 
     def visible(self, partition: TopicPartition) -> int | None:
         entry = self._entry(partition)
@@ -132,7 +132,7 @@ class Ledger:
 
     def mark_published(self, partition: TopicPartition) -> None:
         """Mark the commit's tokens as published; durable with the next write."""
-        before = self._entries.get(partition) or self._apart[partition]
+        before = self._entries.get(partition) or self._segmented[partition]
         changed = {
             "publish": (),
             "published_to": None,
@@ -151,7 +151,7 @@ class Ledger:
         partly_visible_to: int | None = None,
     ) -> None:
         """Move the last commit back; the tokens given must be discarded."""
-        before = self._entries.get(partition) or self._apart[partition]
+        before = self._entries.get(partition) or self._segmented[partition]
         after = PartitionCommit.of(
             *(partition, offset, self._generation),
             records=self.records(partition),
@@ -207,31 +207,31 @@ class TaskLedger(Ledger):
         taken: table.Row[TaskRecord],
         stale: TokensByPartition,
         *,
-        apart: Iterable[PartitionCommit] = (),
+        segmented: Iterable[PartitionCommit] = (),
         epochs: Mapping[TopicPartition, int] | None = None,
         retired: Iterable[RetiredTokens] = (),
     ) -> None:
-        super().__init__(taken.value, stale, apart, epochs, retired)
+        super().__init__(taken.value, stale, segmented, epochs, retired)
         self._store = store
         self._connector = connector
         self._task = task
         self._version = taken.version
         self._segments = taken.value.segments
-        self._size = len(self._apart)  # commits in all segments, replaced ones included
+        self._size = len(self._segmented)  # commits in all segments, replaced ones included
         self._number = 0
 
     def _write(self, entries: Mapping[TopicPartition, PartitionCommit], tokens: TaskTokens) -> None:
         super()._write(entries, tokens)
         # Each write replaces the record: without segments, a task of 5,000 partitions wrote 9.9 GB.
         if len(entries) > self._store.most_entries:
-            self._apart |= entries
+            self._segmented |= entries
             self._entries = {}
 
     def _save(self, record: TaskRecord) -> None:
         head, replaced = record.model_copy(update={"segments": self._segments}), tuple[str, ...]()
         if len(record.entries) > self._store.most_entries:
             # The segment first, then the record that names it.
-            head, replaced = self._set_apart(head)
+            head, replaced = self._store_segment(head)
         try:
             key = task_key(self._connector, self._task)
             self._version = table.write(self._store, key, head, self._version).version
@@ -244,13 +244,13 @@ class TaskLedger(Ledger):
         for name in replaced:
             self._remove(name)
 
-    def _set_apart(self, record: TaskRecord) -> tuple[TaskRecord, tuple[str, ...]]:
+    def _store_segment(self, record: TaskRecord) -> tuple[TaskRecord, tuple[str, ...]]:
         entries, kept, replaced = record.entries, record.segments, tuple[str, ...]()
         size = self._size + len(entries)
-        apart = {**self._apart, **{entry.topic_partition: entry for entry in entries}}
+        segmented = {**self._segmented, **{entry.topic_partition: entry for entry in entries}}
         # Most commits in segments are outdated: one new segment replaces all.
-        if size > 2 * len(apart):
-            entries, kept, replaced = tuple(entry for _, entry in sorted(apart.items())), (), kept
+        if size > 2 * len(segmented):
+            entries, kept, replaced = tuple(entry for _, entry in sorted(segmented.items())), (), kept
             size = len(entries)
         self._number += 1
         name = f"{record.attempt}-{self._number}"
@@ -303,15 +303,15 @@ def take_over(
             taken = table.write(store, key, record, before.version if before else None)
         except Conflict:
             continue  # another attempt, or a fence: read again
-        apart = entries_apart(store, connector, task, taken.value)
+        segmented = segment_entries(store, connector, task, taken.value)
         if not is_current(store, connector, generation):
             return None
-        if apart is None:
+        if segmented is None:
             raise missing_segment(store, connector, task)
         stale, retired_before = _stale_of(plan, task), _retired_of(plan, task)
         ledger = TaskLedger(
             *(store, connector, task, taken, stale),
-            apart=apart,
+            segmented=segmented,
             epochs=_epochs_of(plan, task),
             retired=retired_before,
         )
@@ -342,8 +342,8 @@ def with_dropped(plan: GenerationPlan, dropped: Dropped) -> GenerationPlan:
 
 def missing_dropped(store: Store, connector: str, plan: GenerationPlan) -> StoreUnreadable:
     return StoreUnreadable(
-        f"connector {connector}: store {store.url} has lost what was committed of topics that are not read "
-        f"any more, set apart from the plan of generation {plan.generation}. Restore it from a backup"
+        f"connector {connector}: store {store.url} has lost the commits of topics that are no longer read, "
+        f"to which the plan of generation {plan.generation} refers; restore the store from a backup"
     )
 
 
@@ -380,7 +380,7 @@ def _successor(before: TaskRecord | None, plan: GenerationPlan, task: int) -> Ta
     )
 
 
-def entries_apart(
+def segment_entries(
     store: Store, connector: str, task: int, record: TaskRecord
 ) -> list[PartitionCommit] | None:
     """Return the latest commits in segments; None: one was pruned or merged, read the record again."""
@@ -396,22 +396,22 @@ def entries_apart(
 def whole(store: Store, connector: str, task: int, record: TaskRecord) -> TaskRecord | None:
     if not record.segments:
         return record
-    apart = entries_apart(store, connector, task, record)
-    if apart is None:
+    segmented = segment_entries(store, connector, task, record)
+    if segmented is None:
         return None
-    latest = {entry.topic_partition: entry for entry in (*apart, *record.entries)}
+    latest = {entry.topic_partition: entry for entry in (*segmented, *record.entries)}
     return record.model_copy(update={"entries": tuple(latest.values()), "segments": ()})
 
 
 def missing_segment(store: Store, connector: str, task: int) -> StoreUnreadable:
     return StoreUnreadable(
-        f"connector {connector}: store {store.url} has lost commits that task {task} has set apart; what is "
-        f"committed is unknown. Restore the store from a backup"
+        f"connector {connector}: store {store.url} has lost a segment with commits of task {task}, so the "
+        f"commits are unknown; restore the store from a backup"
     )
 
 
-def says_news(base: GenerationPlan | None, record: TaskRecord) -> bool:
-    """Whether a record may be newer than the plan, which otherwise was made from it."""
+def may_be_newer(base: GenerationPlan | None, record: TaskRecord) -> bool:
+    """Return whether a record may be newer than the plan, which otherwise includes it."""
     return base is None or record.content_generation >= base.generation
 
 
@@ -441,7 +441,7 @@ class Merged(NamedTuple):
 
 
 def merge(base: GenerationPlan | None, records: Iterable[TaskRecord]) -> Merged:
-    rows = [record for record in records if says_news(base, record)]
+    rows = [record for record in records if may_be_newer(base, record)]
     committed = {entry.topic_partition: entry for entry in base.committed} if base else {}
     for record in rows:
         for entry in record.entries:

@@ -35,7 +35,7 @@ class TaskStatus(Value):
 class Unavailable(OfPartition):
     """A partition that is not read until it has a leader."""
 
-    since: float = Field(description="When it was first seen without, in seconds since the epoch.")
+    since: float = Field(description="Time at which it was first without one, in seconds since the epoch.")
 
 
 class ConnectorStatus(Value):
@@ -64,8 +64,8 @@ class ConnectorStatus(Value):
         if self.waiting is None or now - self.waiting.since < self.plan_timeout:
             return None
         return (
-            f"nothing could be planned for {now - self.waiting.since:.0f} s, longer than "
-            f"{self.plan_timeout:g} s (errors.retry.timeout); it is tried again: {self.waiting.reason}"
+            f"no generation could be planned for {now - self.waiting.since:.0f} s, longer than "
+            f"{self.plan_timeout:g} s (errors.retry.timeout); retrying: {self.waiting.reason}"
         )
 
 

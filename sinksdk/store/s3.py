@@ -67,7 +67,7 @@ _PASSING: Final = frozenset(
 _PASSING_STATUS: Final = frozenset({408, 409, 425, 429})
 _FIRST_SERVER_ERROR: Final = 500
 
-_NO_ANSWER: Final = (
+_NO_RESPONSE: Final = (
     boto.ConnectionError,
     boto.HTTPClientError,
     boto.IncompleteReadError,
@@ -76,15 +76,17 @@ _NO_ANSWER: Final = (
 )
 
 _CREDENTIALS: Final = (
-    "check 'access_key_id' and 'secret_access_key' in the store's URL, or what boto3 finds by itself "
-    "(AWS_ACCESS_KEY_ID, ~/.aws, the machine's role)"
+    "check 'access_key_id' and 'secret_access_key' in the store's URL, or the credentials that boto3 finds "
+    "itself (AWS_ACCESS_KEY_ID, ~/.aws, the machine's role)"
 )
 _REGION: Final = "the bucket is in another region: name it with region=… in the store's URL"
 _DENIED: Final = (
     "grant these credentials s3:GetObject, s3:PutObject and s3:DeleteObject below the store's prefix, and "
-    "s3:ListBucket on the bucket (without which a missing object looks like a denial)"
+    "s3:ListBucket on the bucket (without s3:ListBucket, S3 denies access to missing objects)"
 )
-_NO_CONDITIONS: Final = "it knows no conditional writes; use another S3, or a store in PostgreSQL"
+_NO_CONDITIONS: Final = (
+    "this S3 does not support conditional writes; use another one, or a store in PostgreSQL"
+)
 _ADVICE: Final = {
     "AccessDenied": _DENIED,
     "AllAccessDisabled": _DENIED,
@@ -104,7 +106,7 @@ _ADVICE: Final = {
     "501": _NO_CONDITIONS,
     "KeyTooLongError": "shorten the store's prefix or the connector's name",
 }
-_UNKNOWN: Final = "S3 will not do this however often it is asked; look the code up in its manual"
+_UNKNOWN: Final = "retries do not help; look the code up in the manual of your S3"
 
 
 class _Found(NamedTuple):
@@ -125,15 +127,15 @@ class _Objects:
 
     def read(self, name: str) -> _Found | None:
         def request(s3: S3Client) -> _Found:
-            answer = s3.get_object(Bucket=self._bucket, Key=self._prefix + name)
-            with answer["Body"] as body:
-                return _Found(body.read(), answer["ETag"])
+            response = s3.get_object(Bucket=self._bucket, Key=self._prefix + name)
+            with response["Body"] as body:
+                return _Found(body.read(), response["ETag"])
 
-        return self._ask("GetObject", name, request, _MISSING)
+        return self._request("GetObject", name, request, _MISSING)
 
     def etag(self, name: str) -> str | None:
         key = self._prefix + name
-        return self._ask(
+        return self._request(
             "HeadObject", name, lambda s3: s3.head_object(Bucket=self._bucket, Key=key)["ETag"], _MISSING
         )
 
@@ -155,7 +157,7 @@ class _Objects:
                 **condition,
             )["ETag"]
 
-        return self._ask("PutObject", name, request, means_no)
+        return self._request("PutObject", name, request, means_no)
 
     def remove(self, name: str, etag: str | None) -> bool:
         def request(s3: S3Client) -> bool:
@@ -163,7 +165,7 @@ class _Objects:
             s3.delete_object(Bucket=self._bucket, Key=self._prefix + name, **condition)
             return True
 
-        return bool(self._ask("DeleteObject", name, request, _CONDITION_FAILED | _MISSING))
+        return bool(self._request("DeleteObject", name, request, _CONDITION_FAILED | _MISSING))
 
     def list(self, prefix: str) -> dict[str, int]:
         def request(s3: S3Client) -> dict[str, int]:
@@ -172,9 +174,9 @@ class _Objects:
             found = (item for page in pages for item in page.get("Contents", ()))
             return {item["Key"].removeprefix(self._prefix): item["Size"] for item in found}
 
-        return self._ask("ListObjectsV2", prefix, request, frozenset()) or {}
+        return self._request("ListObjectsV2", prefix, request, frozenset()) or {}
 
-    def _ask(
+    def _request(
         self, operation: str, name: str, request: Callable[[S3Client], T], means_no: frozenset[str]
     ) -> T | None:
         """Make a request; None: S3 responds with one of the codes ``means_no``."""
@@ -190,7 +192,7 @@ class _Objects:
             if _passes(code, failure.response.get("ResponseMetadata", {}).get("HTTPStatusCode")):
                 raise Lost(f"{what}: {code}") from failure
             raise _refused(what, code, error.get("Message", "")) from failure
-        except _NO_ANSWER as failure:
+        except _NO_RESPONSE as failure:
             raise Lost(f"{what}: {failure}") from failure
         except (boto.BotoCoreError, ValueError) as failure:  # no credentials, an impossible name
             raise _refused(what, type(failure).__name__, str(failure)) from failure
@@ -282,13 +284,13 @@ class S3Store(Store):
         if create:
             self._check_conditional_writes()
             body = json.dumps({"what": "a store of sinksdk", "format": _FORMAT}).encode()
-            if self._ask(lambda: self._objects.create(_MARK, body), "creating it"):
+            if self._request(lambda: self._objects.create(_MARK, body), "creating it"):
                 return
-        mark = self._ask(lambda: self._objects.read(_MARK), "opening it")
+        mark = self._request(lambda: self._objects.read(_MARK), "opening it")
         if mark is None:
             raise ConfigException(
-                f"store {self.url} is no store of sinksdk; check bucket and prefix. A driver that is given "
-                f"this URL makes it one"
+                f"store {self.url} does not exist: check bucket and prefix, or start a driver with this URL, "
+                f"which creates the store"
             )
         try:
             found = json.loads(mark.body)["format"]
@@ -298,11 +300,11 @@ class S3Store(Store):
             ) from error
         if found != _FORMAT:
             raise StoreUnreadable(
-                f"store {self.url} has a format this version of sinksdk does not know; upgrade it here"
+                f"store {self.url} has a format that this version of sinksdk does not know; upgrade sinksdk"
             )
 
     def _probe(self, request: Callable[[], T]) -> T:
-        return self._ask(request, "probing")
+        return self._request(request, "probing")
 
     def _check_conditional_writes(self) -> None:
         # Endpoints that ignore a condition, instead of responding with 501, let two drivers own a connector.
@@ -313,15 +315,15 @@ class S3Store(Store):
             self._probe(lambda: objects.create(name, first))
             found = self._probe(lambda: objects.read(name))
             if found is None:
-                raise _ignored(self.url, "If-None-Match", "did not create an object that was not there")
+                raise _ignored(self.url, "If-None-Match", "did not create a missing object")
             if self._probe(lambda: objects.create(name, second)):
-                raise _ignored(self.url, "If-None-Match", "wrote over an object that was to be created")
+                raise _ignored(self.url, "If-None-Match", "overwrote an existing object")
             if self._probe(lambda: objects.replace(name, second, _WRONG_ETAG)):
-                raise _ignored(self.url, "If-Match", "wrote over an object that had another ETag")
+                raise _ignored(self.url, "If-Match", "overwrote an object with another ETag")
             if not self._probe(lambda: objects.replace(name, second, found.etag)):
                 now = self._probe(lambda: objects.read(name))
                 if now is None or now.body != second:
-                    raise _ignored(self.url, "If-Match", "did not know an ETag of its own again")
+                    raise _ignored(self.url, "If-Match", "did not recognize its own ETag")
         finally:
             self._probe(lambda: objects.remove(name, None))
 
@@ -377,7 +379,7 @@ class S3Store(Store):
             return None
         found = self._objects.read(_name(key))
         if found is None:
-            raise Lost(f"{key} was there and is gone")
+            raise Lost(f"another process deleted {key} between two requests")
         # An empty object is a deleted key.
         return None if found.body else self._objects.replace(_name(key), body, found.etag)
 
@@ -420,6 +422,6 @@ def _name(key: str) -> str:
 
 def _ignored(url: str, header: str, what: str) -> ConfigException:
     return ConfigException(
-        f"store {url}: this endpoint does not honour {header}: it {what}. Without that, two drivers could "
-        f"own one connector; use an S3 that has conditional writes, or a store in PostgreSQL"
+        f"store {url}: this endpoint does not honour {header}: it {what}, so two drivers could own one "
+        f"connector; use an S3 that supports conditional writes, or a store in PostgreSQL"
     )

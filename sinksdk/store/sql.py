@@ -20,8 +20,8 @@ from sinksdk.store.sql_engine import (
     MOST_CONNECTIONS,
     SQLITE,
     advice,
-    answer_awaited,
     create_engine,
+    response_awaited,
     sql_address,
 )
 from sinksdk.support.delays import STORE
@@ -30,7 +30,7 @@ T = TypeVar("T")
 
 _OPENING: Final = 5.0  # seconds: the user who starts a driver waits for the message
 
-AGE: Final = 0.25  # seconds for which Glances reuse what they have read
+AGE: Final = 0.25  # seconds for which SharedVersions reuse versions
 
 _FORGOTTEN: Final = 30.0  # seconds without a request after which a key is no longer read
 
@@ -59,7 +59,7 @@ _UPDATE: Final = (
 _DELETE: Final = sa.delete(_records).where(_KEY, _VERSION)
 
 
-class Glances:
+class SharedVersions:
     """Reads the versions that many threads poll together, in one request."""
 
     def __init__(
@@ -70,7 +70,7 @@ class Glances:
         self._read = read
         self._clock = clock
         self._reading = threading.Lock()
-        self._asked: dict[str, float] = {}
+        self._requested_at: dict[str, float] = {}
         self._known: Mapping[str, str | None] = {}
         self._read_at = -AGE
 
@@ -80,10 +80,11 @@ class Glances:
         if not self._reading.acquire(blocking=False):
             return self._read([key]).get(key)
         try:
-            self._asked[key] = now
+            self._requested_at[key] = now
             if now - self._read_at >= AGE or key not in self._known:
-                self._asked = {k: at for k, at in self._asked.items() if now - at < _FORGOTTEN}
-                self._known = {**dict.fromkeys(self._asked), **self._read(self._asked.keys())}
+                kept = {k: at for k, at in self._requested_at.items() if now - at < _FORGOTTEN}
+                self._requested_at = kept
+                self._known = {**dict.fromkeys(kept), **self._read(kept.keys())}
                 self._read_at = now
             return self._known[key]
         finally:
@@ -124,12 +125,12 @@ class SqlStore(Store):
             self.most_at_once = MOST_CONNECTIONS
         self._outage = outage_of(self.url)
         self._engines: dict[int, Engine] = {}  # by process
-        self._glances = Glances(self._versions)
+        self._shared = SharedVersions(self._versions)
         self._doing = "opened"
         try:
             self._engine(create=create)
             # Executors create nothing: an empty database elsewhere would look like a new store.
-            self._ask(self._make_table if create else self._find_table, "opening it")
+            self._request(self._create_table if create else self._find_table, "opening it")
         except StoreRefused as error:
             raise ConfigException(str(error)) from error
         except ModuleNotFoundError as error:
@@ -145,14 +146,14 @@ class SqlStore(Store):
 
     def snapshot(self, prefix: str) -> Store:
         # One statement sees one state of the table.
-        rows = self._ask(lambda: self._below(prefix, _records), f"reading {prefix}")
+        rows = self._request(lambda: self._below(prefix, _records), f"reading {prefix}")
         return Snapshot(self.url, {row.key: Stored(row.value, row.version) for row in rows})
 
     def close(self) -> None:
         _dispose(self._engines)
 
     def recent_version(self, key: str) -> str | None:
-        return self._glances.version(key)
+        return self._shared.version(key)
 
     def _read(self, key: str) -> Stored | None:
         found = self._rows(_READ, {"of_key": key})
@@ -164,7 +165,7 @@ class SqlStore(Store):
 
     def _versions(self, keys: Collection[str]) -> dict[str, str]:
         named = {"of_keys": sorted(keys)}
-        rows = self._ask(lambda: self._rows(_READ_VERSIONS, named), "looking at what has changed")
+        rows = self._request(lambda: self._rows(_READ_VERSIONS, named), "reading versions")
         return {row.key: row.version for row in rows}
 
     def _write(self, key: str, stored: Stored, if_version: str | None) -> bool:
@@ -197,11 +198,11 @@ class SqlStore(Store):
     def _find_table(self) -> None:
         if not self._transact(_has_table):
             raise ConfigException(
-                f"store {self.url} is there but is no store of sinksdk. A driver that is given this URL "
-                f"makes it one"
+                f"store {self.url} does not exist: the database has no table {_records.name}. Correct the "
+                f"URL, or start a driver with it, which creates the store"
             )
 
-    def _make_table(self) -> None:
+    def _create_table(self) -> None:
         create = sa.schema.CreateTable(_records, if_not_exists=True)
         try:
             if not self._transact(_has_table):
@@ -214,19 +215,19 @@ class SqlStore(Store):
 
     def _transact(self, work: Callable[[Connection], T]) -> T:
         try:
-            with self._engine().begin() as connection, answer_awaited(connection):
+            with self._engine().begin() as connection, response_awaited(connection):
                 return work(connection)
         except IntegrityError:
             raise
         except DBAPIError as error:
             words = advice(error)
             if words is None:
-                raise Lost(_said(error)) from error
+                raise Lost(_message(error)) from error
             raise StoreRefused(
-                f"store {self.url} cannot be {self._doing}: {_said(error)}; {words}"
+                f"store {self.url} cannot be {self._doing}: {_message(error)}; {words}"
             ) from error
         except PoolTimeoutError as error:
-            message = f"all {MOST_CONNECTIONS} connections that this process may have to it are busy"
+            message = f"all {MOST_CONNECTIONS} connections of this process are busy"
             raise Lost(message) from error
         except SQLAlchemyError as error:
             raise Lost(str(error).splitlines()[0]) from error  # what follows links to SQLAlchemy's manual
@@ -250,5 +251,5 @@ def _dispose(engines: dict[int, Engine]) -> None:
         engine.dispose()
 
 
-def _said(error: DBAPIError) -> str:
+def _message(error: DBAPIError) -> str:
     return " ".join(str(error.orig).split())

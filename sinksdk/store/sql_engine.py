@@ -29,7 +29,7 @@ _BUSY_SECONDS: Final = 30  # SQLite's wait for another process's write
 _CONNECT_SECONDS: Final = 5
 _LOCK_SECONDS: Final = 5
 _STATEMENT_SECONDS: Final = 10
-_ANSWER_SECONDS: Final = 12  # for a server, or a proxy, that does not respond
+_RESPONSE_SECONDS: Final = 12  # for a server, or a proxy, that does not respond
 _POOL_SECONDS: Final = 10
 _CONNECTIONS: Final = 2  # a task's commits, and its checks for a close request
 MOST_CONNECTIONS: Final = 4  # of a process to a server
@@ -49,11 +49,11 @@ _PRIMARY: Final = 0xFF  # SQLite's extended codes hold the primary one in their 
 # All other errors (busy, locked, disk errors) may pass and leave the outcome unknown.
 _SQLITE_ADVICE: Final = {
     sqlite3.SQLITE_FULL: "the disk is full, or the file may not grow: make room",
-    sqlite3.SQLITE_CANTOPEN: "check that it exists and may be written",
-    sqlite3.SQLITE_READONLY: "the file or its folder may not be written: check who owns them, and the mount",
-    sqlite3.SQLITE_PERM: "the file may not be opened: check who owns it",
+    sqlite3.SQLITE_CANTOPEN: "check that it exists and is writable",
+    sqlite3.SQLITE_READONLY: "the file or its folder is not writable: check their owner, and the mount",
+    sqlite3.SQLITE_PERM: "permission denied: check the owner of the file",
     sqlite3.SQLITE_CORRUPT: "the file is damaged: restore it from a backup",
-    sqlite3.SQLITE_NOTADB: "the file is no SQLite database: name another one",
+    sqlite3.SQLITE_NOTADB: "the file is not a SQLite database: correct the path",
     sqlite3.SQLITE_TOOBIG: "the value is larger than SQLite allows",
     sqlite3.SQLITE_ERROR: "check that the file is a store of sinksdk",
     sqlite3.SQLITE_MISMATCH: "check that the file is a store of sinksdk",
@@ -75,15 +75,15 @@ _POSTGRESQL_ADVICE: Final = {
     "57P04": "the database was dropped: create it, or correct the store's URL",
     "42501": "grant this user select, insert, update and delete on sinksdk_records; the user that "
     "creates the store needs create on the schema too",
-    "42P01": "the table is gone: restore it from a backup, or start a driver, which makes it",
+    "42P01": "the table is missing: restore it from a backup, or start a driver, which creates it",
     "3D000": "create the database, or correct the store's URL",
     "28000": "correct user and password in the store's URL, or the server's pg_hba.conf",
     "28P01": "correct user and password in the store's URL",
 }
 _READ_ONLY: Final = "25006"  # SQLSTATE
 _STANDBY: Final = (
-    "this server takes no writes: it is a standby, or read-only. Name the primary, or all of them with "
-    "target_session_attrs=read-write"
+    "this server refuses writes: it is a standby, or read-only. Set the primary in the store's URL, or all "
+    "servers with target_session_attrs=read-write"
 )
 # When the server refuses a connection, libpq passes on its message, not its code.
 _CONNECTING: Final = {
@@ -104,7 +104,7 @@ def sql_address(text: str) -> URL:
         url = _back(make_url(aside.text), aside)
     except (SQLAlchemyError, ValueError):
         # Neither the URL nor the parser's message is shown: both may hold a password.
-        message = "the store's URL cannot be understood; name a file as sqlite:///FILE"
+        message = "the store's URL cannot be parsed; give one such as sqlite:///FILE"
         raise ConfigException(message) from None
     if url.get_backend_name() not in _DRIVERS:
         raise ConfigException(
@@ -117,7 +117,7 @@ def sql_address(text: str) -> URL:
 
 def _absolute(url: URL) -> URL:
     if not url.database or url.database == ":memory:":
-        message = f"store {url}: a database in memory dies with its process; name a file, sqlite:///FILE"
+        message = f"store {url}: a database in memory ends with its process; use a file, sqlite:///FILE"
         raise ConfigException(message)
     # Other processes have other working directories.
     return url.set(database=str(Path(url.database).absolute()))
@@ -189,14 +189,14 @@ def _identity(path: str) -> tuple[int, int] | None:
     return found.st_dev, found.st_ino
 
 
-def _let_go() -> None:
+def _dispose_all() -> None:
     # SQLite in a forked child would assume the locks of idle connections.
     for engine in list(_kept):
         engine.dispose()
 
 
 _kept: Final = weakref.WeakSet[Engine]()
-os.register_at_fork(before=_let_go)
+os.register_at_fork(before=_dispose_all)
 
 
 def _create_private(path: str) -> None:
@@ -228,14 +228,14 @@ def _postgresql(url: URL) -> Engine:
 
 
 @contextmanager
-def answer_awaited(connection: Connection) -> Iterator[None]:
+def response_awaited(connection: Connection) -> Iterator[None]:
     """Shut down a connection without a response: psycopg itself has no time-out."""
     descriptor = getattr(connection.connection.dbapi_connection, "fileno", None)
     if descriptor is None:  # SQLite needs no server
         yield
         return
     with socket.socket(fileno=os.dup(descriptor())) as same:
-        timer = Timer(_ANSWER_SECONDS, same.shutdown, [socket.SHUT_RDWR])
+        timer = Timer(_RESPONSE_SECONDS, same.shutdown, [socket.SHUT_RDWR])
         timer.daemon = True
         timer.start()
         try:

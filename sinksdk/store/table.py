@@ -75,8 +75,8 @@ def _problem(error: ValidationError) -> str:
         if detail["type"] in ("enum", "literal_error"):
             where = ".".join(map(str, detail["loc"]))
             return (
-                f"has {detail['input']!r} as {where!r}, which this version of sinksdk does not know: a newer "
-                f"one has written it, and nothing is damaged; upgrade sinksdk here"
+                f"has {detail['input']!r} as {where!r}, which this version of sinksdk does not know; a newer "
+                f"version has written it: upgrade sinksdk"
             )
-    said = "; ".join(f"{'.'.join(map(str, detail['loc']))}: {detail['msg']}" for detail in details[:3])
-    return f"is damaged ({said}); restore the store from a backup"
+    reasons = "; ".join(f"{'.'.join(map(str, detail['loc']))}: {detail['msg']}" for detail in details[:3])
+    return f"is damaged ({reasons}); restore the store from a backup"

@@ -51,8 +51,8 @@ class _Kept(NamedTuple):
 
 
 _NEW_IDS: Final = (
-    "and another process may be about to discard it: give what is begun outside an id of its own each time, "
-    "such as one with uuid.uuid4().hex in it"
+    "and another process may be about to discard it: use a new id in each attempt, for example with "
+    "uuid.uuid4().hex"
 )
 
 _ByPartition = Mapping[TopicPartition, Mapping[str, _Kept]]
@@ -128,9 +128,9 @@ class TaskTokens:
         # A predecessor may be frozen right before it discards a token. If an inherited or discarded id were
         # used again, it would wake up and destroy what its successor has committed.
         if state is not TokenState.PREPARED:
-            return f"was noted by an earlier attempt, {_NEW_IDS}"
+            return f"was prepared by an earlier attempt, {_NEW_IDS}"
         if owner != partition:
-            return f"is noted for {owner}: a token stands for one thing only"
+            return f"was prepared for {owner}: use a different token for each partition"
         return f"was discarded before, {_NEW_IDS}" if digest(token.id) in self._known else None
 
     def prepare(self, given: Mapping[TopicPartition, Sequence[Token]]) -> TaskTokens:
@@ -156,7 +156,7 @@ class TaskTokens:
     def _refuse_unknown(self, partition: TopicPartition, offset: OffsetAndMetadata) -> None:
         prepared = self._ids(partition, TokenState.PREPARED)
         unknown = [token.id for token in offset.tokens if token.id not in prepared]
-        _refuse(partition, "commit", unknown, "was not noted by this attempt")
+        _refuse(partition, "commit", unknown, "was not prepared by this attempt")
 
     def publish(self, partition: TopicPartition) -> TaskTokens:
         return replace(

@@ -49,8 +49,8 @@ class SystemThreads:
 
         return end
 
-    def beside(self, run: Callable[[], None]) -> Callable[[], None]:
-        return start_thread(run, f"{self._name} aside").join
+    def once(self, run: Callable[[], None]) -> Callable[[], None]:
+        return start_thread(run, f"{self._name} once").join
 
 
 def in_a_thread(run: Callable[[], None]) -> None:  # a Background

@@ -125,7 +125,7 @@ def _wait_fenced(spec: GenerationSpec, store: Store, task: int, clock: WallClock
     # Once the owner has reported, Spark kills this attempt.
     connector, generation = spec.connector, spec.generation
     log.info(
-        "connector %s, task %d, generation %d: another attempt owns this task; waiting for the end",
+        "connector %s, task %d, generation %d: another attempt owns this task; waiting until it finishes",
         connector,
         task,
         generation,
@@ -133,20 +133,20 @@ def _wait_fenced(spec: GenerationSpec, store: Store, task: int, clock: WallClock
     # An owner that died with its executor reports nothing, and Spark may start no third attempt while this
     # one runs: so this one watches the two values that an owner writes.
     keys = task_key(connector, task), progress_key(connector, task)
-    signs, since = list(map(store.version, keys)), clock.now()
+    versions, since = list(map(store.version, keys)), clock.now()
     while (is_newest := is_current(store, connector, generation)) and not closing_request(
         store, connector, generation
     ):
         clock.sleep(_FENCED_POLL)
         now = list(map(store.version, keys))
-        if now != signs:
-            signs, since = now, clock.now()
+        if now != versions:
+            versions, since = now, clock.now()
         if clock.now() - since > _OWNER_SILENCE:
             return FencedException(
-                f"connector {connector}, task {task}: the attempt that owns it has given no sign of "
-                f"life for {_OWNER_SILENCE:g} s; a new one may start"
+                f"connector {connector}, task {task}: the attempt that owns it has written nothing for "
+                f"{_OWNER_SILENCE:g} s; Spark may start another attempt"
             )
-    why = "is closing" if is_newest else "is over; a newer one has taken over"
+    why = "is closing" if is_newest else "was replaced by a newer one"
     return FencedException(f"connector {connector}, task {task}: generation {generation} {why}")
 
 

@@ -86,8 +86,8 @@ def topic_id_check(
         return cluster.topic_id_check(source, config.overrides(CONSUMER_OVERRIDES), ids)
     except (ImportError, ConfigException) as error:
         log.warning(
-            "connector %s: a topic that is deleted and created again while it is read is noticed late: this "
-            "executor cannot ask for its id (%s)",
+            "connector %s: this executor cannot read topic ids, so a topic that is deleted and created again "
+            "while it is read is detected late: %s",
             config.name,
             error,
         )

@@ -84,7 +84,7 @@ def _run(attempt: Attempt, read: Read, watch: Watch, outside: Outside) -> TaskRe
             worker, config = _worker(attempt, stack, outside)
         except Exception as error:  # noqa: BLE001 - the author's class and configuration may fail anyhow
             starts = {planned.topic_partition: planned.start for planned in attempt.plan.ranges}
-            return TaskResult.unmade(attempt.task, attempt.number, starts, error)
+            return TaskResult.not_created(attempt.task, attempt.number, starts, error)
         progress = ProgressWriter(attempt, worker)
         closing_watch = ClosingWatch(attempt.store, attempt.spec, clock)
         label = f"{attempt.name}, generation {attempt.spec.generation}"

@@ -53,7 +53,7 @@ def _watch_parent(parent: int) -> None:
     while os.getppid() == parent:
         time.sleep(_PARENT_POLL)
     log.warning(
-        "process %d has ended, which started this one, and would have ended it: so does this one", parent
+        "the parent process %d has ended: this worker process ends too, as Spark would have ended it", parent
     )
     os._exit(1)
 
@@ -74,7 +74,9 @@ def _run(attempt: Attempt, threads: Callable[[str], Threads]) -> SourceTaskResul
     result = _run_task(attempt, threads(str(attempt.name)))
     outcome = result.outcome
     if outcome.end is End.FENCED and outcome.failure is not None:
-        log.warning("the task was fenced; what it had open is never seen: %s", outcome.failure.message)
+        log.warning(
+            "the task was fenced; its open transaction is never committed: %s", outcome.failure.message
+        )
     if outcome.end in (End.FENCED, End.ABANDONED) and not attempt.owns_task():
         raise FencedException(f"{attempt.name}: another attempt or generation owns the task")
     return result
@@ -86,7 +88,7 @@ def _run_task(attempt: Attempt, threads: Threads) -> SourceTaskResult:
     try:
         worker, watch = _worker(attempt, threads, progress)
     except (Exception, SystemExit) as error:  # noqa: BLE001 - the author's class may fail anyhow
-        result = SourceTaskResult.unmade(attempt.task, attempt.number, error, clock.time())
+        result = SourceTaskResult.not_created(attempt.task, attempt.number, error, clock.time())
     else:
         with watching(watch, threads):
             outcome = worker.run()
@@ -128,6 +130,6 @@ def _worker(
         task,
         progress,
         interval=attempt.closing_poll(config.closing_poll_ms),
-        beside=threads.beside,
+        start_call=threads.once,
     )
     return worker, watch

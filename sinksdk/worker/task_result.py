@@ -28,7 +28,7 @@ class TaskResult:
     measures: TaskMeasures = field(default_factory=TaskMeasures)
 
     @classmethod
-    def unmade(
+    def not_created(
         cls, task: int, attempt: int, starts: Mapping[TopicPartition, int], error: Exception
     ) -> TaskResult:
         # The executors lack what the driver could import: another attempt would not help.
@@ -46,7 +46,7 @@ class SourceTaskResult:
     measures: TaskMeasures = field(default_factory=TaskMeasures)
 
     @classmethod
-    def unmade(cls, task: int, attempt: int, error: BaseException, time: float) -> SourceTaskResult:
+    def not_created(cls, task: int, attempt: int, error: BaseException, time: float) -> SourceTaskResult:
         outcome = SourceTaskOutcome(End.FAILED, failure=Failure.of(error))
         measures = TaskMeasures(errors=ErrorCounts(record_errors=1, last=time))
         return cls(task, attempt, outcome, peak_memory(), measures)

@@ -44,7 +44,10 @@ class ClosingWatch:
 
     def request(self) -> ClosingRequest | None:
         if self._is_over:
-            raise FencedException(f"generation {self._spec.generation} of {self._spec.connector} is over")
+            raise FencedException(
+                f"generation {self._spec.generation} of connector {self._spec.connector} was replaced by a "
+                f"newer one"
+            )
         return self._request
 
     def check(self) -> None:
@@ -205,56 +208,56 @@ class SourceTaskWatch:
         progress: SourceProgressWriter,
         *,
         interval: float,
-        beside: Callable[[Callable[[], None]], object],
+        start_call: Callable[[Callable[[], None]], object],
     ) -> None:
         self._attempt = attempt
         self._worker = worker
         self._task = task
         self._progress = progress
         self._interval = interval
-        self._beside = beside
+        self._run_in_thread = start_call
         self._closing = ClosingWatch(attempt.store, attempt.spec, attempt.clock)
-        self._look_at = attempt.clock.now()
+        self._check_at = attempt.clock.now()
         self._cancel_at = math.inf
         self.hang: Failure | None = None
 
     def turn(self) -> float:
         """Run what is due; return the seconds until the next turn."""
         clock = self._attempt.clock
-        if clock.now() >= self._look_at:
-            self._look_at = clock.now() + self._interval * jitter()
+        if clock.now() >= self._check_at:
+            self._check_at = clock.now() + self._interval * jitter()
             self._closing.check_or_log()
-            self._look_for_request()
+            self._check_request()
         if clock.now() >= self._cancel_at:
             self._progress.report_hang(
                 f"{self._attempt.name}: it did not stop in time; {self._task.whereabouts()}"
             )
-            self._cancel("did not stop in time")
-        self._look_for_hang()
+            self._cancel("it did not stop in time")
+        self._check_hang()
         self._progress.write_if_due(self._worker)
-        due = min(self._look_at, self._cancel_at, self._progress.next)
+        due = min(self._check_at, self._cancel_at, self._progress.next)
         return max(due - clock.now(), _SOONEST)
 
-    def _look_for_request(self) -> None:
+    def _check_request(self) -> None:
         try:
             request = self._closing.request()
         except FencedException as error:
             # Writes have no effect any more.
-            self._cancel(f"is over: {error}")
+            self._cancel(str(error))
             return
         if request is not None and self._cancel_at == math.inf:
-            asked = self._attempt.clock.now() if request.asked is None else request.asked
+            requested_at = self._attempt.clock.now() if request.asked is None else request.asked
             # The task may wait in ``poll`` without limit.
-            self._cancel_at = asked + request.timeout
+            self._cancel_at = requested_at + request.timeout
             log.info("closing (%s): stopping the task", request.reason)
-            self._beside(self._worker.stop)  # the author's ``stop`` may hang
+            self._run_in_thread(self._worker.stop)  # the author's ``stop`` may hang
 
     def _cancel(self, why: str) -> None:
-        self._cancel_at = self._look_at = math.inf
-        log.warning("the task %s; it is cancelled, and its uncommitted records are read again", why)
+        self._cancel_at = self._check_at = math.inf
+        log.warning("the task is cancelled, and its uncommitted records are read again: %s", why)
         self._worker.cancel()
 
-    def _look_for_hang(self) -> None:
+    def _check_hang(self) -> None:
         if self.hang is not None or (found := self._task.hanging()) is None:
             return
         call, seconds = found
@@ -275,7 +278,7 @@ def watching(watch: SourceTaskWatch, threads: Threads) -> Iterator[None]:
         while not ended.wait(delay):
             delay = watch.turn()
 
-    join = threads.beside(run)
+    join = threads.once(run)
     try:
         yield
     finally:

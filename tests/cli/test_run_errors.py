@@ -76,7 +76,7 @@ def test_run_reports_every_problem_at_once_and_creates_nothing(here: Here) -> No
         "'tasks.max': input should be a valid integer",
         "'out.folder' is required and not set",
         f"the topic directory {here.folder / 'absent'} does not exist",
-        f"there is no folder {here.folder / 'absent'}",
+        f"the folder {here.folder / 'absent'} does not exist",
         "the Spark master 'locl' is not supported",
     ):
         assert problem in result.stderr
@@ -110,8 +110,8 @@ def test_unknown_keys_are_warned_of_first(here: Here) -> None:
 @pytest.mark.parametrize(
     ("store", "problem"),
     [
-        ("commits.db", "'commits.db' is no store; name one as sqlite:///FILE"),
-        ("sqlite://", "a database in memory dies with its process; name a file"),
+        ("commits.db", "'commits.db' is not the URL of a store; give one such as sqlite:///FILE"),
+        ("sqlite://", "a database in memory ends with its process; use a file"),
         ("sqlite:///topics", "cannot be opened: unable to open database file"),
         ("nonsense://x/y", "cannot be opened: "),
         ("mysql://x/y", "a store is sqlite:///FILE, postgresql://USER@HOST/DATABASE or s3://BUCKET/PREFIX"),
@@ -192,7 +192,7 @@ def test_an_unreachable_store_is_retried_until_a_signal(
     here: Here, closed_port: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("sinksdk.store.sql._OPENING", 0.2)
-    monkeypatch.setattr("sinksdk.store.base._TOLD_AFTER", 0.0)
+    monkeypatch.setattr("sinksdk.store.base._LOGGED_AFTER", 0.0)
     store = f"postgresql://127.0.0.1:{closed_port}/db"
 
     with StopsWaiting(1, "sinksdk.store.base") as waiting:
@@ -330,20 +330,20 @@ def test_invalid_spark_settings_are_reported_before_the_start(here: Here) -> Non
 
 
 KNOWN = {"config": {}, "incarnation": "i"}
-NEWER = "which this version of sinksdk does not know: a newer one has written it"
+NEWER = "which this version of sinksdk does not know; a newer version has written it"
 
 
 @pytest.mark.parametrize(
     ("key", "value", "version", "message"),
     [
-        ("store", {}, 99, "has a format this version of sinksdk does not know; upgrade it here"),
-        ("connectors/lines/config", KNOWN, 99, "upgrade it here"),
-        ("connectors/lines/tasks-count", {}, 99, "upgrade it here"),
+        ("store", {}, 99, "has a format that this version of sinksdk does not know; upgrade sinksdk"),
+        ("connectors/lines/config", KNOWN, 99, "upgrade sinksdk"),
+        ("connectors/lines/tasks-count", {}, 99, "upgrade sinksdk"),
         ("connectors/lines/config", {**KNOWN, "target_state": "DRAINING"}, 1, f"'DRAINING' as 'target_state', {NEWER}"),
         ("connectors/lines/config", {**KNOWN, "kind": "stream"}, 1, f"'stream' as 'kind', {NEWER}"),
         ("connectors/lines/config", {}, 1, "is damaged (config: Field required"),
         ("connectors/lines/tasks-count", {"claimed": "x"}, 1, "is damaged (claimed: "),
-        ("connectors/lines/tasks-count", {"claimed": 3, "planned": 3, "tasks": 1}, 1, "no plan of generation 3"),
+        ("connectors/lines/tasks-count", {"claimed": 3, "planned": 3, "tasks": 1}, 1, "lost the plan of generation 3"),
     ],
 )  # fmt: skip
 def test_an_unreadable_store_exits_2(

@@ -82,7 +82,7 @@ def test_until_caught_up_is_refused_for_a_source(here: Here) -> None:
     result = here.sinksdk("run", config(here), "--topic-directory", "topics", "--until-caught-up")
 
     assert result.exit_code == 2
-    assert "there may always be more to poll" in result.stderr
+    assert "is a source, which never catches up" in result.stderr
 
 
 def test_run_reports_every_problem_of_a_source_at_once(here: Here) -> None:

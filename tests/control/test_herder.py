@@ -165,7 +165,7 @@ def test_an_unpublished_commit_is_not_altered(herder: Herder, store: MemoryStore
     task.commit({T0: OffsetAndMetadata(10, publish=[Token("upload")])})
     herder.stop("c")
 
-    with pytest.raises(ConnectException, match="t-0 is not published yet; resume"):
+    with pytest.raises(ConnectException, match="the commits of t-0 are not published yet; resume"):
         herder.alter_offsets("c", {T0: 0})
     assert herder.alter_offsets("c", {T1: 7}) == {T0: 10, T1: 7}
 

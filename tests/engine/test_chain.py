@@ -75,7 +75,7 @@ def put(harness: SinkTaskHarness) -> list[tuple[int, Any]]:
     return [(r.offset, r.value) for call in harness.called("put") for r in call.arguments[0]]
 
 
-def test_dropped_records_are_committed_past() -> None:
+def test_commits_cover_records_dropped_by_a_transform() -> None:
     harness, letters = transforming(chain("drop"))
     harness.deliver(P0, records("1", None, "3", None))
     assert put(harness) == [(0, 1), (2, 3)]
@@ -105,7 +105,7 @@ def test_a_record_that_a_transform_refuses_is_a_dead_letter() -> None:
     assert harness.committed == {P0: OffsetAndMetadata(3)}
 
 
-def test_bad_records_end_their_partition_where_they_are_not_tolerated() -> None:
+def test_untolerated_bad_records_fail_their_partition() -> None:
     harness, letters = transforming(chain("cast"), tolerate=False)
     harness.deliver(P0, records('{"n": 1}'))
     harness.deliver(P0, [SinkRecord(*P0, offset=1, value=b'"text"')])
@@ -114,7 +114,7 @@ def test_bad_records_end_their_partition_where_they_are_not_tolerated() -> None:
     assert [letter.offset for letter in letters.records] == [1]
 
 
-def test_what_the_task_reports_goes_back_to_what_was_read() -> None:
+def test_a_reported_transformed_record_is_dead_lettered_as_it_was_read() -> None:
     class Refusing(Sink):
         def put(self, given: SinkRecords) -> None:
             for record in given:
@@ -127,7 +127,7 @@ def test_what_the_task_reports_goes_back_to_what_was_read() -> None:
     assert "by" not in dict(letter.headers)
 
 
-def test_a_part_of_a_batch_can_be_accepted() -> None:
+def test_a_task_accepts_part_of_a_transformed_batch() -> None:
     class Slow(Sink):
         attempts = 0
 
@@ -145,7 +145,7 @@ def test_a_part_of_a_batch_can_be_accepted() -> None:
     assert harness.committed == {P0: OffsetAndMetadata(3)}
 
 
-def test_portions_are_of_records_read() -> None:
+def test_max_poll_records_counts_records_before_the_transform() -> None:
     harness, _ = transforming(chain("drop"), most=2)
     harness.deliver(P0, records("1", None, None, None, "5"))
     harness.tick()
@@ -164,7 +164,7 @@ class Away:
         return given
 
 
-def test_a_transform_may_request_another_attempt() -> None:
+def test_a_retriable_error_of_a_transform_is_retried() -> None:
     Away.calls = 0
     harness, letters = transforming(chain("away", **{"transforms.away.type": f"{__name__}:Away"}))
     harness.deliver(P0, records("1", "2"))
@@ -193,7 +193,7 @@ class Doubling:
         return SinkRecords(given.partition, given.arrow.take(kept), None, values)
 
 
-def test_an_authors_own_transform_changes_and_drops() -> None:
+def test_a_custom_transform_changes_and_drops_records() -> None:
     own = {"transforms.x.type": f"{__name__}:Doubling", "transforms.x.factor": "3"}
     harness, letters = transforming(chain("x", **own))
     harness.deliver(P0, records("1", "0", "-1", "4", "-5"))
@@ -212,7 +212,7 @@ class Moving:
         return SinkRecords(given.partition, given.arrow.take(rows), None, given.value_objects[::-1])
 
 
-def test_an_authors_transform_must_keep_the_order() -> None:
+def test_a_custom_transform_must_keep_the_order_of_records() -> None:
     harness, _ = transforming(chain("x", **{"transforms.x.type": f"{__name__}:Moving"}))
     harness.deliver(P0, records("1", "2"))
     assert "transform 'x' (Moving) returned records of flights-0" in harness.outcome(P0).failure.message
@@ -271,7 +271,7 @@ def test_a_transform_that_exits_fails_its_partition(hook: str) -> None:
     assert not letters.records
 
 
-def test_tasks_that_know_only_bytes_get_bytes() -> None:
+def test_a_task_with_takes_bytes_gets_transformed_values_as_bytes() -> None:
     keys = {
         "transforms.mask.type": "MaskField$Value",
         "transforms.mask.fields": "card",
@@ -297,7 +297,7 @@ def test_tasks_that_know_only_bytes_get_bytes() -> None:
     assert call.arguments[0].value_objects is None
 
 
-def test_without_a_chain_the_batch_is_the_one_that_was_read() -> None:
+def test_without_transforms_put_gets_the_batch_as_read() -> None:
     harness = SinkTaskHarness(Arrow)
     harness.start()
     harness.assign(P0)
@@ -332,14 +332,14 @@ class Marking:
 MARKING = {"transforms.x.type": f"{__name__}:Marking"}
 
 
-def test_an_author_may_change_objects_where_they_are() -> None:
+def test_a_custom_transform_may_change_objects_in_place() -> None:
     harness, letters = transforming(chain("x", **MARKING))
     harness.deliver(P0, records('{"n": 1}', '{"n": 3}', '{"n": 2}', '{"n": 4}'))
     assert put(harness) == [(0, {"n": 1, "seen": 1}), (1, {"n": 3, "seen": 1}), (3, {"n": 4, "seen": 1})]
     assert [letter.offset for letter in letters.records] == [2]
 
 
-def test_tasks_that_know_only_bytes_see_what_an_author_has_changed_where_it_is() -> None:
+def test_a_task_with_takes_bytes_gets_objects_changed_in_place() -> None:
     harness, _ = transforming(chain("x", **MARKING), sink=Arrow)
     harness.deliver(P0, records('{"n":  1}', '{"n":  0}'))
     (call,) = harness.called("put")

@@ -87,7 +87,7 @@ def test_is_closing_is_false_during_the_commit_write() -> None:
 
 
 @pytest.mark.parametrize("method", ["pre_commit", "publish", "close"])
-def test_is_closing_is_reset_whatever_raises(method: str) -> None:
+def test_is_closing_is_reset_after_an_exception(method: str) -> None:
     harness = started(TwoPhaseSink)
     harness.assign(P0)
     harness.deliver(P0, ["a"])
@@ -97,7 +97,7 @@ def test_is_closing_is_reset_whatever_raises(method: str) -> None:
     assert harness.task.context.closing_reason() is None
 
 
-def test_is_closing_is_true_each_time_partitions_are_given_up() -> None:
+def test_is_closing_is_true_at_each_revocation() -> None:
     harness = started()
     harness.assign(P0, P1)
     for partition in (P0, P1):
@@ -129,7 +129,7 @@ def test_is_closing_can_be_read_from_a_thread_of_the_task() -> None:
 
 
 @pytest.mark.parametrize("reason", list(ClosingReason))
-def test_closing_reason_is_what_the_runtime_gave(reason: ClosingReason) -> None:
+def test_closing_reason_is_that_of_the_close_request(reason: ClosingReason) -> None:
     # closing_reason(): says why inside the closing pre_commit, None before and after. K10: pausing ends the
     # generation here, so it gives partitions up and is closing, unlike in Connect.
     seen = []
@@ -171,7 +171,7 @@ def test_deadline_counts_down_while_closing() -> None:
     assert harness.task.context.deadline() is None
 
 
-def test_a_put_that_fails_for_good_closes_with_the_flag_set() -> None:
+def test_is_closing_is_true_in_the_pre_commit_after_a_failed_put() -> None:
     harness = started(BufferingSink)
     harness.assign(P0, P1)
     harness.deliver(P0, ["a", "b"])
@@ -190,7 +190,7 @@ def test_a_put_that_fails_for_good_closes_with_the_flag_set() -> None:
 # -- order -------------------------------------------------------------------------------------------
 
 
-def test_the_order_when_closing() -> None:
+def test_closing_calls_pre_commit_commit_publish_and_close_in_this_order() -> None:
     """Order when closing: errant-record futures awaited → pre_commit → commit → publish → close."""
     events = []
 
@@ -252,7 +252,7 @@ def test_partial_batches_are_flushed_and_committed_on_close() -> None:
 # -- which partitions --------------------------------------------------------------------------------
 
 
-def test_only_the_partitions_being_closed_are_passed() -> None:
+def test_pre_commit_gets_only_the_partitions_being_closed() -> None:
     harness = started(BufferingSink)
     harness.assign(P0, P1)
     harness.deliver(P0, ["a"])
@@ -270,7 +270,7 @@ def test_only_the_partitions_being_closed_are_passed() -> None:
     assert (P1, [0, 1, 2]) in harness.task.files
 
 
-def test_without_anything_delivered_there_is_no_pre_commit() -> None:
+def test_pre_commit_is_not_called_without_delivered_records() -> None:
     harness = started()
     harness.assign(P0, P1)
     harness.deliver(P1, ["x"])
@@ -285,7 +285,7 @@ def test_without_anything_delivered_there_is_no_pre_commit() -> None:
     assert not harness.task.context.is_closing()
 
 
-def test_nothing_new_since_the_last_commit_means_no_pre_commit() -> None:
+def test_pre_commit_is_not_called_without_new_records() -> None:
     # Nothing delivered for a partition since its last commit: no pre_commit for it, but close.
     harness = started()
     harness.assign(P0)
@@ -334,7 +334,7 @@ def test_a_revoked_partition_never_resurfaces() -> None:
     assert [call.arguments[0] for call in harness.called("close")] == [[P0], [P1]]
 
 
-def test_a_partition_that_comes_back_is_a_new_one() -> None:
+def test_a_reassigned_partition_starts_without_its_old_state() -> None:
     harness = started(BufferingSink)
     harness.assign(P0)
     harness.deliver(P0, ["a", "b"])

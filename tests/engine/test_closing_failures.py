@@ -27,7 +27,7 @@ def started(sink: Callable[[], Sink] = Sink, **options: object) -> SinkTaskHarne
 @pytest.mark.parametrize(
     "garbage", [None, 7, "offsets", [P0], {P0: 7}, {P0: None}, {"x": OffsetAndMetadata(1)}]
 )
-def test_is_closing_is_reset_when_pre_commit_returns_garbage(garbage: object) -> None:
+def test_is_closing_is_reset_after_an_invalid_pre_commit_result(garbage: object) -> None:
     class Garbage(Sink):
         def pre_commit(self, offsets: Offsets) -> Offsets:
             return garbage
@@ -67,7 +67,7 @@ def test_is_closing_is_never_set_when_a_dead_letter_fails_before_pre_commit() ->
     assert harness.committed == {}
 
 
-def test_a_fenced_task_is_told_to_close_though_its_commit_is_void() -> None:
+def test_a_fenced_task_is_closed_without_a_commit() -> None:
     # is_closing(): the task is told also where the commit will be refused, as Connect does under cancel.
     harness = started()
     harness.assign(P0)
@@ -94,7 +94,7 @@ def test_a_partition_whose_open_failed_is_not_closed() -> None:
     assert harness.committed == {P1: OffsetAndMetadata(1)}
 
 
-def test_a_partition_whose_open_met_a_fence_is_not_closed() -> None:
+def test_a_partition_whose_open_was_fenced_is_not_closed() -> None:
     class Noting(Sink):
         def open(self, partitions: object) -> None:
             self.context.prepared({P0: ["session"]})
@@ -109,7 +109,9 @@ def test_a_partition_whose_open_met_a_fence_is_not_closed() -> None:
 @pytest.mark.parametrize(
     "error", [ConnectException("bucket gone"), RetriableException("slow down"), KeyError("x")]
 )
-def test_pre_commit_raising_while_closing(error: Exception, caplog: pytest.LogCaptureFixture) -> None:
+def test_an_exception_of_the_closing_pre_commit_fails_the_partition(
+    error: Exception, caplog: pytest.LogCaptureFixture
+) -> None:
     harness = started()
     harness.assign(P0)
     harness.deliver(P0, ["a"])
@@ -123,10 +125,10 @@ def test_pre_commit_raising_while_closing(error: Exception, caplog: pytest.LogCa
     assert "Traceback" in failure.trace
     logged = next(record for record in caplog.records if record.levelno >= logging.ERROR)
     assert logged.exc_info[1] is error
-    assert "connector harness, task 0, generation 1: flights-0 ends at offset 1" in logged.getMessage()
+    assert "connector harness, task 0, generation 1: flights-0 failed at offset 1" in logged.getMessage()
 
 
-def test_a_store_that_fails_while_closing_is_not_hidden_by_close() -> None:
+def test_a_fence_while_closing_is_raised_although_close_fails() -> None:
     harness = started()
     harness.assign(P0)
     harness.deliver(P0, ["a"])
@@ -137,7 +139,7 @@ def test_a_store_that_fails_while_closing_is_not_hidden_by_close() -> None:
     assert harness.names()[-1] == "close"
 
 
-def test_closing_again_while_nothing_is_open_does_nothing() -> None:
+def test_closing_without_open_partitions_has_no_effect() -> None:
     harness = started()
     harness.revoke()
     harness.revoke(P0)
@@ -145,7 +147,7 @@ def test_closing_again_while_nothing_is_open_does_nothing() -> None:
     assert harness.names() == ["initialize", "start"]
 
 
-def test_no_closing_commit_after_stop() -> None:
+def test_stop_is_not_followed_by_a_closing_commit() -> None:
     harness = started()
     harness.assign(P0)
     harness.deliver(P0, ["a"])
@@ -157,7 +159,9 @@ def test_no_closing_commit_after_stop() -> None:
 
 
 @pytest.mark.parametrize("method", ["put", "pre_commit", "publish"])
-def test_a_task_that_says_it_is_fenced_is_only_closed(method: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_task_that_raises_a_fenced_exception_is_closed_without_a_commit(
+    method: str, caplog: pytest.LogCaptureFixture
+) -> None:
     harness = started(TwoPhaseSink)
     harness.assign(P0, P1)
     harness.deliver(P0, ["a"])

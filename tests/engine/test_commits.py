@@ -29,7 +29,7 @@ class Answering(Sink):
 # -- which offsets are offered -----------------------------------------------------------------------
 
 
-def test_offsets_advance_only_after_put_returned() -> None:
+def test_offsets_advance_only_after_put_returns() -> None:
     harness = SinkTaskHarness(Sink)
     harness.start()
     harness.assign(P0)
@@ -60,7 +60,7 @@ def test_offsets_advance_over_gaps() -> None:
     assert harness.called("pre_commit")[0].arguments == ({P0: OffsetAndMetadata(201)},)
 
 
-def test_offsets_advance_over_records_that_were_filtered_out() -> None:
+def test_offsets_advance_over_filtered_records() -> None:
     # Offsets advance also over records that were filtered out, even if the whole batch was (KAFKA-5567).
     harness = SinkTaskHarness(
         Sink,
@@ -75,7 +75,7 @@ def test_offsets_advance_over_records_that_were_filtered_out() -> None:
     assert harness.committed == {P0: OffsetAndMetadata(6)}
 
 
-def test_rows_below_the_commit_are_dropped() -> None:
+def test_records_below_the_commit_are_not_put_again() -> None:
     harness = SinkTaskHarness(Sink, committed={P0: 5})
     harness.start()
     harness.assign(P0)
@@ -84,7 +84,7 @@ def test_rows_below_the_commit_are_dropped() -> None:
     assert harness.task.taken == {P0: [7, 8]}
 
 
-def test_rows_of_a_revoked_partition_are_not_put() -> None:
+def test_records_of_a_revoked_partition_are_not_put() -> None:
     harness = SinkTaskHarness(Sink)
     harness.start()
     harness.assign(P0, P1)
@@ -114,7 +114,7 @@ def test_commits_are_periodic() -> None:
     assert len(harness.called("pre_commit")) == 1
 
 
-def test_a_failed_periodic_pre_commit_ends_its_partitions() -> None:
+def test_a_failed_periodic_pre_commit_fails_its_partitions() -> None:
     harness = SinkTaskHarness(Sink)
     harness.start()
     harness.assign(P0, P1)
@@ -133,7 +133,7 @@ def test_a_failed_periodic_pre_commit_ends_its_partitions() -> None:
     assert harness.outcome(P1).failure is None
 
 
-def test_a_failed_pre_commit_while_a_batch_is_pending() -> None:
+def test_a_failed_pre_commit_drops_the_pending_batch() -> None:
     harness = SinkTaskHarness(Sink)
     harness.start()
     harness.assign(P0)
@@ -151,7 +151,7 @@ def test_a_failed_pre_commit_while_a_batch_is_pending() -> None:
 # -- figures -----------------------------------------------------------------------------------------
 
 
-def test_the_tail_is_counted_from_the_first_record_on() -> None:
+def test_uncommitted_records_are_counted_from_the_first_record() -> None:
     harness = SinkTaskHarness(BufferingSink)
     harness.start()
     harness.assign(P0)
@@ -165,7 +165,7 @@ def test_the_tail_is_counted_from_the_first_record_on() -> None:
     assert (outcome.tail, outcome.records, outcome.position, outcome.committed) == (2, 5, 101, 7)
 
 
-def test_the_tail_is_counted_within_batches() -> None:
+def test_uncommitted_records_are_counted_within_batches() -> None:
     harness = SinkTaskHarness(Answering, committed={P0: 100})
     harness.start()
     harness.assign(P0)
@@ -180,7 +180,7 @@ def test_the_tail_is_counted_within_batches() -> None:
 # -- the store -----------------------------------------------------------------------------------------
 
 
-def test_a_fence_that_the_task_swallows_is_raised_all_the_same() -> None:
+def test_a_fence_swallowed_by_the_task_is_still_raised() -> None:
     class Swallowing(Sink):
         def put(self, records: SinkRecords) -> None:
             try:
@@ -199,7 +199,7 @@ def test_a_fence_that_the_task_swallows_is_raised_all_the_same() -> None:
 
 
 @pytest.mark.parametrize("swallowed", [ConnectException, KeyError])
-def test_a_fence_that_the_task_turns_into_another_error_is_raised_all_the_same(swallowed: type) -> None:
+def test_a_fence_wrapped_by_the_task_is_still_raised(swallowed: type) -> None:
     class Turning(Sink):
         def pre_commit(self, offsets: Offsets) -> Offsets:
             try:

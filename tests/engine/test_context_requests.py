@@ -14,7 +14,7 @@ from sinksdk.testing import SinkTaskHarness
 from tests.engine.sinks import P0, P1, BufferingSink, Offsets, Sink, TwoPhaseSink
 
 
-def test_request_commit_is_heard_when_the_call_returns() -> None:
+def test_request_commit_takes_effect_when_put_returns() -> None:
     class Eager(Sink):
         def put(self, records: SinkRecords) -> None:
             super().put(records)
@@ -28,7 +28,7 @@ def test_request_commit_is_heard_when_the_call_returns() -> None:
     assert not harness.called("pre_commit")[0].is_closing
 
 
-def test_request_commit_inside_pre_commit_is_kept() -> None:
+def test_request_commit_in_pre_commit_causes_another_commit() -> None:
     class Again(BufferingSink):
         def pre_commit(self, offsets: Offsets) -> Offsets:
             if not self.files:
@@ -47,7 +47,7 @@ def test_request_commit_inside_pre_commit_is_kept() -> None:
     assert len(harness.called("pre_commit")) == 2
 
 
-def test_asking_for_another_position_ends_the_partition() -> None:
+def test_requesting_another_offset_outside_open_fails_the_partition() -> None:
     class Rewinding(Sink):
         def put(self, records: SinkRecords) -> None:
             super().put(records)
@@ -62,11 +62,14 @@ def test_asking_for_another_position_ends_the_partition() -> None:
     harness.deliver(P0, ["b"])
     assert harness.task.context.assignment() == {P1}
     assert harness.committed == {P0: OffsetAndMetadata(1)}
-    assert "asked for flights-0 at offset 0 while at 2" in harness.outcome(P0).failure.message
+    assert (
+        "requested offset 0 of flights-0 outside open, while at offset 2"
+        in harness.outcome(P0).failure.message
+    )
     assert harness.outcome(P0).tail == 1
 
 
-def test_asking_for_the_next_record_changes_nothing() -> None:
+def test_requesting_the_current_offset_has_no_effect() -> None:
     class OwnOffsets(Sink):
         def open(self, partitions: object) -> None:
             self.context.offset({P0: 7})
@@ -78,7 +81,7 @@ def test_asking_for_the_next_record_changes_nothing() -> None:
     assert harness.outcome(P0).failure is None
 
 
-def test_asking_for_a_position_outside_an_open_partition(caplog: pytest.LogCaptureFixture) -> None:
+def test_requesting_an_offset_of_an_unassigned_partition_is_ignored(caplog: pytest.LogCaptureFixture) -> None:
     # context.offset in start(), or for a partition that is not open, is ignored with a warning (KAFKA-10370).
 
     class Early(Sink):
@@ -87,14 +90,14 @@ def test_asking_for_a_position_outside_an_open_partition(caplog: pytest.LogCaptu
 
     harness = SinkTaskHarness(Early)
     harness.start()
-    assert "context.offset asked for flights-0 at 3, which is not open here; ignored" in caplog.text
+    assert "context.offset got flights-0 at offset 3, which is not open in this task; ignored" in caplog.text
     harness.assign(P0)
     harness.deliver(P0, ["a"])
     harness.stop()
     assert harness.committed == {P0: OffsetAndMetadata(1)}
 
 
-def test_failing_one_partition_of_a_call() -> None:
+def test_context_fail_fails_only_the_given_partition() -> None:
     class OneBad(Sink):
         def pre_commit(self, offsets: Offsets) -> Offsets:
             self.context.fail(P0, ConnectException("its bucket is gone"))
@@ -111,7 +114,7 @@ def test_failing_one_partition_of_a_call() -> None:
     assert harness.task.context.assignment() == {P1}
 
 
-def test_what_is_returned_for_a_failed_partition_is_committed_all_the_same() -> None:
+def test_offsets_returned_for_a_partition_failed_in_pre_commit_are_committed() -> None:
     class HalfWay(TwoPhaseSink):
         def pre_commit(self, offsets: Offsets) -> Offsets:
             self.context.fail(P0, ConnectException("the rest does not go"))
@@ -127,14 +130,14 @@ def test_what_is_returned_for_a_failed_partition_is_committed_all_the_same() -> 
     assert harness.outcome(P0).failure.message == "the rest does not go"
 
 
-def test_failing_a_partition_that_is_not_open(caplog: pytest.LogCaptureFixture) -> None:
+def test_context_fail_of_an_unassigned_partition_is_ignored(caplog: pytest.LogCaptureFixture) -> None:
     harness = SinkTaskHarness(Sink)
     harness.start()
     harness.task.context.fail(P0, ConnectException("x"))
-    assert "context.fail named flights-0, which is not open here; ignored" in caplog.text
+    assert "context.fail got flights-0, which is not open in this task; ignored" in caplog.text
 
 
-def test_requests_end_with_the_partition() -> None:
+def test_requests_of_a_closed_partition_are_dropped() -> None:
     class Late(TwoPhaseSink):
         def discard(self, partition: TopicPartition, tokens: object) -> None:
             self.context.fail(P0, ConnectException("late"))
@@ -153,7 +156,7 @@ def test_requests_end_with_the_partition() -> None:
     assert harness.committed[P0].offset == 1
 
 
-def test_counts_stand_in_the_outcome() -> None:
+def test_outcomes_contain_the_counts_of_the_task() -> None:
     harness = SinkTaskHarness(Sink)
     harness.start()
     harness.assign(P0, P1)

@@ -47,7 +47,7 @@ def converting(*, tolerate: bool, timeout: float = 300.0) -> tuple[SinkTaskHarne
 
 
 @pytest.mark.parametrize("bad", ["x", "bug"])
-def test_records_that_cannot_be_converted_are_skipped_where_tolerated(bad: str) -> None:
+def test_tolerated_conversion_errors_skip_their_records(bad: str) -> None:
     harness, letters = converting(tolerate=True)
     harness.deliver(P0, ["1", bad, "3"])
     assert [record.value for record in harness.called("put")[0].arguments[0]] == [1, 3]
@@ -60,7 +60,7 @@ def test_records_that_cannot_be_converted_are_skipped_where_tolerated(bad: str) 
 
 
 @pytest.mark.parametrize("bad", ["x", "bug"])
-def test_records_that_cannot_be_converted_fail_the_partition_where_not_tolerated(bad: str) -> None:
+def test_untolerated_conversion_errors_fail_the_partition(bad: str) -> None:
     harness, letters = converting(tolerate=False)
     harness.deliver(P0, ["1"])
     harness.deliver(P0, ["2", bad, "x"])
@@ -70,7 +70,7 @@ def test_records_that_cannot_be_converted_fail_the_partition_where_not_tolerated
 
 
 @pytest.mark.parametrize("tolerate", [False, True])
-def test_a_converter_that_stays_unavailable_drops_nothing(tolerate: bool) -> None:
+def test_an_unavailable_converter_skips_no_record(tolerate: bool) -> None:
     harness, letters = converting(tolerate=tolerate, timeout=1.0)
     harness.deliver(P0, ["1"])
     harness.deliver(P0, ["2", "503"])
@@ -84,7 +84,7 @@ def test_a_converter_that_stays_unavailable_drops_nothing(tolerate: bool) -> Non
 
 
 @pytest.mark.parametrize("tolerate", [False, True])
-def test_a_converter_that_is_configured_wrongly_drops_nothing(tolerate: bool) -> None:
+def test_a_misconfigured_converter_skips_no_record(tolerate: bool) -> None:
     harness, letters = converting(tolerate=tolerate)
     harness.deliver(P0, ["1"])
     harness.deliver(P0, ["2", "401"])
@@ -120,7 +120,7 @@ def test_a_dead_letter_is_durable_before_the_records_around_it_are_put() -> None
     assert harness.committed == {P0: OffsetAndMetadata(3)}
 
 
-def test_a_converter_that_comes_back_converts_the_batch() -> None:
+def test_a_converter_that_is_available_again_converts_the_batch() -> None:
     answers = [RetriableException("503"), None]
 
     def passing(topic: str, data: bytes | None) -> bytes | None:
@@ -139,7 +139,7 @@ def test_a_converter_that_comes_back_converts_the_batch() -> None:
     assert harness.task.taken == {P0: [0, 1]}
 
 
-def test_a_batch_put_again_is_not_converted_and_reported_again() -> None:
+def test_a_retried_put_does_not_convert_its_batch_again() -> None:
     harness, letters = converting(tolerate=True)
     harness.task.faults["put"].extend([RetriableException("busy"), RetriableException("busy")])
     harness.deliver(P0, ["1", "x", "3"])
@@ -151,7 +151,7 @@ def test_a_batch_put_again_is_not_converted_and_reported_again() -> None:
     assert all(batch is batches[0] for batch in batches)
 
 
-def test_a_batch_whose_conversion_is_tried_again_is_reported_once() -> None:
+def test_a_retried_conversion_reports_bad_records_once() -> None:
     attempts = []
 
     def flaky(topic: str, data: bytes | None) -> bytes | None:

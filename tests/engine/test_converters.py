@@ -27,15 +27,15 @@ from sinksdk.testing import SinkTaskHarness
 from tests.engine.sinks import P0, Sink
 
 
-def test_strings_are_utf8() -> None:
+def test_the_string_converter_reads_utf8() -> None:
     """string: UTF-8 text; a null stays None, an empty value an empty text."""
     assert StringConverter()("t", "Zürich".encode()) == "Zürich"
     assert StringConverter()("t", b"") == ""
     assert StringConverter()("t", None) is None
 
 
-def test_bytes_that_are_no_text() -> None:
-    with pytest.raises(DataException, match="topic flights: the bytes are no UTF-8 text"):
+def test_the_string_converter_refuses_invalid_utf8() -> None:
+    with pytest.raises(DataException, match="topic flights: the bytes are not UTF-8 text"):
         StringConverter()("flights", b"\xff\xfe")
 
 
@@ -59,8 +59,8 @@ def test_json(data: bytes | None, value: object) -> None:
 
 
 @pytest.mark.parametrize("data", [b"{", b"\xff", b"nul", b"1 2", b"[" * 100_000])
-def test_bytes_that_are_no_json(data: bytes) -> None:
-    with pytest.raises(DataException, match="topic flights: the bytes are no JSON"):
+def test_the_json_converter_refuses_invalid_json(data: bytes) -> None:
+    with pytest.raises(DataException, match="topic flights: the bytes are not JSON"):
         JsonConverter()("flights", data)
 
 
@@ -85,7 +85,7 @@ def test_avro() -> None:
 
 
 @pytest.mark.parametrize("data", [b"", b"\x00\x00\x00\x00", b"\x01\x00\x00\x00\x01abc", b"plain text"])
-def test_bytes_without_avro_framing(data: bytes) -> None:
+def test_the_avro_converter_refuses_bytes_without_framing(data: bytes) -> None:
     """Avro: bytes without the zero byte and the schema id are a DataException; the registry is not asked."""
     converter = AvroConverter(lambda schema_id: pytest.fail("asked"))
     with pytest.raises(DataException, match="do not begin with a zero byte and a schema id"):
@@ -93,13 +93,13 @@ def test_bytes_without_avro_framing(data: bytes) -> None:
 
 
 @pytest.mark.parametrize("body", [b"", b"\x08ab", b"\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff"])
-def test_bytes_that_are_no_datum(body: bytes) -> None:
+def test_the_avro_converter_refuses_an_invalid_datum(body: bytes) -> None:
     converter = AvroConverter(lambda schema_id: SCHEMA)
-    with pytest.raises(DataException, match="topic flights: no datum of schema 7"):
+    with pytest.raises(DataException, match="topic flights: the bytes are not a datum of schema 7"):
         converter("flights", struct.pack(">bI", 0, 7) + body)
 
 
-def test_a_registry_that_cannot_be_reached() -> None:
+def test_an_unreachable_registry_raises_a_retriable_exception() -> None:
     def unavailable(schema_id: int) -> object:
         raise RetriableException("503")
 
@@ -124,14 +124,14 @@ CONNECT = "org.apache.kafka.connect"
         (("boolean", f"{CONNECT}.converters.BooleanConverter"), BooleanConverter()),
     ],
 )
-def test_converters_have_short_names_and_connects(names: tuple[str, str], converter: object) -> None:
+def test_converters_have_short_names_and_those_of_connect(names: tuple[str, str], converter: object) -> None:
     # Converters are called bytes, string, json and so on, or by Connect's class names.
     for name in names:
         assert converter_of(ConverterSpec(converter_kind(name))) == converter
 
 
 @pytest.mark.parametrize("name", ["avro", "io.confluent.connect.avro.AvroConverter"])
-def test_avro_asks_the_registry_it_is_given(name: str) -> None:
+def test_the_avro_converter_uses_the_configured_registry(name: str) -> None:
     address = RegistryAddress("http://registry:8081")
     addresses: list[RegistryAddress] = []
 
@@ -145,13 +145,13 @@ def test_avro_asks_the_registry_it_is_given(name: str) -> None:
     assert addresses == [address]
 
 
-def test_avro_without_a_registry() -> None:
+def test_the_avro_converter_requires_a_registry() -> None:
     """Avro: without anything that connects to a registry there is no converter, but a clear error."""
     with pytest.raises(ConfigException, match="the Avro converter needs a schema registry"):
         converter_of(ConverterSpec("avro", registry=RegistryAddress("http://registry:8081")))
 
 
-def test_a_converter_nobody_knows() -> None:
+def test_an_unknown_converter_is_refused() -> None:
     """An unknown converter is a ConfigException that lists those there are."""
     with pytest.raises(ConfigException, match="unknown converter 'protobuf': use one of bytes, "):
         converter_kind("protobuf")
@@ -169,7 +169,7 @@ def test_a_converter_nobody_knows() -> None:
         ("boolean", b"\x01", True),
     ],
 )
-def test_numbers(kind: str, data: bytes, value: object) -> None:
+def test_number_converters_read_big_endian_bytes(kind: str, data: bytes, value: object) -> None:
     """Numbers: big-endian, as Kafka's serializers write them; a null stays None."""
     converter = converter_of(ConverterSpec(kind))
     assert converter is not None
@@ -179,7 +179,7 @@ def test_numbers(kind: str, data: bytes, value: object) -> None:
 
 @pytest.mark.parametrize("kind", ["short", "integer", "long", "float", "double", "boolean"])
 @pytest.mark.parametrize("size", [0, 3, 5, 9])
-def test_numbers_have_their_length(kind: str, size: int) -> None:
+def test_number_converters_refuse_other_lengths(kind: str, size: int) -> None:
     """Numbers: bytes of another length are a DataException that names topic and both lengths."""
     converter = converter_of(ConverterSpec(kind))
     assert converter is not None
@@ -211,7 +211,7 @@ ENVELOPE = b'{"schema": null, "payload": {"a": 1}}'
         (False, None, None),
     ],
 )
-def test_json_with_and_without_envelope(
+def test_the_json_converter_unwraps_only_envelopes(
     schemas_enable: bool | None, data: bytes | None, value: object
 ) -> None:
     assert JsonConverter(schemas_enable)("t", data) == value
@@ -220,14 +220,14 @@ def test_json_with_and_without_envelope(
 @pytest.mark.parametrize(
     "data", [PLAIN, b"7", b"null", b"[]", b'{"payload": 1}', b'{"schema": 1, "payload": 1, "more": 1}']
 )
-def test_json_that_must_have_an_envelope(data: bytes) -> None:
+def test_schemas_enable_requires_an_envelope(data: bytes) -> None:
     with pytest.raises(
-        DataException, match=r"topic flights: the JSON is no object of exactly .*set it to false"
+        DataException, match=r"topic flights: the JSON is not an object with exactly .*set it to false"
     ):
         JsonConverter(schemas_enable=True)("flights", data)
 
 
-def test_strings_in_another_encoding() -> None:
+def test_the_string_converter_reads_the_configured_encoding() -> None:
     """string: converter.encoding names the text's encoding."""
     assert StringConverter("ISO-8859-1")("t", b"Z\xfcrich") == "Zürich"
 
@@ -297,7 +297,7 @@ def test_the_defaults_are_connects() -> None:
     assert flags == (False,) * 4
 
 
-def test_any_number_may_fail_where_that_is_asked_for() -> None:
+def test_max_consecutive_of_minus_one_means_no_limit() -> None:
     raw = {"name": "c", "topics": "t", "errors.deadletterqueue.max.consecutive": "-1"}
     assert EngineOptions.of(ConnectorConfig.parse(raw)).error_limit.max_consecutive is None
 
@@ -346,7 +346,7 @@ def test_only_keys_are_converted() -> None:
     assert (record.key, record.value) == ("UA", b"\xff")
 
 
-def test_rows_left_out_do_not_shift_the_others() -> None:
+def test_skipped_records_do_not_shift_the_others() -> None:
     records = converted(
         EngineOptions(tolerate_errors=True, value_converter=JsonConverter()),
         *(

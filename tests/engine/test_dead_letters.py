@@ -51,14 +51,14 @@ def delivered(
     return harness, letters
 
 
-def test_a_converted_record_goes_to_the_dead_letters_as_it_was_read() -> None:
+def test_a_converted_record_is_dead_lettered_as_it_was_read() -> None:
     harness, letters = delivered(Refusing)
     assert letters.records == [BAD]
     harness.commit()
     assert harness.committed == {P0: OffsetAndMetadata(8)}
 
 
-def test_a_converted_record_that_the_task_changed_goes_as_it_was_read() -> None:
+def test_a_record_changed_by_the_task_is_dead_lettered_as_it_was_read() -> None:
     class Changing(Refusing):
         def reported(self, record: SinkRecord) -> SinkRecord:
             return replace(record, value={"other": 1})
@@ -66,13 +66,13 @@ def test_a_converted_record_that_the_task_changed_goes_as_it_was_read() -> None:
     assert delivered(Changing)[1].records == [BAD]
 
 
-def test_a_record_after_others_that_were_left_out_goes_as_it_was_read() -> None:
+def test_a_record_after_skipped_ones_is_dead_lettered_as_it_was_read() -> None:
     records = [replace(BAD, offset=6, value=b"no JSON"), BAD, replace(BAD, offset=8, value=b"8")]
     letters = delivered(Refusing, records=records)[1]
     assert letters.records == records
 
 
-def test_a_record_of_the_tasks_own_with_bytes_goes_as_it_is() -> None:
+def test_a_record_created_by_the_task_is_dead_lettered_if_it_has_bytes() -> None:
     own = SinkRecord(*P0, offset=7, value=b"mine")
 
     class Own(Refusing):
@@ -83,7 +83,7 @@ def test_a_record_of_the_tasks_own_with_bytes_goes_as_it_is() -> None:
 
 
 @pytest.mark.parametrize(("field", "kind"), [("key", "str"), ("value", "dict")])
-def test_a_record_of_the_tasks_own_without_bytes_fails_its_partition(field: str, kind: str) -> None:
+def test_a_record_created_by_the_task_without_bytes_fails_its_partition(field: str, kind: str) -> None:
     content: dict[str, Any] = {field: {"str": "text", "dict": {}}[kind]}
 
     class Own(Refusing):
@@ -101,7 +101,7 @@ def test_a_record_of_the_tasks_own_without_bytes_fails_its_partition(field: str,
     assert harness.committed == {}
 
 
-def test_context_headers_are_off_unless_asked_for() -> None:
+def test_context_headers_are_off_by_default() -> None:
     # errors.deadletterqueue.context.headers.enable: the record's own headers, and Connect's only where it is
     # on.
     (plain,) = delivered(Refusing)[1].records
@@ -114,7 +114,7 @@ def test_context_headers_are_off_unless_asked_for() -> None:
     assert (told.key, told.value, told.timestamp) == (BAD.key, BAD.value, BAD.timestamp)
 
 
-def test_headers_hold_what_is_no_unicode() -> None:
+def test_context_headers_escape_lone_surrogates() -> None:
     class Odd(Sink):
         def put(self, records: SinkRecords) -> None:
             error = DataException("half a pair: \ud800")
@@ -125,9 +125,7 @@ def test_headers_hold_what_is_no_unicode() -> None:
 
 
 @pytest.mark.parametrize("shown", [False, True])
-def test_the_log_has_keys_and_values_only_where_asked_for(
-    shown: bool, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_keys_and_values_are_logged_only_if_configured(shown: bool, caplog: pytest.LogCaptureFixture) -> None:
     options = replace(CONVERTING, log_errors=True, log_messages=shown)
     unreadable = replace(BAD, offset=6, value=b'{"unreadable": 1')
     delivered(Refusing, options, [unreadable, BAD])
@@ -147,7 +145,7 @@ def test_the_log_shortens_large_values(caplog: pytest.LogCaptureFixture) -> None
     assert 1_000 < len(record.getMessage()) < 2_000
 
 
-def test_many_dead_letters_are_not_all_waited_for_at_once() -> None:
+def test_written_dead_letters_are_forgotten_before_the_commit() -> None:
     # Dead letters: those that are durable are forgotten, so that memory does not grow until the next commit.
     harness, letters = delivered(Refusing)
     options = [replace(BAD, offset=8 + i) for i in range(50)]
@@ -156,7 +154,7 @@ def test_many_dead_letters_are_not_all_waited_for_at_once() -> None:
     assert len(harness.worker._states[P0].letters) == 1
 
 
-def test_a_lost_dead_letter_among_written_ones_holds_the_partition() -> None:
+def test_a_lost_dead_letter_among_written_ones_fails_the_partition() -> None:
     class AtCommit(Refusing):
         def pre_commit(self, offsets: Offsets) -> Offsets:
             pytest.fail("a dead letter was lost")

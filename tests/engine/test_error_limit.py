@@ -38,7 +38,7 @@ SPLITS = [(), (1,) * 30, (3, 4, 1, 9)]
 
 @pytest.mark.parametrize("sizes", SPLITS)
 @pytest.mark.parametrize("step", [1, 5])
-def test_so_many_in_a_row_may_fail(sizes: Sequence[int], step: int) -> None:
+def test_max_consecutive_limits_failures_in_a_row(sizes: Sequence[int], step: int) -> None:
     ceiling = ErrorLimit(max_consecutive=5, max_share=NO_SHARE)
     assert first_excess(ceiling, [*[True] * 5, False] * 4, sizes, step) is None
     place, message = first_excess(ceiling, [False, *[True] * 9], sizes, step) or (None, "")
@@ -47,7 +47,7 @@ def test_so_many_in_a_row_may_fail(sizes: Sequence[int], step: int) -> None:
 
 
 @pytest.mark.parametrize("order", [[0, 1, 2], [2, 1, 0], [0, 2, 1], [1, 0, 2]])
-def test_records_in_a_row_may_be_reported_in_any_order(order: list[int]) -> None:
+def test_consecutive_failures_may_be_reported_in_any_order(order: list[int]) -> None:
     tally = ErrorCounter(P0, ErrorLimit(max_consecutive=2, max_share=NO_SHARE))
     tally.begin(np.array([10, 20, 30]))
     errors = [tally.failed((10, 20, 30)[row], "bad") for row in order]
@@ -61,7 +61,7 @@ def test_a_record_reported_twice_counts_once() -> None:
     assert tally.failed(3, "bad") is not None
 
 
-def test_a_record_of_an_earlier_batch_counts_into_the_share() -> None:
+def test_a_record_of_an_earlier_batch_counts_in_the_share() -> None:
     tally = ErrorCounter(P0, ErrorLimit(max_consecutive=None, max_share=0.5))
     tally.begin(np.arange(200))
     tally.begin(np.arange(200, 201))
@@ -70,7 +70,7 @@ def test_a_record_of_an_earlier_batch_counts_into_the_share() -> None:
 
 
 @pytest.mark.parametrize("sizes", SPLITS)
-def test_so_large_a_share_may_fail(sizes: Sequence[int]) -> None:
+def test_max_share_limits_the_share_of_failed_records(sizes: Sequence[int]) -> None:
     ceiling = ErrorLimit(max_consecutive=None, max_share=0.5)
     assert first_excess(ceiling, [False, True] * 200, sizes) is None
     assert first_excess(ceiling, [True] * 99, sizes) is None
@@ -80,19 +80,19 @@ def test_so_large_a_share_may_fail(sizes: Sequence[int]) -> None:
     assert "a larger share than the 0.5 that errors.deadletterqueue.max.share allows" in message
 
 
-def test_no_ceiling() -> None:
+def test_limits_of_minus_one_and_one_allow_any_failures() -> None:
     """ErrorLimit: -1 and 1 mean that any number and any share may fail."""
     assert first_excess(ErrorLimit(None, NO_SHARE), [True] * 20_000, (10_000,)) is None
 
 
-def test_a_share_of_zero() -> None:
+def test_max_share_of_zero_allows_no_failure() -> None:
     """max.share=0: from the 100th record on none may fail."""
     ceiling = ErrorLimit(None, 0.0)
     assert first_excess(ceiling, [*[False] * 99, True]) is not None
     assert first_excess(ceiling, [*[False] * 50, True, *[False] * 100]) is None
 
 
-def test_the_error_says_what_failed_first_and_last_and_what_to_do() -> None:
+def test_the_error_names_first_and_last_failure_and_the_remedy() -> None:
     tally = ErrorCounter(P0, ErrorLimit(max_consecutive=2, max_share=NO_SHARE))
     tally.begin(np.array([4, 8, 16]))
     tally.failed(4, "VALUE_CONVERTER: no JSON")
@@ -154,7 +154,7 @@ def started(
 
 @pytest.mark.parametrize("sink", [Refusing, Swallowing])
 @pytest.mark.parametrize("bad", ["xxxx", "rrrr", "xrxr", "rrxx"])
-def test_beyond_the_ceiling_the_partition_fails(sink: type[Sink], bad: str) -> None:
+def test_a_partition_fails_above_the_error_limit(sink: type[Sink], bad: str) -> None:
     # ErrorLimit: the partition fails, with nothing committed since its last commit; its sibling goes on.
     letters = Letters()
     harness = started(sink, letters)
@@ -173,14 +173,14 @@ def test_beyond_the_ceiling_the_partition_fails(sink: type[Sink], bad: str) -> N
     assert harness.committed[P1] == OffsetAndMetadata(1)
 
 
-def test_the_ceiling_holds_without_dead_letters() -> None:
+def test_the_error_limit_applies_without_dead_letters() -> None:
     harness = started()
     harness.deliver(P0, ["x"] * 4)
     assert "errors.deadletterqueue.max.consecutive allows 3" in harness.outcome(P0).failure.message
     assert harness.committed == {}
 
 
-def test_the_ceiling_counts_over_batches() -> None:
+def test_the_error_limit_counts_across_batches() -> None:
     harness = started()
     for values in (["x", "x"], ["good", "x"], ["x", "x"]):
         harness.deliver(P0, values)
@@ -189,7 +189,7 @@ def test_the_ceiling_counts_over_batches() -> None:
     assert harness.outcome(P0).failure is not None
 
 
-def test_each_partition_has_its_own_count() -> None:
+def test_each_partition_has_its_own_error_count() -> None:
     harness = started()
     for _ in range(3):
         harness.deliver(P0, ["x"])
@@ -197,7 +197,7 @@ def test_each_partition_has_its_own_count() -> None:
     assert (harness.outcome(P0).failure, harness.outcome(P1).failure) == (None, None)
 
 
-def test_a_partition_opened_again_counts_anew() -> None:
+def test_the_error_count_restarts_when_a_partition_is_reopened() -> None:
     harness = started()
     harness.deliver(P0, ["x"] * 3)
     harness.revoke(P0)
@@ -206,7 +206,7 @@ def test_a_partition_opened_again_counts_anew() -> None:
     assert harness.outcome(P0).failure is None
 
 
-def test_too_many_errors_wrapped_by_the_task() -> None:
+def test_a_wrapped_too_many_errors_exception_fails_the_partition_without_a_commit() -> None:
     class Wrapping(Refusing):
         def put(self, records: SinkRecords) -> None:
             try:
@@ -222,7 +222,7 @@ def test_too_many_errors_wrapped_by_the_task() -> None:
     assert harness.committed == {}
 
 
-def test_where_nothing_is_tolerated_the_first_error_is_enough() -> None:
+def test_without_tolerance_the_first_error_fails_the_partition() -> None:
     harness = SinkTaskHarness(Sink, options=EngineOptions(value_converter=unreadable))
     harness.start()
     harness.assign(P0)

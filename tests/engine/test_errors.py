@@ -60,7 +60,7 @@ def reporting(
 # -- the reporter ------------------------------------------------------------------------------------
 
 
-def test_the_tolerance_alone_decides_where_nothing_is_configured_besides() -> None:
+def test_errors_tolerance_applies_without_dead_letters_and_logging() -> None:
     tolerant = reporting(EngineOptions(tolerate_errors=True), None)
     tolerant.deliver(P0, ["1", "bad", "3"])
     tolerant.commit()
@@ -73,7 +73,7 @@ def test_the_tolerance_alone_decides_where_nothing_is_configured_besides() -> No
     assert "flights-0 at offset 1 failed in TASK_PUT" in strict.outcome(P0).failure.message
 
 
-def test_tolerated_records_are_skipped_and_kept() -> None:
+def test_tolerated_bad_records_are_skipped_and_dead_lettered() -> None:
     letters = Letters()
     harness = reporting(ALL, letters)
     harness.deliver(P0, ["good", "bad", "good"])
@@ -83,7 +83,7 @@ def test_tolerated_records_are_skipped_and_kept() -> None:
     assert harness.outcome(P0).failure is None
 
 
-def test_a_record_that_is_not_tolerated_fails_the_partition() -> None:
+def test_an_untolerated_bad_record_fails_the_partition() -> None:
     letters = Letters()
     harness = reporting(NONE, letters)
     harness.deliver(P0, ["good"])
@@ -97,7 +97,7 @@ def test_a_record_that_is_not_tolerated_fails_the_partition() -> None:
     assert harness.task.context.assignment() == {P1}
 
 
-def test_a_refusal_the_task_swallows_fails_the_partition() -> None:
+def test_a_refusal_swallowed_by_the_task_fails_the_partition() -> None:
     # errors.tolerance=none: a task that swallows the refusal fails all the same (KAFKA-10115); nothing is
     # committed.
     harness = reporting(NONE, Letters(), Swallowing)
@@ -118,7 +118,7 @@ def test_a_refusal_swallowed_before_a_retry_fails_the_partition() -> None:
     assert harness.committed == {}
 
 
-def test_a_refused_record_of_another_partition_fails_that_one() -> None:
+def test_a_refused_record_fails_its_own_partition() -> None:
     class Late(Swallowing):
         late: SinkRecord | None = None
 
@@ -154,7 +154,7 @@ def test_a_record_refused_in_pre_commit_is_not_committed() -> None:
     assert "errors.tolerance is none" in harness.outcome(P0).failure.message
 
 
-def test_reports_for_partitions_that_are_gone_are_sent_all_the_same() -> None:
+def test_reports_for_closed_partitions_are_still_sent() -> None:
     letters = Letters()
     harness = reporting(ALL, letters)
     harness.revoke(P0)
@@ -163,7 +163,7 @@ def test_reports_for_partitions_that_are_gone_are_sent_all_the_same() -> None:
     assert [record.offset for record in letters.records] == [4]
 
 
-def test_errors_are_logged_where_told_to(caplog: pytest.LogCaptureFixture) -> None:
+def test_errors_are_logged_if_configured(caplog: pytest.LogCaptureFixture) -> None:
     harness = reporting(EngineOptions(tolerate_errors=True, log_errors=True), None)
     harness.deliver(P0, ["good", "bad"])
     (record,) = caplog.records
@@ -222,7 +222,7 @@ def test_dead_letters_sent_by_pre_commit_are_durable_before_its_commit() -> None
 
 
 @pytest.mark.parametrize("closing", [False, True])
-def test_a_dead_letter_that_is_not_written_holds_its_partition(closing: bool) -> None:
+def test_an_unwritten_dead_letter_fails_its_partition(closing: bool) -> None:
     letters = Letters(automatic=False)
     harness = reporting(ALL, letters)
     harness.deliver(P0, ["bad"])
@@ -240,7 +240,7 @@ def test_a_dead_letter_that_is_not_written_holds_its_partition(closing: bool) ->
     assert harness.called("pre_commit")[0].arguments == ({P1: OffsetAndMetadata(1)},)
 
 
-def test_a_dead_letter_of_pre_commit_that_is_not_written_holds_its_partition() -> None:
+def test_an_unwritten_dead_letter_of_pre_commit_fails_its_partition() -> None:
     class AtCommit(TwoPhaseSink):
         def pre_commit(self, offsets: Offsets) -> Offsets:
             self.context.errant_record_reporter().report(SinkRecord(*P0, offset=0), ValueError("bad"))
@@ -257,7 +257,7 @@ def test_a_dead_letter_of_pre_commit_that_is_not_written_holds_its_partition() -
     assert harness.task.world.visible == ["upload-1"]
 
 
-def test_a_cancelled_dead_letter_holds_its_partition() -> None:
+def test_a_cancelled_dead_letter_fails_its_partition() -> None:
     letters = Letters(automatic=False)
     harness = reporting(ALL, letters)
     harness.deliver(P0, ["bad"])
@@ -314,7 +314,7 @@ def test_a_dead_letter_carries_connects_headers() -> None:
     }
 
 
-def test_an_error_without_words_has_no_message_header() -> None:
+def test_an_error_without_a_message_has_no_message_header() -> None:
     # Dead letters: an exception without a message gives a null message header, as in Connect.
     letter = dead_letter(SinkRecord("t", 0, 0), ValueError(), "KEY_CONVERTER", TaskName("c", 0), "K")
     assert dict(letter.headers)["__connect.errors.exception.message"] is None
@@ -328,7 +328,7 @@ class Exiting(Sink):
         sys.exit("enough")
 
 
-def test_an_exit_ends_the_partition_not_the_process() -> None:
+def test_a_system_exit_fails_the_partition_not_the_process() -> None:
     # Regression: Spark ran the task again four times, and the job failed without a word of the cause.
     harness = SinkTaskHarness(Exiting)
     harness.start()
@@ -340,7 +340,7 @@ def test_an_exit_ends_the_partition_not_the_process() -> None:
     assert harness.outcome(P1).failure is None
 
 
-def test_the_class_of_an_authors_error_is_always_shown(caplog: pytest.LogCaptureFixture) -> None:
+def test_the_class_of_a_task_error_is_always_shown(caplog: pytest.LogCaptureFixture) -> None:
     class Task(Sink):
         def put(self, records: SinkRecords) -> None:
             raise KeyError("celsius")
@@ -352,10 +352,10 @@ def test_the_class_of_an_authors_error_is_always_shown(caplog: pytest.LogCapture
     failure = harness.outcome(P0).failure
     assert failure is not None
     assert failure.message == "KeyError: 'celsius'"
-    assert "flights-0 ends at offset 0: KeyError: 'celsius'" in caplog.text
+    assert "flights-0 failed at offset 0: KeyError: 'celsius'" in caplog.text
 
 
-def test_the_class_is_shown_of_what_a_record_is_refused_with() -> None:
+def test_the_class_of_a_report_error_is_shown() -> None:
     class Task(Sink):
         def put(self, records: SinkRecords) -> None:
             self.context.errant_record_reporter().report(records[1], KeyError("celsius"))

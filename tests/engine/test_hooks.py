@@ -73,7 +73,7 @@ def test_hooks_that_are_coroutines_or_generators_are_refused_with_their_class(
         type("Lazy", (base,), {name: lazy})
 
 
-def test_a_lazy_hook_of_a_mixin_is_refused() -> None:
+def test_a_coroutine_hook_of_a_mixin_is_refused() -> None:
     class Mixin:
         async def flush(self, offsets: Offsets) -> None:
             """Do nothing yet."""
@@ -84,7 +84,7 @@ def test_a_lazy_hook_of_a_mixin_is_refused() -> None:
             """It has the mixin's flush."""
 
 
-def test_a_decorated_coroutine_that_runs_to_its_end_is_an_ordinary_hook() -> None:
+def test_a_decorated_coroutine_that_runs_to_completion_is_accepted() -> None:
     written = []
 
     def run(method: Callable[..., Any]) -> Callable[..., Any]:
@@ -128,7 +128,7 @@ def test_a_decorated_coroutine_that_runs_to_its_end_is_an_ordinary_hook() -> Non
         (SourceConnector, "exactlyOnceSupport", "exactly_once_support"),
     ],
 )
-def test_a_method_that_is_not_quite_a_hooks_name_is_refused(base: type, name: str, hook: str) -> None:
+def test_a_misspelt_hook_name_is_refused(base: type, name: str, hook: str) -> None:
     with pytest.raises(HookError, match=rf"\.{name} is never used: did you mean '{hook}'"):
         type("Misspelt", (base,), {name: getattr(base, hook)})
 
@@ -169,12 +169,12 @@ HELPERS: list[tuple[type, str, Callable[..., Any] | int | type]] = [
 
 
 @pytest.mark.parametrize(("base", "name", "helper"), HELPERS)
-def test_helpers_keep_their_names(base: type, name: str, helper: object) -> None:
+def test_names_of_helper_methods_are_accepted(base: type, name: str, helper: object) -> None:
     """Helpers that are words, or have other parameters, and constants are no misspelt hooks."""
     assert getattr(type("Class", (base,), {name: helper}), name) is not None
 
 
-def test_a_name_like_a_hooks_is_free_beside_the_hook() -> None:
+def test_a_name_similar_to_a_defined_hook_is_accepted() -> None:
     class Task(Sink):
         def flush(self, offsets: Offsets) -> None:
             """The hook itself."""
@@ -260,7 +260,7 @@ def submitted(*_arguments: object) -> object:
 
 @pytest.mark.parametrize("lazy", lazy_results())
 @pytest.mark.parametrize("hook", ["put", "flush", "pre_commit", "open"])
-def test_a_hook_that_returns_unfinished_work_ends_its_partition_uncommitted(hook: str, lazy: Any) -> None:
+def test_unfinished_work_of_a_hook_fails_its_partition_without_a_commit(hook: str, lazy: Any) -> None:
     task = Sink()
     setattr(task, hook, lazy)
     harness = SinkTaskHarness(task)
@@ -276,7 +276,7 @@ def test_a_hook_that_returns_unfinished_work_ends_its_partition_uncommitted(hook
 
 
 @pytest.mark.parametrize("result", [iter(["a"]), sqlite3.connect(":memory:").execute("SELECT 1"), ["a"], 3])
-def test_a_hook_may_return_what_has_done_its_work(result: object) -> None:
+def test_a_hook_may_return_a_finished_future(result: object) -> None:
     task = Sink()
     task.put = lambda _records: result  # type: ignore[method-assign, assignment, return-value]
     harness = SinkTaskHarness(task)
@@ -346,7 +346,7 @@ def real_context() -> SinkTaskContext:
 
 
 @pytest.mark.parametrize("make", [FakeContext, Bare, real_context])
-def test_a_method_of_the_context_that_is_not_called_is_no_truth(make: Callable[[], SinkTaskContext]) -> None:
+def test_a_context_method_used_as_a_boolean_raises(make: Callable[[], SinkTaskContext]) -> None:
     context = make()
     with pytest.raises(TypeError, match=r"context\.is_closing is a method and was not called"):
         bool(context.is_closing)
@@ -358,7 +358,7 @@ def test_a_method_of_the_context_that_is_not_called_is_no_truth(make: Callable[[
     assert context.closing_reason() is None
 
 
-def test_a_truth_without_parentheses_fails_pre_commit() -> None:
+def test_is_closing_without_parentheses_fails_pre_commit() -> None:
     class Task(Sink):
         def pre_commit(self, offsets: Offsets) -> Offsets:
             return offsets if self.context.is_closing else {}
@@ -384,7 +384,7 @@ def timed(method: Callable[..., Any]) -> Callable[..., Any]:
     return wrapper
 
 
-def test_the_harness_knows_hooks_by_attribute() -> None:
+def test_the_harness_finds_hooks_by_attribute() -> None:
     class Task(Sink):
         put = timed(Sink.put)
 

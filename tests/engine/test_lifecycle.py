@@ -10,7 +10,7 @@ from sinksdk.testing import SinkTaskHarness
 from tests.engine.sinks import P0, P1, Sink, rows
 
 
-def test_stop_comes_once_and_last_of_all() -> None:
+def test_stop_is_called_once_and_last() -> None:
     harness = SinkTaskHarness(Sink)
     harness.start()
     harness.assign(P0)
@@ -22,7 +22,7 @@ def test_stop_comes_once_and_last_of_all() -> None:
 
 
 @pytest.mark.parametrize("method", ["initialize", "start"])
-def test_stop_comes_also_after_a_failed_start(method: str) -> None:
+def test_stop_is_called_after_a_failed_start(method: str) -> None:
     harness = SinkTaskHarness(Sink)
     harness.task.faults[method].append(ConnectException("no"))
     with pytest.raises(ConnectException, match="no"):
@@ -38,7 +38,7 @@ def test_a_task_that_was_never_started_is_not_stopped() -> None:
     assert harness.calls == []
 
 
-def test_stop_raising_is_logged_and_ignored(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_exception_of_stop_is_logged_and_ignored(caplog: pytest.LogCaptureFixture) -> None:
     harness = SinkTaskHarness(Sink)
     harness.start()
     harness.assign(P0)
@@ -58,7 +58,7 @@ def test_start_gets_the_configuration() -> None:
     assert harness.called("initialize")[0].arguments == (harness.task.context,)
 
 
-def test_open_gets_the_new_partitions_only() -> None:
+def test_open_gets_only_the_new_partitions() -> None:
     harness = SinkTaskHarness(Sink)
     harness.start()
     harness.assign(P0)
@@ -69,7 +69,7 @@ def test_open_gets_the_new_partitions_only() -> None:
     assert harness.position(P0) == 1
 
 
-def test_opening_nothing_calls_nothing() -> None:
+def test_open_is_not_called_without_partitions() -> None:
     """Open is not called without partitions."""
     harness = SinkTaskHarness(Sink)
     harness.start()
@@ -77,7 +77,7 @@ def test_opening_nothing_calls_nothing() -> None:
     assert harness.called("open") == []
 
 
-def test_assignment_is_what_is_open() -> None:
+def test_the_assignment_contains_the_open_partitions() -> None:
     seen = []
 
     class Watching(Sink):
@@ -100,7 +100,7 @@ def test_assignment_is_what_is_open() -> None:
     assert seen == [("open", {P0}), ("pre_commit", {P0}), ("close", frozenset())]
 
 
-def test_the_context_tells_generation_and_configuration() -> None:
+def test_the_context_has_generation_and_configuration() -> None:
     harness = SinkTaskHarness(Sink, generation=9)
     harness.start()
     assert harness.task.context.generation() == 9
@@ -119,7 +119,7 @@ def test_an_empty_batch_is_not_put() -> None:
     assert harness.called("put") == []
 
 
-def test_a_batch_all_of_which_was_filtered_out_is_not_put() -> None:
+def test_a_completely_filtered_batch_is_not_put() -> None:
     def nothing(topic: str, data: object) -> object:
         raise ValueError("no")
 

@@ -53,7 +53,7 @@ def measures(harness: SinkTaskHarness) -> TaskMeasures:
     return harness.worker.measures(EPOCH)
 
 
-def test_a_task_that_did_nothing_has_measured_nothing() -> None:
+def test_a_task_without_records_has_zero_measures() -> None:
     found = measures(SinkTaskHarness(Sink))
 
     assert found == TaskMeasures()
@@ -91,7 +91,7 @@ def test_time_is_counted_by_phase() -> None:
     }
 
 
-def test_what_raises_takes_time_too() -> None:
+def test_the_time_of_calls_that_raise_is_counted() -> None:
     clock = ManualClock()
     sink = Slow(clock, put=3.0)
     sink.faults["put"].append(ConnectException("no"))
@@ -104,7 +104,7 @@ def test_what_raises_takes_time_too() -> None:
     assert (found.puts.count, found.records_read, found.records_sent) == (0, 1, 0)
 
 
-def test_rows_that_were_committed_before_are_not_read_again() -> None:
+def test_records_committed_before_are_not_counted_as_read() -> None:
     harness = SinkTaskHarness(Sink, committed={P0: 2})
     harness.start()
     harness.assign(P0)
@@ -130,7 +130,7 @@ def test_active_records_are_those_read_and_not_committed() -> None:
     assert (found.now, found.largest, found.mean) == (0, 6, 5.0)
 
 
-def test_a_batch_that_awaits_redelivery_is_active() -> None:
+def test_a_batch_that_waits_for_a_retry_counts_as_active() -> None:
     sink = Sink()
     sink.faults["put"].append(RetriableException("later"))
     harness = started(ManualClock(), sink)
@@ -159,7 +159,7 @@ def test_commits_are_timed_from_pre_commit_until_they_are_durable() -> None:
     assert (found.commit_writes, found.commit_failures) == (1, 0)
 
 
-def test_nothing_delivered_is_no_attempt_at_a_commit() -> None:
+def test_a_commit_without_delivered_records_is_not_counted() -> None:
     harness = started(ManualClock(), Sink())
     harness.assign(P0)
     harness.commit()
@@ -167,7 +167,7 @@ def test_nothing_delivered_is_no_attempt_at_a_commit() -> None:
     assert measures(harness).commits == Timing()
 
 
-def test_a_commit_whose_pre_commit_raises_has_failed() -> None:
+def test_a_commit_whose_pre_commit_raises_counts_as_failed() -> None:
     clock = ManualClock()
     sink = Slow(clock, pre_commit=2.0)
     sink.faults["pre_commit"].append(ConnectException("no"))
@@ -181,7 +181,7 @@ def test_a_commit_whose_pre_commit_raises_has_failed() -> None:
     assert found.errors == ErrorCounts(record_errors=1, last=EPOCH)
 
 
-def test_a_commit_that_the_store_refuses_has_failed() -> None:
+def test_a_commit_refused_by_the_store_counts_as_failed() -> None:
     harness = SinkTaskHarness(Sink)
     harness.start()
     harness.assign(P0)
@@ -193,7 +193,7 @@ def test_a_commit_that_the_store_refuses_has_failed() -> None:
     assert (measures(harness).commit_failures, measures(harness).commit_writes) == (1, 0)
 
 
-def test_the_end_of_a_range_is_a_write_and_no_attempt() -> None:
+def test_committing_the_end_of_a_range_counts_as_a_write_only() -> None:
     harness = started(ManualClock(), Sink())
     harness.assign(P0, limits=OffsetRange(0, 5))
     harness.deliver(P0, [b"a"])
@@ -205,7 +205,7 @@ def test_the_end_of_a_range_is_a_write_and_no_attempt() -> None:
     assert (found.commits.count, found.commit_writes) == (1, 2)
 
 
-def test_closing_tells_where_its_time_went() -> None:
+def test_closing_time_is_counted_by_phase() -> None:
     clock = ManualClock()
     harness = started(clock, Slow(clock, put=1.0, pre_commit=2.0, close=0.5, stop=4.0))
     harness.assign(P0)
@@ -222,7 +222,7 @@ def test_closing_tells_where_its_time_went() -> None:
     assert (found.closings, found.seconds["pre_commit"], found.seconds["close_latency"]) == (1, 4.0, 0.25)
 
 
-def test_a_planned_end_is_no_closing_from_outside() -> None:
+def test_a_planned_end_does_not_count_as_a_close_request() -> None:
     harness = started(ManualClock(), Sink())
     harness.assign(P0)
     harness.deliver(P0, [b"a"])
@@ -245,7 +245,7 @@ class SlowTwoPhase(TwoPhaseSink):
         super().discard(partition, tokens)
 
 
-def test_publishing_is_timed_with_its_waits_and_counted_when_it_is_tried_again() -> None:
+def test_publish_time_includes_delays_and_retries_are_counted() -> None:
     clock = ManualClock()
     sink = SlowTwoPhase(World(), clock)
     sink.faults["publish"].append(RetriableException("not yet"))
@@ -275,7 +275,7 @@ def test_retries_of_a_batch_are_counted() -> None:
     assert measures(harness).records_read == 1
 
 
-def test_a_retry_too_many_is_an_error() -> None:
+def test_a_retry_after_the_timeout_counts_as_an_error() -> None:
     sink = Sink()
     sink.faults["put"].extend([RetriableException("a"), RetriableException("b")])
     harness = started(ManualClock(), sink, options=EngineOptions(retry=RetryPolicy(timeout=0.3)))
@@ -301,7 +301,7 @@ class Reporting(Sink):
                 self.reporter.report(record, DataException("odd"))
 
 
-def test_reported_records_are_failures_that_are_skipped() -> None:
+def test_reported_records_count_as_failures_and_skipped_records() -> None:
     letters = Letters()
     options = EngineOptions(tolerate_errors=True, log_errors=True)
     harness = started(ManualClock(), Reporting(), options=options, dead_letters=letters)
@@ -313,7 +313,7 @@ def test_reported_records_are_failures_that_are_skipped() -> None:
     )
 
 
-def test_what_is_not_tolerated_is_an_error_and_counts_once() -> None:
+def test_an_untolerated_record_counts_once_as_an_error() -> None:
     # errors.tolerance=none: the report is the failure, what put raises because of it is not another one.
     harness = started(ManualClock(), Reporting(), dead_letters=Letters())
     harness.assign(P0)
@@ -323,7 +323,7 @@ def test_what_is_not_tolerated_is_an_error_and_counts_once() -> None:
     assert (errors.record_failures, errors.record_errors, errors.records_skipped) == (1, 1, 0)
 
 
-def test_dead_letters_that_are_lost_are_counted() -> None:
+def test_lost_dead_letters_are_counted() -> None:
     letters = Letters(automatic=False)
     options = EngineOptions(tolerate_errors=True)
     harness = started(ManualClock(), Reporting(), options=options, dead_letters=letters)
@@ -343,7 +343,7 @@ def converted(topic: str, data: bytes | None) -> str:
     return str(data)
 
 
-def test_what_cannot_be_converted_is_read_and_not_sent() -> None:
+def test_unconvertible_records_count_as_read_but_not_sent() -> None:
     options = EngineOptions(tolerate_errors=True, value_converter=converted)
     harness = started(ManualClock(), Sink(), options=options)
     harness.assign(P0)

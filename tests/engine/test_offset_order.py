@@ -34,7 +34,7 @@ def broken(*batches: SinkRecords, committed: int = 0, limits: OffsetRange | None
         ([7, 6], "offset 6 after 7"),
     ],
 )
-def test_offsets_that_do_not_ascend_end_the_partition(second: list[int], said: str) -> None:
+def test_offsets_that_do_not_ascend_fail_the_partition(second: list[int], said: str) -> None:
     harness = broken(rows(P0, 0, 1, 2), in_this_order(P0, *second))
     failure = harness.outcome(P0).failure
     assert said in failure.message
@@ -43,7 +43,7 @@ def test_offsets_that_do_not_ascend_end_the_partition(second: list[int], said: s
     assert harness.names()[-1] == "close"
 
 
-def test_what_came_before_a_late_offset_is_not_committed() -> None:
+def test_records_before_a_late_offset_are_not_committed() -> None:
     # Offset 5 comes after 4,997: a commit of 4,998 would pass over it for ever, so there is none.
     harness = broken(rows(P0, *range(5), *range(6, 4_998)), rows(P0, 5))
     harness.finish(P0)
@@ -53,7 +53,7 @@ def test_what_came_before_a_late_offset_is_not_committed() -> None:
     assert harness.outcome(P0).tail == 4_997
 
 
-def test_a_late_offset_is_no_passing_failure() -> None:
+def test_a_late_offset_is_not_retriable() -> None:
     # The same source would break its order again: the failure is final, whatever restart.max.attempts allows.
     assert broken(rows(P0, 1), rows(P0, 0)).outcome(P0).failure.is_final
     harness = broken()
@@ -75,7 +75,7 @@ def test_many_late_offsets_are_counted() -> None:
     assert len(failure.message) < 1_000
 
 
-def test_what_an_earlier_commit_passed_over_is_named() -> None:
+def test_offsets_skipped_by_an_earlier_commit_are_named() -> None:
     harness = broken(rows(P0, 0, 1, 3))
     harness.commit()
     harness.deliver(P0, rows(P0, 6))
@@ -83,17 +83,17 @@ def test_what_an_earlier_commit_passed_over_is_named() -> None:
     failure = harness.outcome(P0).failure
     assert harness.committed == {P0: OffsetAndMetadata(4)}
     assert "late or repeated: 2, 5" in failure.message
-    assert "committed up to 4 before that, which passed over 2" in failure.message
-    assert "alter its offset to 2" in failure.message
+    assert "the commit was already at 4, which skips 2" in failure.message
+    assert "alter the partition's offset to 2" in failure.message
 
 
-def test_a_late_offset_that_no_commit_passed_over_needs_no_alteration() -> None:
+def test_a_late_offset_above_the_commit_needs_no_altered_offset() -> None:
     failure = broken(rows(P0, 1), rows(P0, 0)).outcome(P0).failure
     assert "alter" not in failure.message
-    assert "nothing is passed over" in failure.message
+    assert "no record is skipped" in failure.message
 
 
-def test_order_is_checked_before_rows_of_an_earlier_attempt_are_left_out() -> None:
+def test_order_is_checked_before_committed_records_are_skipped() -> None:
     # Regression: the committed rows were cut off by a search that needs sorted offsets, and took others
     # along.
     harness = broken(in_this_order(P0, 48, 60, 7, 49, 61), committed=50, limits=OffsetRange(0, 100))
@@ -101,18 +101,18 @@ def test_order_is_checked_before_rows_of_an_earlier_attempt_are_left_out() -> No
     assert harness.task.taken == {}
 
 
-def test_order_is_kept_over_rows_that_an_earlier_attempt_committed() -> None:
+def test_order_is_checked_across_records_of_an_earlier_attempt() -> None:
     harness = broken(rows(P0, 0, 1, 3), rows(P0, 4, 5), rows(P0, 2), committed=5, limits=OffsetRange(0, 10))
     assert "offset 2 after 5" in harness.outcome(P0).failure.message
 
 
-def test_rows_below_the_range_are_not_left_out_silently() -> None:
+def test_records_below_the_range_fail_the_partition() -> None:
     harness = broken(rows(P0, 3), committed=5, limits=OffsetRange(5, 10))
     assert "offset 3, before the range that begins at 5" in harness.outcome(P0).failure.message
     assert harness.outcome(P0).failure.is_final
 
 
-def test_what_was_prepared_in_doubt_is_discarded() -> None:
+def test_tokens_of_records_in_doubt_are_discarded() -> None:
     harness, world = opened()
     harness.deliver(P0, rows(P0, 0, 1))
     harness.deliver(P0, rows(P0, 0))
@@ -121,7 +121,7 @@ def test_what_was_prepared_in_doubt_is_discarded() -> None:
     assert harness.log.prepared(P0) == ()
 
 
-def test_what_cannot_be_discarded_now_is_left_to_the_successor() -> None:
+def test_tokens_that_cannot_be_discarded_are_kept_for_the_successor() -> None:
     harness, world = opened()
     harness.deliver(P0, rows(P0, 0, 1))
     harness.task.faults["discard"].append(ValueError("away"))
@@ -134,7 +134,7 @@ def test_what_cannot_be_discarded_now_is_left_to_the_successor() -> None:
     assert harness.log.stale(P0) == ()
 
 
-def test_a_buffering_sink_writes_nothing_of_what_is_in_doubt() -> None:
+def test_a_buffering_sink_writes_no_records_in_doubt() -> None:
     # pre_commit is not called any more, so that a sink which writes there writes nothing that is read again.
     harness = SinkTaskHarness(BufferingSink)
     harness.start()

@@ -10,7 +10,7 @@ from sinksdk.testing import SinkTaskHarness
 from tests.engine.sinks import P0, BufferingSink, rows
 
 
-def test_records_of_a_dead_attempt_that_are_committed_count() -> None:
+def test_committed_records_of_a_dead_attempt_are_counted() -> None:
     # Regression: a run in which workers were killed told of too few records committed; those read twice count
     # once.
     harness = SinkTaskHarness(BufferingSink)
@@ -32,7 +32,7 @@ def test_records_of_a_dead_attempt_that_are_committed_count() -> None:
     assert harness.log.records(P0) == 6
 
 
-def test_only_times_move_to_another_clock() -> None:
+def test_on_clock_converts_only_times() -> None:
     # An executor's clock that is 5 s behind: since and next try are told on the driver's; nothing else
     # changes.
     retry = Retry(since=100.0, attempts=3, next_attempt=130.0, refused=17)
@@ -43,7 +43,7 @@ def test_only_times_move_to_another_clock() -> None:
     assert replace(moved, failure=outcome.failure) == outcome
 
 
-def test_without_a_next_try_there_is_no_time_to_move() -> None:
+def test_on_clock_keeps_an_outcome_without_retry_unchanged() -> None:
     for failure in (None, Failure.of(ValueError("no"))):
         outcome = PartitionOutcome.unread(P0, 7, failure)
         assert outcome.on_clock(5.0) is outcome

@@ -58,7 +58,7 @@ def asking(
 # -- forward -----------------------------------------------------------------------------------------
 
 
-def test_a_later_position_is_skipped_to(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_requested_later_offset_skips_records(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     harness = asking(7, committed=5, limits=OffsetRange(5, 20))
     harness.deliver(P0, rows(P0, 5, 6, 7, 8))
@@ -67,12 +67,13 @@ def test_a_later_position_is_skipped_to(caplog: pytest.LogCaptureFixture) -> Non
     assert harness.committed == {P0: OffsetAndMetadata(9)}
     (said,) = [record for record in caplog.records if "flights-0" in record.getMessage()]
     assert (
-        "has flights-0 up to offset 7 already: offsets 5 to 6 are skipped and committed" in said.getMessage()
+        "has flights-0 up to offset 7 (exclusive): offsets 5 to 6 are skipped and committed"
+        in said.getMessage()
     )
     assert said.levelno == logging.INFO  # the usual recovery of a sink that keeps its own offsets
 
 
-def test_a_position_that_was_skipped_to_is_committed_though_no_record_follows() -> None:
+def test_a_skipped_to_offset_is_committed_without_further_records() -> None:
     # Regression: it would be planned again and again, and skipped each time.
     for end in (7, 9):
         harness = asking(7, committed=5, limits=OffsetRange(5, end))
@@ -81,13 +82,13 @@ def test_a_position_that_was_skipped_to_is_committed_though_no_record_follows() 
         assert harness.committed == {P0: OffsetAndMetadata(end)}
 
 
-def test_a_position_is_committed_when_the_partition_closes_early() -> None:
+def test_a_skipped_to_offset_is_committed_when_the_partition_closes_early() -> None:
     harness = asking(7, committed=5)
     harness.revoke()
     assert harness.committed == {P0: OffsetAndMetadata(7)}
 
 
-def test_a_position_beyond_the_range_is_reached_by_later_generations() -> None:
+def test_an_offset_beyond_the_range_is_reached_by_later_generations() -> None:
     harness = asking(1_000, limits=OffsetRange(0, 10))
     harness.deliver(P0, rows(P0, *range(10)))
     harness.finish(P0)
@@ -95,7 +96,7 @@ def test_a_position_beyond_the_range_is_reached_by_later_generations() -> None:
     assert harness.committed == {P0: OffsetAndMetadata(10)}
 
 
-def test_a_skip_is_committed_while_the_sink_still_keeps_records_back() -> None:
+def test_a_skip_is_committed_while_the_sink_holds_records_back() -> None:
     class Buffering(Watermark):
         def pre_commit(self, offsets: Offsets) -> Offsets:
             return {}
@@ -123,7 +124,7 @@ def test_a_skip_is_committed_with_the_metadata_of_the_sink(end: int) -> None:
 # -- backward ----------------------------------------------------------------------------------------
 
 
-def test_an_earlier_position_is_where_the_next_generation_begins(caplog: pytest.LogCaptureFixture) -> None:
+def test_the_next_generation_starts_at_a_requested_earlier_offset(caplog: pytest.LogCaptureFixture) -> None:
     harness = asking(3, committed=5, limits=OffsetRange(5, 20))
     harness.deliver(P0, rows(P0, 5))
     harness.deliver(P1, rows(P1, 5))
@@ -133,7 +134,7 @@ def test_an_earlier_position_is_where_the_next_generation_begins(caplog: pytest.
     assert harness.task.context.assignment() == {P1}
     (entry,) = harness.log.saved.entries
     assert entry.withdrawn_from == 5
-    assert "the commit goes back from 5" in caplog.text
+    assert "so the commit is withdrawn from 5" in caplog.text
     harness.crash()
     harness.start()
     harness.assign(P0, limits=OffsetRange(3, 20))
@@ -141,7 +142,7 @@ def test_an_earlier_position_is_where_the_next_generation_begins(caplog: pytest.
     assert harness.task.taken == {P0: [3, 4, 5]}
 
 
-def test_the_commit_goes_back_with_the_metadata_of_the_sink() -> None:
+def test_a_commit_is_rewound_with_the_metadata_of_the_sink() -> None:
     # Regression: a second loss, before anything was committed again, could not be told from a new table.
     harness = SinkTaskHarness(lambda: Noting({P0: 3}), committed={P0: OffsetAndMetadata(5, "5")})
     harness.start()
@@ -150,7 +151,7 @@ def test_the_commit_goes_back_with_the_metadata_of_the_sink() -> None:
 
 
 @pytest.mark.parametrize("answer", [{}, None, {P0: OffsetAndMetadata(2, "x")}])
-def test_a_commit_goes_back_without_metadata_where_the_sink_gives_none(answer: Any) -> None:
+def test_a_commit_is_rewound_without_metadata_if_the_sink_returns_none(answer: Any) -> None:
     class Silent(Watermark):
         def pre_commit(self, offsets: Offsets) -> Offsets:
             found: Offsets = answer
@@ -162,7 +163,7 @@ def test_a_commit_goes_back_without_metadata_where_the_sink_gives_none(answer: A
     assert harness.committed == {P0: OffsetAndMetadata(3)}
 
 
-def test_a_pre_commit_that_fails_moves_nothing() -> None:
+def test_a_failed_pre_commit_rewinds_no_commit() -> None:
     class Failing(Watermark):
         def pre_commit(self, offsets: Offsets) -> Offsets:
             raise ValueError("no answer")
@@ -174,7 +175,7 @@ def test_a_pre_commit_that_fails_moves_nothing() -> None:
     assert harness.committed == {P0: OffsetAndMetadata(5)}
 
 
-def test_a_fenced_task_moves_nothing() -> None:
+def test_a_fenced_task_rewinds_no_commit() -> None:
     # A zombie that asks its database moves no commit of its successor's.
     marks: dict[TopicPartition, object] = {P0: 3}
     harness = SinkTaskHarness(lambda: Watermark(marks), committed={P0: 5})
@@ -187,7 +188,7 @@ def test_a_fenced_task_moves_nothing() -> None:
 
 
 @pytest.mark.parametrize(("committed", "begin"), [(None, 10), (5, 10)])
-def test_what_the_source_does_not_have_is_not_gone_back_to(
+def test_a_requested_offset_below_the_log_is_read_from_its_start(
     committed: int | None, begin: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     harness = asking(5 if committed else 0, committed=committed, limits=OffsetRange(begin, 20))
@@ -195,10 +196,10 @@ def test_what_the_source_does_not_have_is_not_gone_back_to(
     harness.commit()
     assert harness.outcome(P0).failure is None
     assert harness.committed == {P0: OffsetAndMetadata(12)}
-    assert f"it is read from {begin} on, where the source has it" in caplog.text
+    assert f"below the available offsets; it is read from {begin}" in caplog.text
 
 
-def test_what_was_prepared_in_open_is_discarded() -> None:
+def test_tokens_prepared_in_open_are_discarded_after_a_rewind() -> None:
     class Preparing(TwoPhaseSink):
         def open(self, partitions: Collection[TopicPartition]) -> None:
             self.context.prepared({P0: ["begun"]})
@@ -214,34 +215,34 @@ def test_what_was_prepared_in_open_is_discarded() -> None:
 # -- beyond what the source holds ----------------------------------------------------------------------
 
 
-def test_a_position_after_the_end_of_the_log_is_refused() -> None:
+def test_an_offset_beyond_the_end_of_the_log_is_refused() -> None:
     # A topic that was made anew: skipping to it would pass over all of its records, without an error.
     harness = asking(1_000, committed=5, limits=OffsetRange(5, 8), held=OffsetRange(0, 10))
     harness.deliver(P0, rows(P0, 5, 6))
     harness.deliver(P1, rows(P1, 5, 6))
     harness.commit()
     message = harness.outcome(P0).failure.message
-    assert "asked for flights-0 at offset 1000, but the source ends at 10" in message
+    assert "requested flights-0 at offset 1000, but the end offset of the source is 10" in message
     assert harness.committed == {P0: OffsetAndMetadata(5), P1: OffsetAndMetadata(7)}
     assert harness.task.taken == {P1: [5, 6]}
 
 
-def test_the_end_of_the_log_is_a_position() -> None:
+def test_the_end_offset_of_the_log_may_be_requested() -> None:
     harness = asking(10, committed=5, limits=OffsetRange(5, 8), held=OffsetRange(0, 10))
     harness.deliver(P0, rows(P0, 5, 6, 7))
     harness.finish(P0)
     assert (harness.committed, harness.task.taken) == ({P0: OffsetAndMetadata(8)}, {})
 
 
-def test_a_position_before_the_log_is_refused_and_the_commit_stays() -> None:
+def test_an_offset_below_the_log_is_refused_and_the_commit_is_unchanged() -> None:
     harness = asking(3, committed=9, limits=OffsetRange(9, 20), held=OffsetRange(5, 20))
     message = harness.outcome(P0).failure.message
-    assert "asked for flights-0 at offset 3, but the source begins at 5" in message
+    assert "requested flights-0 at offset 3, but the first offset of the source is 5" in message
     assert "on.data.loss=skip" in message
     assert harness.committed == {P0: OffsetAndMetadata(9)}
 
 
-def test_a_position_before_the_log_is_gone_back_to_where_losses_are_skipped() -> None:
+def test_an_offset_below_the_log_is_accepted_with_on_data_loss_skip() -> None:
     # The commit goes to it, so that the planner sees, counts and logs what is lost.
     harness = asking(
         3,
@@ -258,14 +259,14 @@ def test_a_position_before_the_log_is_gone_back_to_where_losses_are_skipped() ->
 
 
 @pytest.mark.parametrize("mark", [-1, 1.5, "7"])
-def test_what_is_no_offset_ends_the_partition(mark: object) -> None:
+def test_an_invalid_offset_fails_the_partition(mark: object) -> None:
     harness = asking(mark, committed=5)
-    assert f"at {mark!r}, which is no offset" in harness.outcome(P0).failure.message
+    assert f"at {mark!r}, which is not an offset" in harness.outcome(P0).failure.message
     assert harness.committed == {P0: OffsetAndMetadata(5)}
     assert harness.task.context.assignment() == {P1}
 
 
-def test_a_partition_that_the_sink_gives_up_is_not_moved() -> None:
+def test_a_partition_failed_in_open_is_not_rewound() -> None:
     class Failing(Watermark):
         def open(self, partitions: Collection[TopicPartition]) -> None:
             super().open(partitions)
@@ -301,7 +302,7 @@ def after_a_range(*offsets: int, end: int, **options: Any) -> SinkTaskHarness:
     return harness.successor()
 
 
-def test_a_range_that_ends_without_records_moves_nothing_back() -> None:
+def test_trailing_gaps_do_not_cause_a_rewind() -> None:
     again = after_a_range(0, 1, 2, end=5)
     again.start()
     again.assign(P0, limits=OffsetRange(5, 8))
@@ -313,7 +314,7 @@ def test_a_range_that_ends_without_records_moves_nothing_back() -> None:
     assert again.outcome(P0).failure is None
 
 
-def test_a_mark_below_the_last_record_still_moves_back() -> None:
+def test_a_requested_offset_below_the_last_record_rewinds_the_commit() -> None:
     again = after_a_range(0, 1, 2, end=5)
     again.start()
     again.task.marks[P0] = 2
@@ -322,7 +323,7 @@ def test_a_mark_below_the_last_record_still_moves_back() -> None:
     assert again.committed[P0].offset == 2
 
 
-def test_bad_records_at_the_end_move_nothing_back() -> None:
+def test_bad_records_at_the_end_do_not_cause_a_rewind() -> None:
     class Refusing(Table):
         def put(self, records: SinkRecords) -> None:
             good = [record for record in records if record.offset < 2]
@@ -344,6 +345,6 @@ def test_bad_records_at_the_end_move_nothing_back() -> None:
     assert (marks[P0], again.outcome(P0).moved_to) == (2, None)
 
 
-def test_a_commit_of_an_older_version_moves_back_as_ever() -> None:
+def test_a_commit_of_an_older_version_is_rewound() -> None:
     harness = asking(3, committed=5)
     assert harness.outcome(P0).moved_to == 3

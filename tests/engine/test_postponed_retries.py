@@ -83,7 +83,7 @@ class Slow(Sink):
         super().put(records)
 
 
-def test_a_batch_whose_wait_is_long_is_left_to_a_later_generation() -> None:
+def test_a_batch_with_a_long_retry_delay_is_retried_by_a_later_generation() -> None:
     run = Generation(failing("put", None, *busy(5)), rows(P0, 0, 1), rows(P0, 2, 3), rows(P1, 0, 1))
     assert run.left == Retry(since=0.0, attempts=5, next_attempt=pytest.approx(9.5), refused=2)
     assert run.clock.now() == pytest.approx(0.3 + 0.6 + 1.2 + 2.4)
@@ -91,7 +91,7 @@ def test_a_batch_whose_wait_is_long_is_left_to_a_later_generation() -> None:
     assert (run.outcomes[P1].failure, run.committed) == (None, {P0: 2, P1: 10})
 
 
-def test_who_gives_its_place_up_is_not_closing() -> None:
+def test_a_partition_that_waits_for_a_later_retry_is_not_closing() -> None:
     sink = failing("put", None, *busy(5), sink=BufferingSink())
     run = Generation(sink, rows(P0, 0, 1, 2, 3), rows(P0, 4))
     assert isinstance(sink, BufferingSink)
@@ -99,20 +99,20 @@ def test_who_gives_its_place_up_is_not_closing() -> None:
     assert run.outcomes[P0].tail == 1
 
 
-def test_a_wait_that_the_task_asks_for_counts_the_same() -> None:
+def test_a_delay_requested_by_the_task_counts_like_a_computed_one() -> None:
     run = Generation(failing("put", *busy(1, retry_after=4.0)), rows(P0, 0))
     assert (run.outcomes[P0].failure, run.clock.now()) == (None, 4.0)
     run = Generation(failing("put", *busy(1, retry_after=30.0)), rows(P0, 0))
     assert (run.left.next_attempt, run.clock.now()) == (30.0, 0.0)
 
 
-def test_what_takes_long_to_fail_is_waited_for_as_long() -> None:
+def test_a_slow_failure_is_followed_by_an_equally_long_delay() -> None:
     run = Generation(failing("put", *busy(1), sink=Slow()), rows(P0, 0))
     assert run.clock.now() == 60.0
     assert run.left == Retry(since=60.0, attempts=1, next_attempt=120.0, refused=0)
 
 
-def test_the_next_generation_tries_once_and_waits_longer() -> None:
+def test_the_next_generation_retries_once_with_a_longer_delay() -> None:
     # The delay grows over generations as it would have in one, up to ``errors.retry.delay.max.ms``.
     retry, waits = None, []
     for _ in range(5):
@@ -130,12 +130,12 @@ def test_the_timeout_counts_from_the_first_failure_of_all() -> None:
     assert left.next_attempt == pytest.approx(300.0)
     run = Generation(failing("put", *busy(1)), rows(P0, 0), at=300.0, retry=left)
     assert run.failure.retry is None
-    assert "put of flights-0 at offset 0 failed 13 times, for as long as errors.retry.timeout" in (
+    assert "put of flights-0 at offset 0 failed 13 times until the end of errors.retry.timeout" in (
         run.failure.message
     )
 
 
-def test_a_record_that_is_taken_at_last_begins_the_time_anew() -> None:
+def test_accepting_the_refused_record_restarts_the_timeout() -> None:
     retry = Retry(since=0.0, attempts=9, next_attempt=200.0, refused=2)
     again = Generation(
         failing("put", None, *busy(1), sink=BufferingSink()),
@@ -155,7 +155,7 @@ def test_a_record_that_is_taken_at_last_begins_the_time_anew() -> None:
     assert other.clock.now() > 200.0 + 60.0, "the periodic commit"
 
 
-def test_a_commit_that_may_pass_is_no_failure() -> None:
+def test_a_retriable_pre_commit_error_is_not_a_failure() -> None:
     run = Generation(failing("pre_commit", *busy(1)), rows(P0, 0), due=True)
     assert run.left == Retry(since=0.0, attempts=1, next_attempt=PATIENCE)
     assert P0 not in run.committed
@@ -163,7 +163,7 @@ def test_a_commit_that_may_pass_is_no_failure() -> None:
     assert later.failure.retry is None
 
 
-def test_a_partition_that_its_task_gives_up_for_now_is_no_failure() -> None:
+def test_context_fail_with_a_retriable_error_is_not_a_failure() -> None:
     class Away(Sink):
         def pre_commit(self, offsets: Offsets) -> Offsets:
             self.context.fail(P0, busy(1)[0])
@@ -172,7 +172,7 @@ def test_a_partition_that_its_task_gives_up_for_now_is_no_failure() -> None:
     assert Generation(Away(), rows(P0, 0)).left.attempts == 1
 
 
-def test_publishing_that_waits_for_long_is_left_to_a_later_generation() -> None:
+def test_publish_with_a_long_delay_is_retried_by_a_later_generation() -> None:
     sink = failing("publish", *busy(5), sink=TwoPhaseSink())
     run = Generation(sink, rows(P0, 0, 1), due=True)
     assert run.committed[P0] == 10
@@ -188,7 +188,7 @@ def test_publishing_that_waits_for_long_is_left_to_a_later_generation() -> None:
     assert last.failure.retry is None
 
 
-def test_what_was_prepared_is_discarded_by_whoever_tries_again() -> None:
+def test_the_retrying_generation_discards_prepared_tokens() -> None:
     # What it would have to be asked of is away: an abort that nobody answers would hold the place, too.
     sink = TwoPhaseSink()
     failing("put", None, *busy(5), sink=sink)
@@ -196,7 +196,7 @@ def test_what_was_prepared_is_discarded_by_whoever_tries_again() -> None:
     assert (run.left.refused, sink.world.undone) == (1, [])
 
 
-def test_without_a_limit_a_task_waits_on_its_place() -> None:
+def test_without_a_limit_a_task_retries_on_its_task_slot() -> None:
     assert RetryPolicy().patience is None
     log, clock = MemoryCommitLog(), ManualClock(0.0)
     worker = WorkerSinkTask(failing("put", *busy(9)), TaskName("c", 0), None, commits=log, clock=clock)
@@ -220,7 +220,7 @@ class Unsteady(BufferingSink):
         super().put(records)
 
 
-def test_a_sink_that_is_refused_now_and_then_finishes_its_file() -> None:
+def test_a_sink_with_occasional_retries_finishes_its_file() -> None:
     first = Generation(Unsteady(), rows(P0, 0), rows(P0, 1), rows(P0, 2))
     assert first.left.refused == 0
     again = Unsteady()

@@ -45,7 +45,9 @@ def test_a_partition_that_is_not_part_of_the_commit_is_ignored(caplog: pytest.Lo
     )
 
 
-def test_a_kept_partition_is_not_part_of_a_closing_commit(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_partition_that_stays_open_is_not_part_of_a_closing_commit(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     harness = SinkTaskHarness(Answering)
     harness.start()
     harness.assign(P0, P1)
@@ -57,7 +59,7 @@ def test_a_kept_partition_is_not_part_of_a_closing_commit(caplog: pytest.LogCapt
     assert "for flights-1, which is not part of this commit" in caplog.text
 
 
-def test_an_offset_beyond_what_was_delivered_is_ignored(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_offset_beyond_the_delivered_records_is_ignored(caplog: pytest.LogCaptureFixture) -> None:
     harness = answering({P0: OffsetAndMetadata(4)})
     harness.commit()
     assert harness.committed == {}
@@ -66,14 +68,14 @@ def test_an_offset_beyond_what_was_delivered_is_ignored(caplog: pytest.LogCaptur
     )
 
 
-def test_commits_never_go_back(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_offset_below_the_commit_is_ignored(caplog: pytest.LogCaptureFixture) -> None:
     """B12: committed offsets never go backwards: an offset below the commit is ignored with a warning."""
     harness = answering({P0: OffsetAndMetadata(9)}, committed={P0: 10})
     harness.commit()
     assert harness.committed == {P0: OffsetAndMetadata(10)}
     assert (
-        "pre_commit returned 9 for flights-0, below what is committed: offsets never go back; "
-        "ignored, the partition keeps its commit at 10" in caplog.text
+        "pre_commit returned 9 for flights-0, below the committed offset: a commit never moves back; "
+        "ignored: the commit stays at 10" in caplog.text
     )
 
 
@@ -81,11 +83,11 @@ def test_a_token_that_was_not_prepared_is_ignored(caplog: pytest.LogCaptureFixtu
     harness = answering({P0: OffsetAndMetadata(3, publish=["upload-9"])})
     harness.commit()
     assert harness.committed == {}
-    assert "with tokens that were never noted by context.prepared: upload-9" in caplog.text
+    assert "with tokens that were not passed to context.prepared: upload-9" in caplog.text
     assert harness.called("publish") == []
 
 
-def test_none_is_ignored(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_pre_commit_result_of_none_is_ignored(caplog: pytest.LogCaptureFixture) -> None:
     """B9: None from pre_commit kills nothing: a warning, and the task goes on."""
     harness = answering(None)
     harness.commit()
@@ -118,7 +120,7 @@ def test_none_is_ignored(caplog: pytest.LogCaptureFixture) -> None:
     ],
     ids=repr,
 )
-def test_nonsense_for_one_partition_leaves_the_others_alone(
+def test_an_invalid_offset_of_one_partition_does_not_affect_others(
     flawed: object, caplog: pytest.LogCaptureFixture
 ) -> None:
     class Noting(Answering):
@@ -137,7 +139,7 @@ def test_nonsense_for_one_partition_leaves_the_others_alone(
     assert harness.task.context.assignment() == {P0, P1}
 
 
-def test_numpy_integers_and_plain_tuples_are_understood() -> None:
+def test_numpy_integers_and_plain_tuples_are_accepted() -> None:
     harness = answering({("flights", 0): OffsetAndMetadata(np.int64(2))})
     harness.commit()
     assert harness.committed == {P0: OffsetAndMetadata(2)}
@@ -146,7 +148,7 @@ def test_numpy_integers_and_plain_tuples_are_understood() -> None:
     assert type(harness.committed[P0].offset) is int
 
 
-def test_an_empty_mapping_commits_nothing_and_says_nothing(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_empty_mapping_commits_nothing_without_a_warning(caplog: pytest.LogCaptureFixture) -> None:
     harness = answering({})
     harness.commit()
     assert harness.committed == {}
@@ -169,14 +171,14 @@ def test_pre_commit_gets_a_copy() -> None:
     assert harness.committed == {}
 
 
-def test_a_commit_of_part_of_what_was_accepted() -> None:
+def test_pre_commit_may_return_part_of_the_accepted_offsets() -> None:
     harness = answering({P0: OffsetAndMetadata(2, "half")})
     harness.commit()
     assert harness.committed == {P0: OffsetAndMetadata(2, "half")}
     assert harness.outcome(P0).tail == 1
 
 
-def test_metadata_alone_is_worth_a_commit() -> None:
+def test_changed_metadata_alone_is_committed() -> None:
     # pre_commit: the same offset with another metadata is committed, as in Connect; the same of both is not.
     harness = answering({P0: OffsetAndMetadata(10, "new")}, committed={P0: OffsetAndMetadata(10, "old")})
     harness.commit()
@@ -186,19 +188,19 @@ def test_metadata_alone_is_worth_a_commit() -> None:
     assert harness.log.saved is before
 
 
-def test_committed_shows_what_is_committed() -> None:
+def test_context_committed_returns_the_commit() -> None:
     harness = answering({P0: OffsetAndMetadata(2, "m")})
     assert harness.task.context.committed(P0) is None
     harness.commit()
     assert harness.task.context.committed(P0) == OffsetAndMetadata(2, "m")
 
 
-def test_keys_that_are_texts_must_be_topic_partitions(caplog: pytest.LogCaptureFixture) -> None:
+def test_string_keys_of_a_pre_commit_result_are_ignored(caplog: pytest.LogCaptureFixture) -> None:
     harness = answering({"flights-0": OffsetAndMetadata(3)})
     harness.commit()
     assert harness.committed == {}
     assert (
         "pre_commit returned 3 for 'flights-0', but the keys of its result must be "
-        "TopicPartition, as those of the offsets that it was given; ignored, nothing of it is committed for "
+        "TopicPartition, as in the argument of pre_commit; ignored: this entry commits nothing for "
         "flights-0" in caplog.text
     )

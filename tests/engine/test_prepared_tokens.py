@@ -22,7 +22,7 @@ def ids(tokens: object) -> list[str]:
     return [token.id for token in tokens]
 
 
-def test_prepared_is_one_write_and_durable_when_it_returns() -> None:
+def test_prepared_tokens_are_durable_after_one_write() -> None:
     class Opening(Sink):
         def open(self, partitions: object) -> None:
             self.context.prepared({P0: ["a", "b"], P1: ["c"]})
@@ -42,7 +42,9 @@ def test_prepared_is_one_write_and_durable_when_it_returns() -> None:
 def test_prepared_outside_an_open_partition_is_refused() -> None:
     harness = SinkTaskHarness(Sink)
     harness.start()
-    with pytest.raises(ConnectException, match="noted for flights-0, which is not open here"):
+    with pytest.raises(
+        ConnectException, match=r"context\.prepared got tokens of flights-0, which is not open"
+    ):
         harness.task.context.prepared({P0: ["x"]})
     harness.assign(P0, P1)
     harness.revoke(P0)
@@ -65,7 +67,7 @@ def test_prepared_outside_an_open_partition_is_refused() -> None:
     ],
     ids=repr,
 )
-def test_prepared_refuses_what_is_no_list_of_tokens(tokens: object) -> None:
+def test_prepared_refuses_invalid_tokens(tokens: object) -> None:
     class Confused(Sink):
         def put(self, records: SinkRecords) -> None:
             if records.partition == P0:
@@ -84,7 +86,7 @@ def test_prepared_refuses_what_is_no_list_of_tokens(tokens: object) -> None:
     assert harness.log.noted == {}
 
 
-def test_prepared_takes_plain_tuples_for_partitions() -> None:
+def test_prepared_accepts_plain_tuples_as_partitions() -> None:
     harness = SinkTaskHarness(Sink)
     harness.start()
     harness.assign(P0)
@@ -118,15 +120,15 @@ def test_an_id_that_a_predecessor_prepared_is_refused() -> None:
         failure = harness.outcome(P0).failure
         assert failure is not None
         assert failure.message == (
-            "connector harness, task 0, generation 1: what was noted for flights-0 cannot be kept: token file-0 "
-            "was discarded before, and another process may be about to discard it: give what is begun outside an "
-            "id of its own each time, such as one with uuid.uuid4().hex in it"
+            "connector harness, task 0, generation 1: context.prepared refuses the tokens of "
+            "flights-0: token file-0 was discarded before, and another process may be about to discard it: use a "
+            "new id in each attempt, for example with uuid.uuid4().hex"
         )
     assert SameId.undone == ["file-0"] * 2
     assert harness.committed == {}
 
 
-def test_an_id_that_is_refused_ends_its_partition_only() -> None:
+def test_a_refused_token_id_fails_only_its_partition() -> None:
     class Twice(Sink):
         def put(self, records: SinkRecords) -> None:
             super().put(records)
@@ -143,10 +145,12 @@ def test_an_id_that_is_refused_ends_its_partition_only() -> None:
     assert harness.committed == {P0: OffsetAndMetadata(1)}
     failure = harness.outcome(P1).failure
     assert failure is not None
-    assert "token mine is noted for flights-0: a token stands for one thing only" in failure.message
+    assert (
+        "token mine was prepared for flights-0: use a different token for each partition" in failure.message
+    )
 
 
-def test_a_committed_token_is_not_noted_again() -> None:
+def test_a_committed_token_cannot_be_prepared_again() -> None:
     # prepared: regression: a token noted again while its commit was published was discarded afterwards.
 
     class NotesAgain(TwoPhaseSink):

@@ -76,7 +76,7 @@ def test_put_gets_at_most_500_records(count: int, sizes: list[int]) -> None:
     assert harness.committed == {P0: OffsetAndMetadata(count)}
 
 
-def test_the_configuration_says_how_many() -> None:
+def test_max_poll_records_overrides_the_task_class() -> None:
     # max.poll.records, or the consumer's key of that name as a Connect file has it; the connector's own
     # otherwise.
 
@@ -91,7 +91,7 @@ def test_the_configuration_says_how_many() -> None:
     assert harness.task.given == [[1, 2], [5]]
 
 
-def test_a_task_may_take_whole_batches() -> None:
+def test_a_task_without_a_limit_gets_complete_batches() -> None:
     class Whole(Partly):
         max_poll_records: ClassVar[int | None] = None
 
@@ -128,7 +128,7 @@ def test_a_retry_repeats_only_its_portion() -> None:
     assert harness.task.taken == {P0: [0, 1, 2, 3, 4]}
 
 
-def test_a_bulk_endpoint_that_fails_now_and_then_gets_on() -> None:
+def test_occasional_failures_do_not_stop_progress() -> None:
     # One request in fifteen fails: 10,000 records still arrive, though no batch of that size ever would at
     # once.
     harness = partly(retry=RetryPolicy(timeout=60.0))
@@ -152,7 +152,7 @@ def test_a_bulk_endpoint_that_fails_now_and_then_gets_on() -> None:
     assert len(sent) < 20_000
 
 
-def test_a_portion_that_fails_for_good_leaves_those_before_it_committed() -> None:
+def test_portions_before_a_failed_one_are_committed() -> None:
     harness = partly(most=2)
 
     def put(records: SinkRecords) -> None:
@@ -166,7 +166,7 @@ def test_a_portion_that_fails_for_good_leaves_those_before_it_committed() -> Non
     assert harness.outcome(P0).failure.message == "bad"
 
 
-def test_commits_come_between_portions() -> None:
+def test_periodic_commits_run_between_portions() -> None:
     """A commit that falls due, or that the task asks for, does not wait for the whole batch."""
     harness = partly(most=2)
     seen: list[Offsets] = []
@@ -180,7 +180,7 @@ def test_commits_come_between_portions() -> None:
     assert seen == [{}, {P0: OffsetAndMetadata(2)}, {P0: OffsetAndMetadata(4)}]
 
 
-def test_closing_does_not_wait_for_the_whole_batch() -> None:
+def test_closing_does_not_wait_for_the_rest_of_a_batch() -> None:
     sink, log, clock = Partly(), MemoryCommitLog(), ManualClock()
     worker = WorkerSinkTask(
         sink, TaskName("c", 0), None, commits=log, clock=clock, options=EngineOptions(max_poll_records=2)
@@ -198,7 +198,7 @@ def test_closing_does_not_wait_for_the_whole_batch() -> None:
     assert clock.now() == ManualClock().now(), "nothing was waited for"
 
 
-def test_progress_is_told_between_portions() -> None:
+def test_progress_is_reported_between_portions() -> None:
     clock, told = ManualClock(), []
     sink = Partly()
     worker = WorkerSinkTask(
@@ -236,7 +236,7 @@ def test_each_portion_is_converted_once() -> None:
 # -- accepted=n --------------------------------------------------------------------------------------
 
 
-def test_what_was_taken_is_not_offered_again() -> None:
+def test_accepted_records_are_not_put_again() -> None:
     harness = partly(2, 0, 1)
     harness.deliver(P0, rows(P0, 3, 5, 6, 9))
     until_taken(harness)
@@ -246,7 +246,7 @@ def test_what_was_taken_is_not_offered_again() -> None:
     assert harness.outcome(P0).records == 4
 
 
-def test_what_was_taken_may_be_committed_at_once() -> None:
+def test_accepted_records_may_be_committed_at_once() -> None:
     harness = partly(2)
     harness.deliver(P0, rows(P0, 3, 5, 6, 9))
     harness.commit()
@@ -255,7 +255,7 @@ def test_what_was_taken_may_be_committed_at_once() -> None:
     assert harness.committed == {P0: OffsetAndMetadata(6)}
 
 
-def test_progress_renews_the_budget_and_the_delay() -> None:
+def test_progress_restarts_the_timeout_and_the_delay() -> None:
     harness = partly(0, 0, *[1] * 8, most=100, retry=RetryPolicy(timeout=1.0))
     harness.deliver(P0, rows(P0, *range(9)))
     waits = until_taken(harness)
@@ -263,7 +263,7 @@ def test_progress_renews_the_budget_and_the_delay() -> None:
     assert harness.outcome(P0).failure is None
 
 
-def test_a_portion_that_was_taken_whole_is_done() -> None:
+def test_a_completely_accepted_portion_is_not_retried() -> None:
     harness = partly(2, 1, most=2)
     harness.deliver(P0, rows(P0, 0, 1, 2))
     assert harness.task.given == [[0, 1], [2]]
@@ -274,19 +274,19 @@ def test_a_portion_that_was_taken_whole_is_done() -> None:
 
 
 @pytest.mark.parametrize("accepted", [-1, 4, 1.5, "all", None])
-def test_what_cannot_be_taken_ends_the_partition(accepted: object) -> None:
+def test_an_invalid_accepted_count_fails_the_partition(accepted: object) -> None:
     harness = partly(accepted)
     harness.deliver(P0, rows(P0, 0, 1, 2))
     failure = harness.outcome(P0).failure
     assert f"accepted={accepted!r}" in failure.message
-    assert "was given 3 records" in failure.message
+    assert "for 3 records" in failure.message
     assert "busy" in failure.trace
     assert harness.committed == {}
     assert not harness.worker.pending
     assert harness.task.context.assignment() == {P1}
 
 
-def test_what_the_budget_ends_keeps_what_was_taken() -> None:
+def test_accepted_records_stay_committed_after_the_retry_timeout() -> None:
     harness = partly(2, *[0] * 99, retry=RetryPolicy(timeout=1.0))
     harness.deliver(P0, rows(P0, *range(4)))
     until_taken(harness)
@@ -294,7 +294,7 @@ def test_what_the_budget_ends_keeps_what_was_taken() -> None:
     assert "put of flights-0 at offset 2 failed" in harness.outcome(P0).failure.message
 
 
-def test_records_that_could_not_be_converted_are_not_counted() -> None:
+def test_accepted_does_not_count_unconvertible_records() -> None:
     def converter(topic: str, data: bytes) -> str:
         if data in {b"1", b"2", b"5"}:
             raise DataException("no")
@@ -312,7 +312,7 @@ def test_records_that_could_not_be_converted_are_not_counted() -> None:
     assert harness.worker.measures(0.0).errors.records_skipped == 3
 
 
-def test_accepted_of_a_converter_means_nothing() -> None:
+def test_accepted_is_ignored_in_an_error_of_a_converter() -> None:
     fails: list[Exception] = [RetriableException("registry away", accepted=1)]
 
     def converter(topic: str, data: bytes) -> bytes:
@@ -327,7 +327,7 @@ def test_accepted_of_a_converter_means_nothing() -> None:
     assert harness.outcome(P0).records == 2
 
 
-def test_a_refused_record_is_among_nothing_that_was_taken() -> None:
+def test_a_portion_with_a_refused_record_is_not_accepted() -> None:
     class Reporting(Sink):
         def put(self, records: SinkRecords) -> None:
             reporter = self.context.errant_record_reporter()
@@ -344,13 +344,13 @@ def test_a_refused_record_is_among_nothing_that_was_taken() -> None:
     assert "errors.tolerance is none" in harness.outcome(P0).failure.message
 
 
-def test_accepted_travels() -> None:
+def test_a_retriable_exception_keeps_accepted_when_pickled() -> None:
     """RetriableException comes out of a pickle as it went in."""
     copy = pickle.loads(pickle.dumps(RetriableException("busy", retry_after=2.0, accepted=3)))  # noqa: S301 - our own
     assert (str(copy), copy.retry_after, copy.accepted) == ("busy", 2.0, 3)
 
 
-def test_tails_count_what_is_taken() -> None:
+def test_uncommitted_records_include_accepted_parts_of_a_batch() -> None:
     harness = partly(2, most=3)
     harness.deliver(P0, rows(P0, *range(5)))
     assert _tail(harness) == 2

@@ -42,7 +42,7 @@ def test_trailing_gaps_are_committed_after_an_earlier_commit() -> None:
     assert len(harness.called("pre_commit")) == 1
 
 
-def test_a_range_of_nothing_but_gaps_is_committed() -> None:
+def test_a_range_without_records_is_committed() -> None:
     harness = reading(OffsetRange(5, 10), committed={P0: OffsetAndMetadata(5, "mine")})
     harness.finish(P0)
     assert harness.committed == {P0: OffsetAndMetadata(10, "mine")}
@@ -58,7 +58,7 @@ def test_tokens_of_the_last_record_cover_the_trailing_gaps() -> None:
     assert harness.task.world.offsets(P0) == [0, 3]
 
 
-def test_a_tail_that_is_kept_back_stays_uncommitted() -> None:
+def test_records_held_back_by_the_sink_stay_uncommitted() -> None:
     harness = reading(OffsetRange(0, 10), BufferingSink)
     harness.deliver(P0, rows(P0, 0, 2, 4, 6, 8))
     harness.finish(P0)
@@ -69,7 +69,7 @@ def test_a_tail_that_is_kept_back_stays_uncommitted() -> None:
     assert harness.names()[-1] == "close"
 
 
-def test_a_due_end_is_closing() -> None:
+def test_is_closing_is_true_at_the_end_of_a_due_range() -> None:
     reasons = []
 
     class Asking(BufferingSink):
@@ -114,7 +114,7 @@ def test_an_interrupted_range_is_not_committed_to_its_end() -> None:
     assert (outcome.position, outcome.read_to) == (2, 2)
 
 
-def test_each_partition_ends_alone() -> None:
+def test_the_end_of_a_range_closes_only_its_partition() -> None:
     """The end of one range closes its partition; the others go on."""
     harness = SinkTaskHarness(Sink)
     harness.start()
@@ -127,15 +127,18 @@ def test_each_partition_ends_alone() -> None:
     assert [call.arguments[0] for call in harness.called("close")] == [[P0], [P1]]
 
 
-def test_records_beyond_the_range_end_the_partition() -> None:
+def test_records_beyond_the_range_fail_the_partition() -> None:
     harness = reading(OffsetRange(0, 3))
     harness.deliver(P0, rows(P0, 0, 1))
     harness.deliver(P0, rows(P0, 2, 3))
-    assert "delivers offset 3, beyond the range that ends at 3" in harness.outcome(P0).failure.message
+    assert (
+        "delivers offset 3, beyond the range, whose end offset (exclusive) is 3"
+        in harness.outcome(P0).failure.message
+    )
     assert harness.committed == {P0: OffsetAndMetadata(2)}
 
 
-def test_a_range_that_begins_beyond_the_commit() -> None:
+def test_a_range_above_the_commit_is_committed_to_its_end() -> None:
     harness = reading(OffsetRange(50, 60), committed={P0: 10})
     harness.deliver(P0, rows(P0, 55))
     assert harness.task.taken == {P0: [55]}
@@ -143,7 +146,7 @@ def test_a_range_that_begins_beyond_the_commit() -> None:
     assert harness.committed == {P0: OffsetAndMetadata(60)}
 
 
-def test_a_range_whose_begin_an_earlier_attempt_committed() -> None:
+def test_a_range_resumes_after_the_commit_of_an_earlier_attempt() -> None:
     harness = reading(OffsetRange(0, 10), committed={P0: 4})
     harness.deliver(P0, rows(P0, 0, 1, 2))
     harness.deliver(P0, rows(P0, 3, 4, 5))
@@ -152,7 +155,7 @@ def test_a_range_whose_begin_an_earlier_attempt_committed() -> None:
     assert harness.committed == {P0: OffsetAndMetadata(10)}
 
 
-def test_a_range_an_earlier_attempt_finished() -> None:
+def test_a_range_finished_by_an_earlier_attempt_is_not_read() -> None:
     harness = reading(OffsetRange(0, 10), committed={P0: 10})
     before = harness.log.saved
     harness.deliver(P0, rows(P0, 0, 9))
@@ -162,7 +165,7 @@ def test_a_range_an_earlier_attempt_finished() -> None:
     assert harness.names()[-1] == "close"
 
 
-def test_finishing_a_partition_that_has_ended_does_nothing() -> None:
+def test_finishing_a_closed_partition_has_no_effect() -> None:
     harness = reading(OffsetRange(0, 10))
     harness.task.faults["put"].append(ConnectException("no"))
     harness.deliver(P0, rows(P0, 0))
@@ -172,7 +175,7 @@ def test_finishing_a_partition_that_has_ended_does_nothing() -> None:
     assert harness.committed == {}
 
 
-def test_what_is_asked_of_a_partition_changes_nothing() -> None:
+def test_queries_of_a_partition_state_do_not_change_it() -> None:
     state = PartitionState(RangePlan.of(P0, 0, 10, records=1), 0, 0)
     state.accept(rows(P0, 3))
     state.is_exhausted = True

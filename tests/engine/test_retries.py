@@ -46,7 +46,7 @@ def test_the_same_batch_is_put_again_after_a_growing_delay() -> None:
     assert harness.task.taken == {P0: [0, 1]}
 
 
-def test_a_batch_that_is_put_off_is_told_of_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_retried_batch_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     harness = retrying()
     harness.task.faults["put"].extend(busy(4))
     harness.deliver(P0, ["a", "b"])
@@ -72,7 +72,7 @@ def test_the_delay_is_capped() -> None:
     assert [policy.delay(failures) for failures in (1, 4, 5, 6, 10_000)] == [0.3, 2.4, 4.8, 5.0, 5.0]
 
 
-def test_the_delay_the_task_asks_for() -> None:
+def test_a_retry_waits_for_the_delay_requested_by_the_task() -> None:
     class Asking(Sink):
         def put(self, records: SinkRecords) -> None:
             if not self.faults["put"]:
@@ -93,7 +93,7 @@ def test_the_delay_the_task_asks_for() -> None:
     assert waits == [17, 4, 1.2]
 
 
-def test_a_delay_asked_for_in_vain_is_forgotten() -> None:
+def test_a_delay_requested_without_an_error_is_dropped() -> None:
     class Cautious(Sink):
         def put(self, records: SinkRecords) -> None:
             if records.first_offset == 0:
@@ -109,7 +109,7 @@ def test_a_delay_asked_for_in_vain_is_forgotten() -> None:
     assert harness.worker.wait() == pytest.approx(0.3)
 
 
-def test_commits_go_on_while_a_batch_waits() -> None:
+def test_commits_continue_while_a_batch_waits() -> None:
     harness = retrying(commit_interval=1.0)
     harness.deliver(P0, ["a"])
     harness.deliver(P1, ["x"])
@@ -120,7 +120,7 @@ def test_commits_go_on_while_a_batch_waits() -> None:
     assert harness.worker.pending
 
 
-def test_a_spent_budget_fails_the_partition() -> None:
+def test_an_expired_retry_timeout_fails_the_partition() -> None:
     harness = retrying(timeout=6.0)
     harness.deliver(P0, ["a"])
     harness.task.faults["put"].extend(busy(99))
@@ -140,7 +140,7 @@ def test_a_spent_budget_fails_the_partition() -> None:
     assert harness.task.taken == {P0: [0], P1: [0]}
 
 
-def test_without_a_budget_the_first_failure_is_the_last() -> None:
+def test_a_retry_timeout_of_zero_allows_no_retry() -> None:
     harness = retrying(timeout=0)
     harness.task.faults["put"].extend(busy(1))
     harness.deliver(P0, ["a"])
@@ -148,7 +148,7 @@ def test_without_a_budget_the_first_failure_is_the_last() -> None:
     assert harness.outcome(P0).failure is not None
 
 
-def test_an_endless_budget() -> None:
+def test_an_unlimited_retry_timeout_never_expires() -> None:
     """RetriableException from put: errors.retry.timeout=-1 tries for ever."""
     harness = retrying(timeout=None, max_delay=1.0)
     harness.task.faults["put"].extend(busy(2_000))
@@ -158,7 +158,7 @@ def test_an_endless_budget() -> None:
     assert harness.task.taken == {P0: [0]}
 
 
-def test_a_new_batch_has_a_new_budget() -> None:
+def test_a_new_batch_has_a_new_retry_timeout() -> None:
     harness = retrying(timeout=1.0)
     for _ in range(5):
         harness.task.faults["put"].extend(busy(2))
@@ -170,7 +170,7 @@ def test_a_new_batch_has_a_new_budget() -> None:
 
 @pytest.mark.parametrize("start", [0.0, 1_000.0, 12_345.678, 1_700_000_000.123])
 @pytest.mark.parametrize("timeout", [0.1, 1.0, 2.5, 6.0, 7.7, 300.0])
-def test_a_budget_ends_whatever_the_clock_rounds(start: float, timeout: float) -> None:
+def test_a_retry_timeout_expires_despite_rounding_of_the_clock(start: float, timeout: float) -> None:
     attempts, now, failures = Attempts(RetryPolicy(timeout)), start, 0
     while (delay := attempts.failed(now)) is not None:
         failures += 1
@@ -195,7 +195,7 @@ def test_a_batch_offered_while_another_waits_is_refused() -> None:
 # -- partitions that go while a batch waits ------------------------------------------------------------
 
 
-def test_a_waiting_batch_goes_with_its_partition() -> None:
+def test_a_waiting_batch_is_dropped_with_its_partition() -> None:
     harness = retrying()
     harness.deliver(P0, ["a"])
     harness.task.faults["put"].extend(busy(1))
@@ -207,7 +207,7 @@ def test_a_waiting_batch_goes_with_its_partition() -> None:
     assert harness.task.taken == {P0: [0]}
 
 
-def test_a_waiting_batch_of_a_partition_that_comes_back() -> None:
+def test_a_waiting_batch_is_not_put_after_its_partition_is_reassigned() -> None:
     harness = retrying()
     harness.task.faults["put"].extend(busy(1))
     harness.deliver(P0, ["a", "b", "c"])
@@ -222,7 +222,7 @@ def test_a_waiting_batch_of_a_partition_that_comes_back() -> None:
     assert harness.committed == {P0: OffsetAndMetadata(3)}
 
 
-def test_a_waiting_batch_stays_when_another_partition_goes() -> None:
+def test_a_waiting_batch_is_kept_when_another_partition_is_revoked() -> None:
     harness = retrying()
     harness.task.faults["put"].extend(busy(1))
     harness.deliver(P0, ["a"])
@@ -232,7 +232,7 @@ def test_a_waiting_batch_stays_when_another_partition_goes() -> None:
     assert harness.task.taken == {P0: [0]}
 
 
-def test_a_lost_partition_takes_its_waiting_batch_along() -> None:
+def test_a_waiting_batch_is_dropped_with_its_lost_partition() -> None:
     harness = retrying()
     harness.task.faults["put"].extend(busy(1))
     harness.deliver(P0, ["a"])
@@ -242,7 +242,7 @@ def test_a_lost_partition_takes_its_waiting_batch_along() -> None:
     assert harness.task.taken == {}
 
 
-def test_a_pause_leaves_no_batch_waiting() -> None:
+def test_a_pause_drops_the_waiting_batch() -> None:
     harness = retrying()
     harness.task.faults["put"].extend(busy(1))
     harness.deliver(P0, ["a"])
@@ -263,7 +263,7 @@ def publishing(timeout: float | None = 300.0) -> SinkTaskHarness:
     return harness
 
 
-def test_publish_is_tried_again() -> None:
+def test_publish_is_retried() -> None:
     """RetriableException from publish: the same tokens again after the growing delay, or retry_after."""
     harness = publishing()
     harness.task.faults["publish"].extend([*busy(2), *busy(1, retry_after=9)])
@@ -274,7 +274,7 @@ def test_publish_is_tried_again() -> None:
     assert len({call.arguments for call in harness.called("publish")}) == 1
 
 
-def test_publish_has_a_budget() -> None:
+def test_publish_fails_after_the_retry_timeout() -> None:
     """RetriableException from publish: spent, the partition ends, its commit and its tokens stand."""
     harness = publishing(timeout=6.0)
     harness.task.faults["publish"].extend(busy(99))
@@ -285,7 +285,7 @@ def test_publish_has_a_budget() -> None:
     assert harness.outcome(P0).failure.at_once
 
 
-def test_publish_is_not_tried_beyond_the_closing_deadline() -> None:
+def test_publish_is_not_retried_beyond_the_closing_deadline() -> None:
     harness = publishing()
     harness.task.faults["publish"].extend(busy(99))
     before = harness.clock.now()
@@ -299,7 +299,7 @@ def test_publish_is_not_tried_beyond_the_closing_deadline() -> None:
 
 
 @pytest.mark.parametrize("error", [ConnectException("no"), ValueError("no"), AssertionError()])
-def test_other_errors_of_put_end_the_partition_at_once(error: Exception) -> None:
+def test_other_errors_of_put_fail_the_partition_at_once(error: Exception) -> None:
     harness = retrying()
     harness.task.faults["put"].append(error)
     harness.deliver(P0, ["a"])
@@ -336,7 +336,7 @@ def test_a_task_that_fails_its_own_partition_is_not_retried() -> None:
         (None, None),
     ],
 )
-def test_retry_after_is_taken_as_http_or_python_writes_it(wait: Any, seconds: float | None) -> None:
+def test_retry_after_accepts_http_and_python_formats(wait: Any, seconds: float | None) -> None:
     # retry_after: a header's text, a timedelta and whatever Python takes as a number are seconds.
     assert RetriableException("busy", retry_after=wait).retry_after == seconds
     later = RetriableException("busy")
@@ -344,7 +344,7 @@ def test_retry_after_is_taken_as_http_or_python_writes_it(wait: Any, seconds: fl
     assert later.retry_after == seconds
 
 
-def test_retry_after_may_be_the_date_of_a_header() -> None:
+def test_retry_after_accepts_an_http_date() -> None:
     date = dt.datetime.now(dt.UTC) + dt.timedelta(seconds=100)
     waited = RetriableException("busy", retry_after=format_datetime(date, usegmt=True)).retry_after
     assert waited is not None
@@ -352,7 +352,7 @@ def test_retry_after_may_be_the_date_of_a_header() -> None:
 
 
 @pytest.mark.parametrize("wait", ["soon", "", "5 s", float("nan"), float("inf"), True, [5], "nan"])
-def test_a_retry_after_that_is_no_wait_ends_the_partition_by_name(wait: Any) -> None:
+def test_an_invalid_retry_after_fails_the_partition(wait: Any) -> None:
     class Task(Sink):
         def put(self, records: SinkRecords) -> None:
             raise RetriableException("429", retry_after=wait)
@@ -369,7 +369,7 @@ def test_a_retry_after_that_is_no_wait_ends_the_partition_by_name(wait: Any) -> 
     )
 
 
-def test_a_text_asks_for_a_wait_with_context_timeout() -> None:
+def test_context_timeout_accepts_seconds_as_text() -> None:
     class Task(Sink):
         def put(self, records: SinkRecords) -> None:
             self.context.timeout("7")  # type: ignore[arg-type]

@@ -48,7 +48,7 @@ def test_start_gets_the_configuration_and_the_context() -> None:
     assert task.context.transaction_context() is None
 
 
-def test_the_next_task_is_told_how_far_the_one_before_got() -> None:
+def test_the_next_task_gets_the_committed_source_offsets() -> None:
     topics = MemoryTopics()
     scene(Script(lines(0, 1), lines(7, file="b")), topics=topics).worker.run()
     task = Script()
@@ -60,7 +60,7 @@ def test_the_next_task_is_told_how_far_the_one_before_got() -> None:
 
 
 @pytest.mark.parametrize("method", ["initialize", "start"])
-def test_stopped_comes_also_after_a_failed_start(method: str) -> None:
+def test_stopped_is_called_after_a_failed_start(method: str) -> None:
     task = Script(lines(0))
     task.faults[method].append(OSError("no such file"))
     outcome = scene(task).worker.run()
@@ -72,7 +72,7 @@ def test_stopped_comes_also_after_a_failed_start(method: str) -> None:
     assert "OSError" in outcome.failure.trace
 
 
-def test_a_task_that_was_stopped_before_it_began_hears_of_nothing() -> None:
+def test_a_task_stopped_before_its_start_gets_no_call() -> None:
     task = Script(lines(0))
     its = scene(task)
     its.worker.stop()
@@ -82,7 +82,7 @@ def test_a_task_that_was_stopped_before_it_began_hears_of_nothing() -> None:
     assert its.worker.state is S.STOPPED
 
 
-def test_stop_asked_for_during_start_is_told_afterwards() -> None:
+def test_a_stop_request_during_start_is_passed_on_after_start() -> None:
     task = Script(lines(0))
     its = scene(task)
 
@@ -98,7 +98,7 @@ def test_stop_asked_for_during_start_is_told_afterwards() -> None:
     assert task.calls == ["initialize", "start", "stop", "stopped"]
 
 
-def test_what_an_interrupted_poll_still_returns_is_committed() -> None:
+def test_records_returned_by_an_interrupted_poll_are_committed() -> None:
     task = Script()
     its = scene(task)
 
@@ -112,7 +112,7 @@ def test_what_an_interrupted_poll_still_returns_is_committed() -> None:
     assert task.calls[-5:] == ["poll", "stop", "commit_record", "commit", "stopped"]
 
 
-def test_stop_is_told_once_however_often_it_is_asked_for() -> None:
+def test_stop_is_called_once_despite_several_requests() -> None:
     task = Script()
     its = scene(task)
     task.steps.append(lambda: [its.worker.stop() for _ in range(3)] and None)
@@ -121,7 +121,7 @@ def test_stop_is_told_once_however_often_it_is_asked_for() -> None:
     assert task.calls == ["initialize", "start", "poll", "stop", "stopped"]
 
 
-def test_a_failed_poll_ends_the_task_and_stopped_is_still_the_last_word() -> None:
+def test_a_failed_poll_fails_the_task_and_stopped_is_called_last() -> None:
     task = Script(lines(0), ValueError("line 1 is no line"))
     its = scene(task)
     outcome = its.worker.run()
@@ -134,7 +134,7 @@ def test_a_failed_poll_ends_the_task_and_stopped_is_still_the_last_word() -> Non
 
 
 @pytest.mark.parametrize("method", ["commit", "commit_record"])
-def test_a_failed_acknowledgement_ends_the_task(method: str) -> None:
+def test_a_failed_commit_callback_fails_the_task(method: str) -> None:
     # What was committed stays; the task ends, where Connect only logs it.
     task = Script(lines(0), lines(1))
     task.faults[method].append(ConnectException("the queue is gone"))
@@ -147,7 +147,7 @@ def test_a_failed_acknowledgement_ends_the_task(method: str) -> None:
     assert task.calls[-2:] == ["stop", "stopped"]
 
 
-def test_an_exit_ends_the_task_not_the_process() -> None:
+def test_a_system_exit_fails_the_task_not_the_process() -> None:
     # sys.exit in poll: an error as any other; it would end Spark's worker, and the task be run again.
     task = Script(lines(0), SystemExit("enough"))
     its = scene(task)
@@ -160,7 +160,7 @@ def test_an_exit_ends_the_task_not_the_process() -> None:
 
 @pytest.mark.parametrize("error", [ConnectException("socket gone"), SystemExit("enough")])
 @pytest.mark.parametrize("method", ["stop", "stopped"])
-def test_stop_and_stopped_raising_change_nothing(
+def test_exceptions_of_stop_and_stopped_are_ignored(
     method: str, error: BaseException, caplog: pytest.LogCaptureFixture
 ) -> None:
     task = Script(lines(0))
@@ -188,7 +188,7 @@ def test_the_writer_is_closed_between_stop_and_stopped() -> None:
     assert seen == {"stop": False, "stopped": True}
 
 
-def test_a_writer_that_cannot_be_closed_keeps_stopped_from_nobody(caplog: pytest.LogCaptureFixture) -> None:
+def test_stopped_is_called_although_closing_the_writer_fails(caplog: pytest.LogCaptureFixture) -> None:
     class Stuck(MemoryWriter):
         def close(self) -> None:
             raise OSError("no")
@@ -203,7 +203,7 @@ def test_a_writer_that_cannot_be_closed_keeps_stopped_from_nobody(caplog: pytest
 # -- errors that pass --------------------------------------------------------------------------------
 
 
-def test_offsets_are_asked_for_again_until_there_is_an_answer() -> None:
+def test_reading_source_offsets_is_retried_until_it_succeeds() -> None:
     answers = iter([False, False, True])
 
     class Starting(Script):
@@ -229,7 +229,7 @@ def test_offsets_are_asked_for_again_until_there_is_an_answer() -> None:
     )
 
 
-def test_poll_is_tried_again_for_ever() -> None:
+def test_poll_is_retried_without_limit() -> None:
     task = Script(*[RetriableException("not now") for _ in range(20)], lines(0))
     its = scene(task)
     before = its.clock.now()
@@ -239,7 +239,7 @@ def test_poll_is_tried_again_for_ever() -> None:
     assert its.clock.now() - before > 600
 
 
-def test_poll_says_itself_when_to_try_again() -> None:
+def test_poll_is_retried_after_its_retry_after() -> None:
     task = Script(RetriableException("not now", retry_after=7), None)
     its = scene(task)
     before = its.clock.now()
@@ -247,7 +247,7 @@ def test_poll_says_itself_when_to_try_again() -> None:
     assert its.clock.now() - before == 7
 
 
-def test_a_commit_that_may_yet_succeed_is_tried_again() -> None:
+def test_a_retriable_error_of_a_commit_is_retried() -> None:
     class Lossy(MemoryWriter):
         lost = 2
 
@@ -264,7 +264,7 @@ def test_a_commit_that_may_yet_succeed_is_tried_again() -> None:
     assert its.values == [b"a0", b"a1"]
 
 
-def test_a_commit_that_never_succeeds_ends_the_task() -> None:
+def test_a_commit_that_never_succeeds_fails_the_task() -> None:
     class Down(MemoryWriter):
         def commit(self, positions: object) -> object:
             raise RetriableException("no broker answers")
@@ -281,12 +281,12 @@ def test_a_commit_that_never_succeeds_ends_the_task() -> None:
     assert (its.values, its.task.calls[-2:]) == ([], ["stop", "stopped"])
 
 
-def test_what_is_no_record_ends_the_task() -> None:
+def test_an_invalid_poll_result_fails_the_task() -> None:
     task = Script([*lines(0), "text"])
     its = scene(task)
     outcome = its.worker.run()
     assert outcome.failure is not None
-    assert "poll returned a str among its records" in outcome.failure.message
+    assert "poll returned a sequence with a str" in outcome.failure.message
     assert its.values == []
 
 
@@ -294,7 +294,7 @@ def test_what_is_no_record_ends_the_task() -> None:
 
 
 @pytest.mark.parametrize("answers", [[False], [True, False]], ids=["before", "after"])
-def test_a_task_that_is_not_to_run_hears_of_nothing(answers: list[bool]) -> None:
+def test_a_superseded_task_gets_no_call(answers: list[bool]) -> None:
     asked = iter(answers)
     task = Script(lines(0))
     its = scene(task, may_run=lambda: next(asked))
@@ -306,7 +306,7 @@ def test_a_task_that_is_not_to_run_hears_of_nothing(answers: list[bool]) -> None
     assert its.worker.state is S.STOPPED
 
 
-def test_a_writer_that_cannot_fence_fails_the_task_before_it_hears_of_anything() -> None:
+def test_a_writer_that_cannot_fence_fails_the_task_before_initialize() -> None:
     class Refused(MemoryWriter):
         def init(self) -> None:
             raise ConnectException("not authorised")
@@ -318,7 +318,7 @@ def test_a_writer_that_cannot_fence_fails_the_task_before_it_hears_of_anything()
     assert its.task.calls == []
 
 
-def test_a_fenced_task_writes_nothing_and_ends() -> None:
+def test_a_fenced_source_task_writes_nothing_and_stops() -> None:
     task = Script(lines(0))
     its = scene(task)
     successor = MemoryWriter(its.topics, ID, NAME.connector)
@@ -336,7 +336,7 @@ def test_a_fenced_task_writes_nothing_and_ends() -> None:
     assert task.calls[-2:] == ["stop", "stopped"]
 
 
-def test_a_cancelled_task_writes_nothing_of_what_it_polls_late() -> None:
+def test_a_cancelled_task_writes_no_records_polled_later() -> None:
     task = Script(lines(0))
     its = scene(task)
 
@@ -352,14 +352,14 @@ def test_a_cancelled_task_writes_nothing_of_what_it_polls_late() -> None:
     assert task.calls[-2:] == ["stop", "stopped"]
 
 
-def test_a_task_cancelled_before_it_began_does_nothing() -> None:
+def test_a_task_cancelled_before_its_start_gets_no_call() -> None:
     its = scene(Script())
     its.worker.cancel()
     assert its.worker.run().end is End.CANCELLED
     assert (its.task.calls, its.topics.epochs) == ([], {})
 
 
-def test_an_abandoned_transaction_that_cannot_be_aborted_is_left_to_the_successor(
+def test_the_successor_aborts_a_transaction_whose_abort_failed(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     class Gone(MemoryWriter):
@@ -370,5 +370,7 @@ def test_an_abandoned_transaction_that_cannot_be_aborted_is_left_to_the_successo
     task = Script([*lines(0), "text"])
     with caplog.at_level(logging.WARNING):
         scene(task, topics=topics, writer=Gone(topics, ID, NAME.connector)).worker.run()
-    assert "its open transaction is left to its successor: no broker answers" in caplog.text
+    assert (
+        "cannot abort the open transaction, which the next attempt aborts: no broker answers" in caplog.text
+    )
     assert task.calls[-2:] == ["stop", "stopped"]

@@ -48,7 +48,7 @@ def test_transactions_are_counted_by_their_records() -> None:
     assert (its.worker.records, its.worker.transactions) == (6, 3)
 
 
-def test_an_aborted_transaction_is_not_written() -> None:
+def test_an_aborted_transaction_is_not_counted_as_written() -> None:
     task = Script()
     its = scene(task, options=CONNECTOR)
 
@@ -77,7 +77,7 @@ def test_records_are_active_until_they_are_committed() -> None:
     assert measured(its).source.transactions.count == 0
 
 
-def test_a_failure_and_attempts_that_are_made_again_are_counted() -> None:
+def test_failures_and_retries_are_counted() -> None:
     task = Script(RetriableException("not yet"), lines(0), OSError("gone"))
     its = scene(task)
     failing = its.writer.commit
@@ -119,7 +119,7 @@ def at(number: int, line: int = 1) -> dict[str, SourcePosition]:
     return {f"{number:03}": SourcePosition({"file": number}, {"line": line})}
 
 
-def test_a_task_knows_what_it_has_asked_for_and_what_it_has_committed() -> None:
+def test_a_task_lists_requested_and_committed_source_offsets() -> None:
     its = scene(Script(lines(0)))
     its.worker.run()
     reader = its.worker._context.offset_storage_reader()
@@ -128,7 +128,7 @@ def test_a_task_knows_what_it_has_asked_for_and_what_it_has_committed() -> None:
     assert its.worker.known.listed() == [(({"file": "a"}, {"line": 1}), True)]
 
 
-def test_what_was_asked_for_is_told_apart() -> None:
+def test_requested_source_offsets_are_marked_as_not_committed() -> None:
     # Another task may have asked for it, too, and got further since; a commit makes it the task's own.
     known = KnownPositions()
     known.read([{"file": 1}, {"file": 2}], [{"line": 1}, None])
@@ -139,7 +139,7 @@ def test_what_was_asked_for_is_told_apart() -> None:
     assert known.listed() == [(({"file": 1}, {"line": 5}), True)]
 
 
-def test_of_many_partitions_the_last_are_told_of() -> None:
+def test_the_last_of_many_source_partitions_are_listed() -> None:
     known = KnownPositions()
     for number in range(MOST):
         known.committed(at(number))
@@ -155,7 +155,7 @@ def test_of_many_partitions_the_last_are_told_of() -> None:
     assert MOST in told
 
 
-def test_one_transaction_may_have_more_than_are_told_of() -> None:
+def test_one_transaction_may_exceed_the_listed_source_partitions() -> None:
     known = KnownPositions()
     known.committed({key: position for number in range(MOST + 5) for key, position in at(number).items()})
 
@@ -163,7 +163,7 @@ def test_one_transaction_may_have_more_than_are_told_of() -> None:
     assert known.has_more
 
 
-def test_what_is_too_long_is_not_told_of() -> None:
+def test_too_long_source_positions_are_not_listed() -> None:
     known = KnownPositions()
     known.committed({"a": SourcePosition({"file": "a"}, {"line": 1})})
     known.committed({"a": SourcePosition({"file": "a"}, {"text": "x" * LONGEST})})

@@ -31,16 +31,16 @@ def record(**fields: Any) -> SourceRecord:
         {"headers": [Header("ä", b"")]},
     ],
 )
-def test_what_every_reader_can_read(fields: dict[str, Any]) -> None:
+def test_records_readable_by_every_reader_are_accepted(fields: dict[str, Any]) -> None:
     assert checked_position(record(**fields), TASK).offset == {"line": 1}
 
 
 @pytest.mark.parametrize(
     ("fields", "problem"),
     [
-        ({"topic": None}, "a record for topic None: its topic must be a text"),
-        ({"topic": b"lines"}, "a record for topic b'lines': its topic must be a text"),
-        ({"topic": ""}, "a record for topic '': its topic must be a text of at least one character"),
+        ({"topic": None}, "a record for topic None: its topic must be a non-empty string"),
+        ({"topic": b"lines"}, "a record for topic b'lines': its topic must be a non-empty string"),
+        ({"topic": ""}, "a record for topic '': its topic must be a non-empty string"),
         ({"topic": "a\0b"}, r"a record for topic 'a\x00b': its topic must be"),
         ({"topic": "\udcff"}, r"a record for topic '\udcff': its topic must be"),
         ({"key": "text"}, "its key is of type str; encode it to bytes"),
@@ -56,13 +56,13 @@ def test_what_every_reader_can_read(fields: dict[str, Any]) -> None:
         ({"timestamp": True}, "its timestamp is True;"),
         ({"headers": None}, "its headers are of type NoneType; give it a tuple of Header"),
         ({"headers": {"a": b"1"}}, "its headers are of type dict; give it a tuple of Header"),
-        ({"headers": (("a", b"1"),)}, "among its headers is a tuple; give it a tuple of Header"),
-        ({"headers": (Header("\udcff", b"1"),)}, r"a header's key is '\udcff'; it must be a text"),
+        ({"headers": (("a", b"1"),)}, "one of its headers is a tuple; give it a tuple of Header"),
+        ({"headers": (Header("\udcff", b"1"),)}, r"a header's key is '\udcff'; it must be a string"),
         ({"headers": (Header("a", "1"),)}, "the value of its header 'a' is of type str; encode it to bytes"),
         ({"source_offset": [1]}, "a source offset must be a mapping of names to values, not a list"),
     ],
 )
-def test_what_some_reader_could_not_read_ends_the_task(fields: dict[str, Any], problem: str) -> None:
+def test_records_unreadable_by_some_reader_fail_the_task(fields: dict[str, Any], problem: str) -> None:
     with pytest.raises(DataException) as error:
         checked_position(record(**fields), TASK)
     assert str(error.value).startswith(f"{TASK}: a record for topic ")

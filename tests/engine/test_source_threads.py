@@ -158,7 +158,7 @@ class Running:
         return self._outcome.done()
 
 
-def test_a_poll_that_waits_for_ever_is_interrupted(server: socket.socket, tmp_path: Path) -> None:
+def test_stop_interrupts_a_waiting_poll(server: socket.socket, tmp_path: Path) -> None:
     task = Connected(server, tmp_path)
     it = Running(task, tmp_path)
     wait(lambda: "poll" in task.names)
@@ -173,7 +173,7 @@ def test_a_poll_that_waits_for_ever_is_interrupted(server: socket.socket, tmp_pa
     assert it.worker.state is SourceTaskState.STOPPED
 
 
-def test_stop_and_stopped_come_once_whoever_asks(server: socket.socket, tmp_path: Path) -> None:
+def test_stop_and_stopped_are_called_once_from_any_thread(server: socket.socket, tmp_path: Path) -> None:
     class Raising(Connected):
         def stop(self) -> None:
             super().stop()
@@ -189,7 +189,7 @@ def test_stop_and_stopped_come_once_whoever_asks(server: socket.socket, tmp_path
     assert (task.names.count("stop"), task.names.count("stopped"), task.names[-1]) == (1, 1, "stopped")
 
 
-def test_stop_does_not_wait_for_a_commit_and_stopped_does(
+def test_stopped_waits_for_a_commit_but_stop_does_not(
     server: socket.socket, tmp_path: Path, clock: ManualClock
 ) -> None:
     release = threading.Event()
@@ -219,7 +219,7 @@ def test_stop_does_not_wait_for_a_commit_and_stopped_does(
     assert threads["commit"] not in (threads["poll"], threads["stop"])
 
 
-def test_stopped_waits_for_a_stop_that_still_runs(server: socket.socket, tmp_path: Path) -> None:
+def test_stopped_waits_for_a_running_stop(server: socket.socket, tmp_path: Path) -> None:
     release = threading.Event()
 
     class Slow(Connected):
@@ -243,7 +243,7 @@ def test_stopped_waits_for_a_stop_that_still_runs(server: socket.socket, tmp_pat
     assert task.names[-2:] == ["stop returns", "stopped"]
 
 
-def test_a_start_that_fails_half_way_leaves_nothing(server: socket.socket, tmp_path: Path) -> None:
+def test_a_failed_start_leaves_no_resources_open(server: socket.socket, tmp_path: Path) -> None:
     class Halfway(Connected):
         def start(self, config: object) -> None:
             self.opened.append(socket.create_connection(self.server.getsockname()))
@@ -256,9 +256,7 @@ def test_a_start_that_fails_half_way_leaves_nothing(server: socket.socket, tmp_p
     assert task.opened[0].fileno() == -1
 
 
-def test_a_task_that_is_given_up_while_its_writer_fences_hears_of_nothing(
-    server: socket.socket, tmp_path: Path
-) -> None:
+def test_a_task_cancelled_while_its_writer_fences_gets_no_call(server: socket.socket, tmp_path: Path) -> None:
     fencing, release = threading.Event(), threading.Event()
     task = Connected(server, tmp_path)
 
@@ -285,7 +283,7 @@ def test_a_task_that_is_given_up_while_its_writer_fences_hears_of_nothing(
     assert (task.log, it.writer.is_closed) == ([], True)
 
 
-def test_a_poll_that_fails_while_another_thread_commits(
+def test_a_failed_poll_waits_for_the_commit_of_another_thread(
     server: socket.socket, tmp_path: Path, clock: ManualClock
 ) -> None:
     inside = threading.Event()
@@ -315,7 +313,7 @@ def test_a_poll_that_fails_while_another_thread_commits(
     assert [record.value for record in it.topics.records("lines")] == [b"a0"]
 
 
-def test_a_poll_that_ignores_stop_is_left_behind_and_stopped_comes_late(
+def test_stopped_is_called_when_a_poll_that_ignored_stop_returns(
     server: socket.socket, tmp_path: Path
 ) -> None:
     release = threading.Event()
@@ -363,7 +361,9 @@ def test_a_start_that_hangs_is_stopped_when_it_returns(server: socket.socket, tm
     assert task.names == ["start", "stop", "stopped"]
 
 
-def test_stopped_raising_leaves_nothing_of_ours(server: socket.socket, tmp_path: Path) -> None:
+def test_an_exception_of_stopped_leaves_no_resources_of_the_engine_open(
+    server: socket.socket, tmp_path: Path
+) -> None:
     class Raising(Connected):
         def stopped(self) -> None:
             super().stopped()
@@ -376,7 +376,9 @@ def test_stopped_raising_leaves_nothing_of_ours(server: socket.socket, tmp_path:
     assert it.outcome().end is End.STOPPED
 
 
-def test_the_state_is_stopped_only_when_everything_is_released(server: socket.socket, tmp_path: Path) -> None:
+def test_the_state_is_stopped_only_after_all_resources_are_released(
+    server: socket.socket, tmp_path: Path
+) -> None:
     release = threading.Event()
 
     class Slow(Connected):
@@ -396,7 +398,7 @@ def test_the_state_is_stopped_only_when_everything_is_released(server: socket.so
     assert it.worker.state is SourceTaskState.STOPPED
 
 
-def test_acknowledgements_never_meet_each_other(server: socket.socket, tmp_path: Path) -> None:
+def test_commit_callbacks_never_run_concurrently(server: socket.socket, tmp_path: Path) -> None:
     class Counting(Connected):
         most = 0
 

@@ -23,7 +23,7 @@ def test_each_poll_is_a_transaction() -> None:
     assert task.calls.count("commit") == 2
 
 
-def test_records_are_acknowledged_in_order_after_their_commit_and_before_the_tasks() -> None:
+def test_commit_record_is_called_in_order_before_commit() -> None:
     task = Script([*lines(0, 1), *lines(0, file="b", topic="other")])
     its = scene(task)
     its.worker.run()
@@ -43,7 +43,7 @@ def test_offsets_are_those_of_the_last_record_of_each_source_partition() -> None
     assert (its.offset("a"), its.offset("b")) == ({"line": 3}, {"line": 7})
 
 
-def test_what_the_author_does_to_his_mappings_later_changes_nothing() -> None:
+def test_later_changes_of_an_offset_mapping_have_no_effect() -> None:
     offset = {"line": 1}
     record = lines(0)[0]
     object.__setattr__(record, "source_offset", offset)
@@ -53,7 +53,7 @@ def test_what_the_author_does_to_his_mappings_later_changes_nothing() -> None:
     assert its.offset() == {"line": 1}
 
 
-def test_a_failure_leaves_nothing_of_its_transaction() -> None:
+def test_a_failure_aborts_the_open_transaction() -> None:
     bad = lines(1)[0]
     object.__setattr__(bad, "source_offset", {"line": [1]})
     its = scene(Script(lines(0), [*lines(1), bad]))
@@ -81,7 +81,7 @@ def test_keys_and_values_are_bytes(field: str) -> None:
 # -- interval ----------------------------------------------------------------------------------------
 
 
-def test_an_interval_holds_several_polls() -> None:
+def test_an_interval_contains_several_polls() -> None:
     task = Script(lines(0), lines(1))
     its = scene(task, options=INTERVAL)
     seen = []
@@ -115,7 +115,7 @@ def test_a_transaction_that_is_due_does_not_wait_for_poll() -> None:
     ]
 
 
-def test_what_fails_beside_poll_ends_the_task() -> None:
+def test_a_commit_failure_during_poll_fails_the_task() -> None:
     task = Script(lines(0))
     its = scene(task, options=INTERVAL)
     task.faults["commit"].append(OSError("disk full"))
@@ -134,7 +134,7 @@ def test_what_fails_beside_poll_ends_the_task() -> None:
     assert its.values == [b"a0"]
 
 
-def test_ticking_before_and_after_it_runs_does_nothing() -> None:
+def test_a_tick_before_or_after_the_run_has_no_effect() -> None:
     its = scene(Script(lines(0)), options=INTERVAL)
     its.clock.advance(100)
     its.worker.tick()
@@ -158,7 +158,7 @@ def asking(task: Script, ask: str, *batches: list[object], at: int | None = None
     task.steps.append(poll)
 
 
-def test_the_connector_ends_transactions_where_it_says() -> None:
+def test_the_task_defines_transaction_boundaries() -> None:
     task = Script(lines(0))
     its = scene(task, options=CONNECTOR)
     seen = []
@@ -171,7 +171,7 @@ def test_the_connector_ends_transactions_where_it_says() -> None:
     assert seen == [[], [b"a0", b"a1"], [b"a0", b"a1", b"a2", b"a3"]]
 
 
-def test_half_a_transaction_of_the_connectors_is_aborted_at_the_end() -> None:
+def test_an_open_transaction_of_the_task_is_aborted_at_the_end() -> None:
     task = Script()
     its = scene(task, options=CONNECTOR)
     asking(task, "commit", lines(0))
@@ -182,7 +182,7 @@ def test_half_a_transaction_of_the_connectors_is_aborted_at_the_end() -> None:
 
 
 @pytest.mark.parametrize("at", [1, None], ids=["record", "batch"])
-def test_aborted_records_are_never_seen_and_never_read_again(at: int | None) -> None:
+def test_aborted_records_are_neither_visible_nor_read_again(at: int | None) -> None:
     task = Script()
     its = scene(task, options=CONNECTOR)
     asking(task, "abort", lines(0, 1), at=at)
@@ -202,7 +202,7 @@ def test_the_offsets_of_aborted_records_are_durable_at_once() -> None:
     assert (its.values, its.offset()) == ([], {"line": 2})
 
 
-def test_what_is_asked_for_a_record_goes_before_what_is_asked_for_the_batch() -> None:
+def test_a_request_for_a_record_takes_precedence_over_one_for_the_batch() -> None:
     task = Script()
     its = scene(task, options=CONNECTOR)
 
@@ -219,7 +219,7 @@ def test_what_is_asked_for_a_record_goes_before_what_is_asked_for_the_batch() ->
 
 
 @pytest.mark.parametrize("of_record", [True, False])
-def test_both_at_once_is_an_error(of_record: bool) -> None:
+def test_requesting_commit_and_abort_at_once_is_refused(of_record: bool) -> None:
     task = Script()
     its = scene(task, options=CONNECTOR)
 
@@ -234,25 +234,25 @@ def test_both_at_once_is_an_error(of_record: bool) -> None:
     task.steps.append(poll)
     outcome = its.worker.run()
     assert outcome.failure is not None
-    assert "shall both be committed and be aborted" in outcome.failure.message
+    assert "requested both a commit and an abort of the transaction" in outcome.failure.message
     assert its.values == []
 
 
-def test_aborting_nothing_is_ignored(caplog: pytest.LogCaptureFixture) -> None:
+def test_aborting_an_empty_transaction_is_ignored(caplog: pytest.LogCaptureFixture) -> None:
     """125: with a warning; so is a wish after a record that was not polled."""
     task = Script()
     its = scene(task, options=CONNECTOR)
     asking(task, "abort", [])
     task.steps.append(lambda: task.context.transaction_context().commit_transaction(lines(9)[0]))
     assert its.worker.run().end is End.STOPPED
-    assert "asked to abort a transaction without records; ignored" in caplog.text
+    assert "requested to abort a transaction without records; ignored" in caplog.text
     assert "after a record of {'file': 'a'} that the next poll did not return; ignored" in caplog.text
 
 
 # -- options -----------------------------------------------------------------------------------------
 
 
-def test_options_are_what_the_configuration_says() -> None:
+def test_source_options_follow_the_configuration() -> None:
     base = {"name": "files", "transaction.boundary": "interval"}
     assert SourceOptions.of(SourceConnectorConfig.parse(base)) == SourceOptions(
         "interval", 60.0, RetryPolicy()

@@ -77,7 +77,7 @@ def after(looks: int, request: ClosingRequest = REBALANCE) -> Callable[[], Closi
 # -- the whole life ----------------------------------------------------------------------------------
 
 
-def test_the_calls_of_a_whole_life() -> None:
+def test_a_run_calls_the_hooks_in_order() -> None:
     run = Run(Sink())
     outcomes = run.over([rows(P0, 0, 1), rows(P0, 5), rows(P1, 3)])
     assert run.calls == [
@@ -100,7 +100,7 @@ def test_the_calls_of_a_whole_life() -> None:
         (RetriableException("no broker answers"), [None]),
     ],
 )
-def test_a_range_that_cannot_be_read_to_its_end_stops_no_other(
+def test_an_unreadable_range_does_not_stop_the_others(
     error: ConnectException, reason: list[ClosingReason | None]
 ) -> None:
     seen: list[ClosingReason | None] = []
@@ -122,7 +122,7 @@ def test_a_range_that_cannot_be_read_to_its_end_stops_no_other(
     assert outcomes[P1].failure is None
 
 
-def test_a_partition_that_has_failed_is_not_cut_off_as_well() -> None:
+def test_a_failed_partition_keeps_its_first_failure() -> None:
     run = Run(Sink())
     run.sink.faults["put"].append(ConnectException("no"))
 
@@ -133,7 +133,7 @@ def test_a_partition_that_has_failed_is_not_cut_off_as_well() -> None:
     assert run.calls.count("close") == 2
 
 
-def test_a_range_of_which_nothing_can_be_read_fails_by_name() -> None:
+def test_an_unreadable_range_fails_with_its_error() -> None:
     run = Run(Sink())
 
     outcomes = run.over([Unread(P1, ConnectException("access is denied")), rows(P0, 0)])
@@ -142,7 +142,7 @@ def test_a_range_of_which_nothing_can_be_read_fails_by_name() -> None:
     assert outcomes[P1].failure.message == "access is denied"
 
 
-def test_ranges_without_a_row() -> None:
+def test_ranges_without_records_are_committed_to_their_end() -> None:
     """A run: ranges in which nothing came, in front, between and at the end, are committed to their ends."""
     run = Run(Sink())
     run.over([None, rows(P1, 3), None], *(RangePlan.of(p, *RANGE) for p in (P0, P1, P2)))
@@ -150,7 +150,7 @@ def test_ranges_without_a_row() -> None:
     assert run.sink.taken == {P1: [3]}
 
 
-def test_a_due_range_ends_closing_and_another_does_not() -> None:
+def test_is_closing_is_true_only_at_the_end_of_due_ranges() -> None:
     run = Run(BufferingSink())
     outcomes = run.over(
         [rows(P0, 0, 1), rows(P1, 0, 1)], RangePlan.of(P0, *RANGE, due=True), RangePlan.of(P1, *RANGE)
@@ -160,7 +160,7 @@ def test_a_due_range_ends_closing_and_another_does_not() -> None:
     assert (outcomes[P1].committed, outcomes[P1].tail) == (None, 2)
 
 
-def test_a_range_ends_after_the_records_it_is_limited_to() -> None:
+def test_a_range_ends_after_its_limit_of_records() -> None:
     run = Run(BufferingSink())
     sink_rows = [rows(P0, 0, 2), rows(P0, 4, 6, 7), rows(P0, 8), rows(P1, 0, 2, 4, 5)]
     outcomes = run.over(
@@ -189,14 +189,14 @@ def test_a_limited_range_reads_no_further_than_it_must() -> None:
     assert taken == [0, 2]
 
 
-def test_what_was_published_is_durable_at_the_end() -> None:
+def test_published_marks_are_durable_at_the_end() -> None:
     # A run: the end settles what waits for a write, so that nothing is published a second time.
     run = Run(TwoPhaseSink())
     run.over([rows(P0, 0), rows(P1, 0)])
     assert run.log.offsets == {P0: OffsetAndMetadata(10), P1: OffsetAndMetadata(10)}
 
 
-def test_progress_is_told_between_batches() -> None:
+def test_progress_is_reported_between_batches() -> None:
     run, positions = Run(Sink()), []
     run.over(
         [rows(P0, 0), None, rows(P0, 1)],
@@ -206,7 +206,7 @@ def test_progress_is_told_between_batches() -> None:
     assert positions == [1, 1, 2]
 
 
-def test_commits_are_made_while_nothing_comes() -> None:
+def test_periodic_commits_run_without_new_records() -> None:
     run = Run(Sink())
     seen = []
 
@@ -223,13 +223,13 @@ def test_commits_are_made_while_nothing_comes() -> None:
 # -- closing -----------------------------------------------------------------------------------------
 
 
-def test_nothing_is_opened_once_closing_was_asked() -> None:
+def test_partitions_are_not_opened_after_a_close_request() -> None:
     run = Run(Sink())
     assert run.over([rows(P0, 0)], closing=lambda: REBALANCE) == {}
     assert run.calls == []
 
 
-def test_closing_is_seen_between_batches() -> None:
+def test_a_close_request_is_seen_between_batches() -> None:
     seen = []
 
     class Asking(BufferingSink):
@@ -246,7 +246,7 @@ def test_closing_is_seen_between_batches() -> None:
     assert outcomes[P1].committed is None
 
 
-def test_a_batch_in_hand_when_closing_is_seen_is_read_again() -> None:
+def test_a_batch_read_before_the_close_request_was_seen_is_read_again() -> None:
     first = Run(Sink())
     first.over([rows(P0, 0), rows(P0, 1), rows(P0, 2)], closing=after(2))
     assert first.sink.taken == {P0: [0]}
@@ -256,19 +256,19 @@ def test_a_batch_in_hand_when_closing_is_seen_is_read_again() -> None:
     assert second.sink.taken == {P0: [1, 2]}
 
 
-def test_closing_is_seen_while_nothing_comes() -> None:
+def test_a_close_request_is_seen_without_new_records() -> None:
     run = Run(BufferingSink())
     run.over([rows(P0, 0), None, None, None, rows(P0, 1)], closing=after(3))
     assert run.committed == {P0: 1}
 
 
-def test_closing_at_the_end_of_the_input() -> None:
+def test_a_close_request_is_seen_at_the_end_of_the_input() -> None:
     run = Run(BufferingSink())
     run.over([rows(P0, 0)], RangePlan.of(P0, *RANGE), closing=after(2))
     assert run.sink.files == [(P0, [0])]
 
 
-def test_closing_is_seen_while_a_batch_awaits_redelivery() -> None:
+def test_a_close_request_is_seen_while_a_batch_waits_for_a_retry() -> None:
     run = Run(Sink())
     run.sink.faults["put"].extend([None, *[RetriableException("busy")] * 99])
     run.over([rows(P0, 0), rows(P0, 1)], closing=after(6))
@@ -276,7 +276,7 @@ def test_closing_is_seen_while_a_batch_awaits_redelivery() -> None:
     assert run.clock.now() < 1_010
 
 
-def test_a_waiting_batch_is_put_before_anything_else_is_read() -> None:
+def test_a_waiting_batch_is_put_before_further_records_are_read() -> None:
     run = Run(Sink())
     run.sink.faults["put"].extend([RetriableException("busy")] * 3)
     run.over([rows(P0, 0), rows(P0, 1), rows(P1, 0)])
@@ -288,7 +288,7 @@ def test_a_waiting_batch_is_put_before_anything_else_is_read() -> None:
 # -- failures ----------------------------------------------------------------------------------------
 
 
-def test_the_rows_of_a_failed_partition_are_skipped() -> None:
+def test_the_records_of_a_failed_partition_are_skipped() -> None:
     run = Run(Sink())
     run.sink.faults["put"].extend([None, ConnectException("no")])
     outcomes = run.over([rows(P0, 0), rows(P0, 1), rows(P0, 2), rows(P1, 0)])
@@ -298,7 +298,7 @@ def test_the_rows_of_a_failed_partition_are_skipped() -> None:
     assert outcomes[P1].failure is None
 
 
-def test_reading_ends_when_every_partition_has() -> None:
+def test_reading_stops_when_every_partition_has_failed() -> None:
     run, read = Run(Sink()), []
 
     def input_rows() -> Iterator[SinkRecords]:
@@ -313,7 +313,7 @@ def test_reading_ends_when_every_partition_has() -> None:
 
 
 @pytest.mark.parametrize("method", ["initialize", "start"])
-def test_a_task_that_does_not_start(method: str) -> None:
+def test_a_failed_start_fails_all_partitions(method: str) -> None:
     run = Run(Sink(), committed={P0: 4})
     run.sink.faults[method].append(ConnectException("no route to host"))
     outcomes = run.over([rows(P0, 0)])
@@ -325,7 +325,7 @@ def test_a_task_that_does_not_start(method: str) -> None:
     ]
 
 
-def test_a_fenced_task_loses_everything() -> None:
+def test_a_fenced_task_commits_no_open_partition() -> None:
     run = Run(TwoPhaseSink())
 
     def fenced_meanwhile() -> Iterator[SinkRecords]:
@@ -340,7 +340,7 @@ def test_a_fenced_task_loses_everything() -> None:
     assert run.sink.world.undone == []
 
 
-def test_an_input_that_fails() -> None:
+def test_a_failed_input_closes_without_a_commit() -> None:
     """A run: an input that cannot be read closes what is open, commits nothing more, stops, and raises."""
     run = Run(BufferingSink())
 
@@ -354,7 +354,7 @@ def test_an_input_that_fails() -> None:
     assert run.committed == {}
 
 
-def test_an_interrupt_in_the_authors_code() -> None:
+def test_a_keyboard_interrupt_in_a_hook_is_raised_after_close() -> None:
     run = Run(Sink())
     run.sink.faults["put"].append(KeyboardInterrupt())
     with pytest.raises(KeyboardInterrupt):
@@ -363,7 +363,7 @@ def test_an_interrupt_in_the_authors_code() -> None:
     assert run.committed == {}
 
 
-def test_a_look_whether_to_close_that_fails() -> None:
+def test_an_error_of_the_close_check_is_raised() -> None:
     run = Run(Sink())
     looks = iter([None, None])
 
@@ -387,19 +387,19 @@ def test_a_look_whether_to_close_that_fails() -> None:
     ],
     ids=["a partition that is not assigned", "a range that ended before"],
 )
-def test_rows_out_of_turn_are_an_error(batches: list[SinkRecords]) -> None:
+def test_records_of_an_unassigned_or_finished_range_are_refused(batches: list[SinkRecords]) -> None:
     # A run: rows that do not come range by range are an error of the input, never a skipped record. Taken for
     # the beginning of the next range they would end, and commit, ranges not read yet.
     run = Run(Sink())
-    with pytest.raises(ConnectException, match="out of turn"):
+    with pytest.raises(ConnectException, match="range is not assigned to this task or is already finished"):
         run.over(batches)
     assert P1 not in run.committed or run.committed[P1] <= 10
     assert run.calls[-2:] == ["close", "stop"] or run.calls[-1] == "stop"
 
 
-def test_rows_of_a_stranger_end_no_range() -> None:
+def test_records_of_an_unassigned_partition_finish_no_range() -> None:
     run = Run(Sink())
-    with pytest.raises(ConnectException, match="out of turn"):
+    with pytest.raises(ConnectException, match="range is not assigned to this task or is already finished"):
         run.over([rows(P2, 0), rows(P0, 0), rows(P1, 0)])
     assert run.committed == {}
 

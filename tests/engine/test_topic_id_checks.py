@@ -43,7 +43,7 @@ def committed(harness: SinkTaskHarness) -> int | None:
     return harness.worker.committed(P0)
 
 
-def test_each_commit_asks_after_the_records_were_delivered(harness: SinkTaskHarness) -> None:
+def test_topic_ids_are_checked_at_commits_after_a_delivery(harness: SinkTaskHarness) -> None:
     asked = doubting(harness, None)
     harness.commit()
     harness.commit()
@@ -54,7 +54,7 @@ def test_each_commit_asks_after_the_records_were_delivered(harness: SinkTaskHarn
 
 
 @pytest.mark.parametrize("how", ["periodically", "closing", "range read", "put fails"])
-def test_what_was_read_of_a_replaced_topic_is_not_committed(harness: SinkTaskHarness, how: str) -> None:
+def test_records_of_a_replaced_topic_are_not_committed(harness: SinkTaskHarness, how: str) -> None:
     # Whichever commit it would have been: the partition fails, pre_commit is not called, close is.
     doubting(harness, REPLACED)
     before = len(harness.called("pre_commit"))
@@ -78,7 +78,7 @@ def test_what_was_read_of_a_replaced_topic_is_not_committed(harness: SinkTaskHar
         assert "deleted and created again" in outcome.failure.message
 
 
-def test_where_it_cannot_be_told_the_next_commit_asks_again(harness: SinkTaskHarness) -> None:
+def test_an_unknown_topic_id_is_checked_again_at_the_next_commit(harness: SinkTaskHarness) -> None:
     doubting(harness, UNKNOWN)
     harness.commit()
     assert committed(harness) == 2
@@ -90,7 +90,7 @@ def test_where_it_cannot_be_told_the_next_commit_asks_again(harness: SinkTaskHar
     assert committed(harness) == 4
 
 
-def test_where_it_cannot_be_told_at_the_end_it_is_read_again(harness: SinkTaskHarness) -> None:
+def test_records_are_read_again_if_the_topic_id_is_unknown_at_the_end(harness: SinkTaskHarness) -> None:
     doubting(harness, UNKNOWN)
     harness.worker.close(ClosingReason.SHUTDOWN)
 
@@ -100,7 +100,7 @@ def test_where_it_cannot_be_told_at_the_end_it_is_read_again(harness: SinkTaskHa
     assert "no broker answers" in outcome.failure.message
 
 
-def test_a_range_that_ended_in_gaps_is_not_committed_either(harness: SinkTaskHarness) -> None:
+def test_the_end_of_a_range_of_a_replaced_topic_is_not_committed(harness: SinkTaskHarness) -> None:
     harness.assign(P1, limits=OffsetRange(0, 10))
     doubting(harness, REPLACED)
     harness.worker.finish(P1, None)
@@ -108,7 +108,7 @@ def test_a_range_that_ended_in_gaps_is_not_committed_either(harness: SinkTaskHar
     assert harness.worker.committed(P1) is None
 
 
-def test_what_was_prepared_for_a_replaced_topic_is_discarded() -> None:
+def test_tokens_prepared_for_a_replaced_topic_are_discarded() -> None:
     harness, world = opened()
     harness.deliver(P0, ["a", "b"])
     doubting(harness, REPLACED)

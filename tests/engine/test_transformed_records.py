@@ -58,7 +58,7 @@ class Batch:
         Batch([1, 3, 5], 2, [[1, 3], [5]]),
     ],
 )
-def test_one_put_holds_all_records_of_an_offset(batch: Batch) -> None:
+def test_one_put_gets_all_records_of_an_offset(batch: Batch) -> None:
     harness = harness_of(Partly(), most=batch.most)
     harness.deliver(P0, transformed(P0, *batch.offsets))
     assert harness.task.given == batch.puts
@@ -66,7 +66,7 @@ def test_one_put_holds_all_records_of_an_offset(batch: Batch) -> None:
     assert committed(harness) == batch.offsets[-1] + 1
 
 
-def test_an_offset_of_which_some_records_are_accepted_is_not_committed() -> None:
+def test_a_partly_accepted_offset_is_not_committed() -> None:
     harness = harness_of(Partly(3))
     harness.deliver(P0, transformed(P0, 0, 1, 1, 1, 2))
     harness.commit()
@@ -79,7 +79,7 @@ def test_an_offset_of_which_some_records_are_accepted_is_not_committed() -> None
     assert committed(harness) == 3
 
 
-def test_nothing_of_an_offset_is_committed_when_it_closes_in_its_middle() -> None:
+def test_closing_within_an_offset_does_not_commit_it() -> None:
     harness = harness_of(Partly(2, 0))
     harness.deliver(P0, transformed(P0, 7, 7, 7))
     harness.revoke(P0)
@@ -98,7 +98,7 @@ def test_a_limit_of_records_ends_between_offsets() -> None:
 
 
 @pytest.mark.parametrize("delivered", [[], [0, 0], [3]])
-def test_what_is_dropped_leaves_no_lag(delivered: list[int]) -> None:
+def test_dropped_records_leave_no_lag(delivered: list[int]) -> None:
     harness = SinkTaskHarness(Sink, options=EngineOptions(is_transformed=True))
     harness.start()
     harness.assign(P0, limits=OffsetRange(0, 9))
@@ -112,17 +112,17 @@ def test_what_is_dropped_leaves_no_lag(delivered: list[int]) -> None:
     ("second", "said"),
     [([2, 2], "offset 2 after 2"), ([1], "offset 1 after 2"), ([3, 3, 5, 4], "offset 4 after 5")],
 )
-def test_an_order_violation_is_the_transforms(second: list[int], said: str) -> None:
+def test_an_order_violation_names_the_transform(second: list[int], said: str) -> None:
     harness = harness_of(Sink())
     harness.deliver(P0, transformed(P0, 0, 2, 2))
     harness.deliver(P0, transformed(P0, *second))
     failure = harness.outcome(P0).failure
     assert f"the transform delivers {said}" in failure.message
-    assert "once the transform is in order" in failure.message
+    assert "once the transform delivers in order" in failure.message
     assert committed(harness) is None
 
 
-def test_offsets_beyond_the_range_put_what_was_accepted_in_doubt() -> None:
+def test_offsets_beyond_the_range_prevent_a_commit_of_accepted_records() -> None:
     # A transform that computes offsets: below them are records that it has not given. Regression: of ``offset
     # * 2`` over [0, 10) the records 5 to 8 were passed over.
     harness = SinkTaskHarness(Sink, options=EngineOptions(is_transformed=True))
@@ -136,7 +136,7 @@ def test_offsets_beyond_the_range_put_what_was_accepted_in_doubt() -> None:
 
 
 @pytest.mark.parametrize("comes_back", [True, False])
-def test_a_range_is_committed_to_its_end_only_when_all_has_come(*, comes_back: bool) -> None:
+def test_a_transformed_range_is_committed_to_its_end_only_after_all_input(*, comes_back: bool) -> None:
     # Rows that a transform brings behind those of another partition end the task, and nothing is passed over.
     # Regression: the change of partition had committed the range to its end.
     log, task = MemoryCommitLog(), Sink()
@@ -150,7 +150,7 @@ def test_a_range_is_committed_to_its_end_only_when_all_has_come(*, comes_back: b
         clock=ManualClock(),
     )
     if comes_back:
-        with pytest.raises(ConnectException, match="rows of flights-0 out of turn"):
+        with pytest.raises(ConnectException, match="rows of flights-0, whose range"):
             run.run()
         assert log.committed(P0) == OffsetAndMetadata(6)
     else:
@@ -158,7 +158,7 @@ def test_a_range_is_committed_to_its_end_only_when_all_has_come(*, comes_back: b
         assert log.committed(P0) == log.committed(P1) == OffsetAndMetadata(10)
 
 
-def test_a_source_without_a_transform_may_not_repeat_an_offset() -> None:
+def test_a_repeated_offset_without_a_transform_is_refused() -> None:
     harness = SinkTaskHarness(Sink)
     harness.start()
     harness.assign(P0)
@@ -166,14 +166,14 @@ def test_a_source_without_a_transform_may_not_repeat_an_offset() -> None:
     assert "the source delivers offset 1 after 1" in harness.outcome(P0).failure.message
 
 
-def test_rows_up_to_a_whole_offset() -> None:
+def test_whole_offsets_counts_records_up_to_a_complete_offset() -> None:
     batch = transformed(P0, 4, 4, 6, 7, 7, 7)
     assert [batch.whole_offsets(count) for count in range(8)] == [2, 2, 2, 3, 6, 6, 6, 6]
     assert batch.offsets.tolist() == offsets_of(batch)
 
 
 @pytest.mark.parametrize("limit", ["in a row", "share"])
-def test_records_that_are_multiplied_do_not_slip_through_the_limits_of_errors(limit: str) -> None:
+def test_multiplied_records_count_once_in_the_error_limit(limit: str) -> None:
     # All offsets fail: neither is the row of failures broken nor their share made smaller by the copies.
     # Regression: 900,000 of 900,000 records failed, and all were skipped.
 
@@ -192,7 +192,7 @@ def test_records_that_are_multiplied_do_not_slip_through_the_limits_of_errors(li
     assert committed(harness) is None
 
 
-def test_records_of_one_offset_count_once_against_the_limit_of_errors() -> None:
+def test_records_of_one_offset_count_once_in_the_error_limit() -> None:
     class Reporting(Sink):
         def put(self, records: SinkRecords) -> None:
             for record in records:
@@ -208,7 +208,7 @@ def test_records_of_one_offset_count_once_against_the_limit_of_errors() -> None:
     assert harness.outcome(P0).failure is None
 
 
-def test_a_busy_sink_keeps_its_offsets_whole() -> None:
+def test_a_partly_accepting_sink_commits_only_complete_offsets() -> None:
     for accepted in (0, 1):
         harness = harness_of(Partly(*[accepted] * 5), most=4)
         harness.deliver(P0, transformed(P0, 0, 0, 0, 1, 2, 2))
@@ -219,7 +219,7 @@ def test_a_busy_sink_keeps_its_offsets_whole() -> None:
         assert committed(harness) == 3
 
 
-def test_more_than_was_given_cannot_be_accepted() -> None:
+def test_accepted_cannot_exceed_the_given_records() -> None:
     harness = harness_of(Partly(9))
     harness.deliver(P0, transformed(P0, 0, 0))
-    assert "was given 2 records" in harness.outcome(P0).failure.message
+    assert "for 2 records" in harness.outcome(P0).failure.message

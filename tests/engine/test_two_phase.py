@@ -22,7 +22,7 @@ from tests.engine.sinks import P0, P1, Offsets, Sink, TwoPhaseSink, ids, opened
 # -- the good case -----------------------------------------------------------------------------------
 
 
-def test_publish_comes_after_the_commit_that_carries_its_tokens() -> None:
+def test_publish_follows_the_commit_of_its_tokens() -> None:
     harness, _ = opened()
     harness.deliver(P0, ["a", "b"])
     durable = []
@@ -39,7 +39,7 @@ def test_publish_comes_after_the_commit_that_carries_its_tokens() -> None:
     assert harness.called("publish")[0].arguments == (P0, (token,))
 
 
-def test_published_tokens_leave_the_record() -> None:
+def test_published_tokens_are_removed_from_the_task_record() -> None:
     harness, _ = opened()
     harness.deliver(P0, ["a"])
     harness.commit()
@@ -48,7 +48,7 @@ def test_published_tokens_leave_the_record() -> None:
     assert harness.committed == {P0: OffsetAndMetadata(1)}
 
 
-def test_offset_and_tokens_are_one_write() -> None:
+def test_offset_and_tokens_are_committed_in_one_write() -> None:
     harness, _ = opened()
     saved = []
     save = harness.log._save
@@ -62,7 +62,7 @@ def test_offset_and_tokens_are_one_write() -> None:
     assert [(entry.offset, ids(entry.publish)) for entry in committed.entries] == [(1, ["upload-0"])]
 
 
-def test_several_partitions_are_one_write() -> None:
+def test_several_partitions_are_committed_in_one_write() -> None:
     harness, world = opened(P0, P1)
     harness.deliver(P0, ["a"])
     harness.deliver(P1, ["x"])
@@ -74,7 +74,7 @@ def test_several_partitions_are_one_write() -> None:
     assert world.visible == ["upload-0", "upload-1"]
 
 
-def test_what_is_known_only_at_the_end_is_committed_with_the_token() -> None:
+def test_a_commit_stores_the_final_data_of_a_token() -> None:
     class Growing(TwoPhaseSink):
         def finished(self, partition: object) -> OffsetAndMetadata:
             token, content = self.files.pop(partition)
@@ -88,7 +88,7 @@ def test_what_is_known_only_at_the_end_is_committed_with_the_token() -> None:
     assert harness.called("publish")[0].arguments == (P0, (Token("upload-0", {"bytes": 17}),))
 
 
-def test_plain_ids_are_tokens() -> None:
+def test_plain_strings_are_accepted_as_tokens() -> None:
     """Prepared and publish take plain ids for tokens without data."""
 
     class Plain(Sink):
@@ -109,7 +109,7 @@ def test_plain_ids_are_tokens() -> None:
 # -- publish fails -----------------------------------------------------------------------------------
 
 
-def test_publish_raising_ends_the_partition_with_nothing_further_committed() -> None:
+def test_a_failed_publish_fails_the_partition_without_a_further_commit() -> None:
     # Publish raising ends the partition; its next commit would overwrite the tokens, so there is none.
     harness, world = opened(P0, P1)
     harness.deliver(P0, ["a"])
@@ -129,7 +129,7 @@ def test_publish_raising_ends_the_partition_with_nothing_further_committed() -> 
     assert world.undone == [], "a committed token is never discarded"
 
 
-def test_publish_raising_while_closing_still_closes() -> None:
+def test_close_follows_a_failed_publish() -> None:
     harness, _ = opened()
     harness.deliver(P0, ["a"])
     harness.task.faults["publish"].append(ConnectException("access denied"))
@@ -138,7 +138,7 @@ def test_publish_raising_while_closing_still_closes() -> None:
     assert len(harness.called("close")) == 1
 
 
-def test_a_sink_without_publish_is_told_so() -> None:
+def test_tokens_of_a_sink_without_publish_are_refused() -> None:
     class Half(SinkTask):
         def put(self, records: SinkRecords) -> None:
             self.context.prepared({P0: ["upload-0"]})
@@ -160,7 +160,7 @@ def test_a_sink_without_publish_is_told_so() -> None:
 # -- after a crash -----------------------------------------------------------------------------------
 
 
-def test_the_next_owner_publishes_what_is_committed_before_anything_else() -> None:
+def test_the_next_owner_publishes_committed_tokens_first() -> None:
     harness, world = opened()
     harness.deliver(P0, ["a"])
     harness.task.faults["publish"].append(ConnectException("down"))
@@ -174,7 +174,7 @@ def test_the_next_owner_publishes_what_is_committed_before_anything_else() -> No
     assert harness.position(P0) == 1
 
 
-def test_a_next_owner_that_cannot_publish_opens_nothing() -> None:
+def test_the_next_owner_does_not_open_a_partition_it_cannot_publish() -> None:
     harness, _ = opened(P0, P1)
     harness.deliver(P0, ["a"])
     harness.task.faults["publish"].append(ConnectException("down"))
@@ -193,7 +193,7 @@ def test_a_next_owner_that_cannot_publish_opens_nothing() -> None:
     assert ids(harness.committed[P0].publish) == ["upload-0"]
 
 
-def test_the_next_owner_discards_what_no_commit_covers() -> None:
+def test_the_next_owner_discards_uncommitted_tokens() -> None:
     harness, world = opened()
     harness.deliver(P0, ["a"])
     harness.crash()
@@ -207,7 +207,7 @@ def test_the_next_owner_discards_what_no_commit_covers() -> None:
     assert harness.log.noted == {}
 
 
-def test_discard_raising_leaves_the_tokens_noted(caplog: pytest.LogCaptureFixture) -> None:
+def test_tokens_are_kept_after_a_failed_discard(caplog: pytest.LogCaptureFixture) -> None:
     harness, world = opened()
     harness.deliver(P0, ["a"])
     harness.crash()
@@ -230,7 +230,7 @@ class Stubborn(RuntimeError):
     """Of a token that can never be discarded."""
 
 
-def test_a_token_that_cannot_be_discarded_holds_up_no_other_one(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_undiscardable_token_does_not_block_the_others(caplog: pytest.LogCaptureFixture) -> None:
     # discard: what could be discarded is remembered; regression: nothing behind it ever was.
     harness, _ = opened()
     harness.deliver(P0, ["a"])
@@ -256,7 +256,7 @@ def test_a_token_that_cannot_be_discarded_holds_up_no_other_one(caplog: pytest.L
     assert f"discarding {noted[0]} of flights-0 failed" in caplog.text
 
 
-def test_an_outage_ends_discarding_one_by_one() -> None:
+def test_a_retriable_error_stops_discarding_one_by_one() -> None:
     # discard: while S3 is away each of the others would wait for the same; they are left to a later
     # generation.
     harness, world = opened()
@@ -285,7 +285,7 @@ def test_a_crash_between_discard_and_the_next_write_discards_again() -> None:
 # -- the task's own leftovers ------------------------------------------------------------------------
 
 
-def test_what_was_prepared_and_not_committed_is_discarded_at_the_end() -> None:
+def test_uncommitted_tokens_are_discarded_at_the_end() -> None:
     class KeepingBack(TwoPhaseSink):
         def pre_commit(self, offsets: Offsets) -> Offsets:
             return {}
@@ -301,7 +301,7 @@ def test_what_was_prepared_and_not_committed_is_discarded_at_the_end() -> None:
 
 
 @pytest.mark.parametrize("method", ["put", "pre_commit"])
-def test_a_partition_that_fails_discards_its_own(method: str) -> None:
+def test_a_failed_partition_discards_only_its_tokens(method: str) -> None:
     # discard: a partition that ends early discards what it prepared since its last commit, and only that.
     harness, world = opened()
     harness.deliver(P0, ["a"])
@@ -317,7 +317,7 @@ def test_a_partition_that_fails_discards_its_own(method: str) -> None:
     assert world.offsets(P0) == [0]
 
 
-def test_a_lost_partition_discards_nothing() -> None:
+def test_a_lost_partition_discards_no_tokens() -> None:
     harness, world = opened()
     harness.deliver(P0, ["a"])
     harness.lose()
@@ -327,7 +327,7 @@ def test_a_lost_partition_discards_nothing() -> None:
 
 
 @pytest.mark.parametrize("step", ["commit", "revoke", "stop"])
-def test_a_fenced_task_cleans_nothing_up(step: str) -> None:
+def test_a_fenced_task_discards_no_tokens(step: str) -> None:
     harness, world = opened()
     harness.deliver(P0, ["a"])
     harness.fence()
@@ -338,7 +338,7 @@ def test_a_fenced_task_cleans_nothing_up(step: str) -> None:
     assert harness.names()[-1] == ("stop" if step == "stop" else "close")
 
 
-def test_a_commit_whose_answer_is_lost_is_published_by_the_successor() -> None:
+def test_a_commit_with_a_lost_response_is_published_by_the_successor() -> None:
     harness, world = opened()
     harness.deliver(P0, ["a"])
     save = harness.log._save
@@ -360,7 +360,7 @@ def test_a_commit_whose_answer_is_lost_is_published_by_the_successor() -> None:
     assert harness.position(P0) == 1
 
 
-def test_a_zombie_that_wakes_up_changes_nothing() -> None:
+def test_a_zombie_that_resumes_changes_nothing() -> None:
     # A zombie: what it prepares, commits or publishes after its successor took over fails, for ever.
     harness, world = opened()
     harness.deliver(P0, ["a"])
@@ -380,7 +380,7 @@ def test_a_zombie_that_wakes_up_changes_nothing() -> None:
     assert world.undone == ["upload-0"]
 
 
-def test_publishing_that_is_tried_again_does_not_hold_closing_up() -> None:
+def test_publish_retries_do_not_delay_closing() -> None:
     # Regression: one partition's outage kept the others from flushing until their time was over.
     harness, _ = opened(P0, P1)
     harness.deliver(P0, ["a"])

@@ -98,7 +98,7 @@ def settle(harness: SinkTaskHarness) -> None:
         harness.advance(harness.worker.wait())
 
 
-def test_a_registrys_avro_is_a_structure() -> None:
+def test_avro_records_of_a_registry_become_structs() -> None:
     harness, _ = harness_of(AvroConverter(registry))
     harness.deliver(P0, records(avro(2, a=1, b="x"), None, avro(2, a=2)))
     (given,) = puts(harness)
@@ -109,7 +109,7 @@ def test_a_registrys_avro_is_a_structure() -> None:
     assert given[2].as_read().value == avro(2, a=2)
 
 
-def test_a_row_does_not_depend_on_its_neighbours() -> None:
+def test_the_type_of_a_record_does_not_depend_on_its_batch() -> None:
     # No number is widened, and no field of another schema is null in a row, also where that would lose
     # nothing.
     harness, _ = harness_of(AvroConverter(registry))
@@ -125,7 +125,7 @@ def test_a_row_does_not_depend_on_its_neighbours() -> None:
 
 
 @pytest.mark.parametrize("most", [None, 2, 1])
-def test_schemas_are_put_apart(most: int | None) -> None:
+def test_records_of_different_schemas_are_put_separately(most: int | None) -> None:
     """Each put has one type, offsets ascend, and each record comes once."""
     harness, letters = harness_of(AvroConverter(registry), most=most)
     values = [avro(1, a=0), avro(3, a=1), avro(4, a="2"), None, b"bad", avro(4, a="5"), avro(1, a=6)]
@@ -162,7 +162,7 @@ def test_many_changes_of_type_cost_two_conversions_of_each_record() -> None:
     assert sum(asked) == 400, "all of them once, and each of them alone"
 
 
-def test_a_retry_puts_the_same_part_again() -> None:
+def test_a_retry_puts_the_same_portion_again() -> None:
     harness, _ = harness_of(AvroConverter(registry))
     harness.task.faults["put"].append(RetriableException("busy"))
     harness.deliver(P0, records(avro(1, a=0), avro(4, a="1")))
@@ -183,7 +183,7 @@ def test_records_of_one_offset_must_have_one_type() -> None:
     assert puts(harness) == []
 
 
-def test_a_schema_that_contains_itself_gives_objects() -> None:
+def test_a_recursive_schema_gives_objects() -> None:
     branch = {"type": "record", "name": "L", "fields": [{"name": "next", "type": ["null", "L"]}]}
     parsed = fastavro.parse_schema(branch)
     buffer = io.BytesIO()
@@ -198,7 +198,7 @@ def test_a_schema_that_contains_itself_gives_objects() -> None:
 DDL = "a INT, s STRING NOT NULL, t TIMESTAMP"
 
 
-def test_json_of_a_schema() -> None:
+def test_json_with_a_declared_schema_is_typed() -> None:
     """Missing fields are null, unknown ones are left out; what is not of the schema is a bad record by itself."""
     harness, letters = harness_of(JsonConverter(schema=DDL))
     bad = [
@@ -229,7 +229,7 @@ def test_json_of_a_schema() -> None:
     )
 
 
-def test_tombstones_of_a_known_schema_have_its_type() -> None:
+def test_tombstones_get_the_type_of_the_declared_schema() -> None:
     harness, _ = harness_of(JsonConverter(schema="a INT"))
     harness.deliver(P0, records(None))
     assert puts(harness)[0].arrow.column("value").type == pa.struct([("a", pa.int32())])
@@ -239,7 +239,7 @@ def envelope(schema: Any, payload: Any) -> bytes:
     return json.dumps({"schema": schema, "payload": payload}, separators=(",", ":")).encode()
 
 
-def test_an_envelope_says_its_type() -> None:
+def test_an_envelope_is_typed_by_its_schema() -> None:
     price = {"type": "bytes", "name": "org.apache.kafka.connect.data.Decimal", "parameters": {"scale": "20"}}
     schema = {
         "type": "struct",
@@ -266,7 +266,7 @@ def test_an_envelope_says_its_type() -> None:
     assert [letter.offset for letter in letters.records] == [2, 3, 4]
 
 
-def test_a_payload_behind_the_same_schema_is_all_there_is() -> None:
+def test_fields_after_the_payload_of_a_cached_envelope_are_checked() -> None:
     schema = {"type": "int32"}
     begin = envelope(schema, 1)[:-2]
     harness, letters = harness_of(JsonConverter(schemas_enable=True))
@@ -287,7 +287,7 @@ def typed(values: Sequence[Any], kind: pa.DataType) -> SinkRecords:
 ROW = pa.struct([("a", pa.int64()), ("f", pa.float64()), ("t", pa.timestamp("us", tz="UTC"))])
 
 
-def test_what_spark_has_typed_is_json_for_a_sink_of_bytes() -> None:
+def test_values_typed_by_spark_are_json_for_a_sink_of_bytes() -> None:
     # As Spark's to_json; the column that it is made of stays for dead letters.
     harness, _ = harness_of(None, sink=Bytes)
     harness.deliver(P0, typed([{"a": 1, "f": float("nan"), "t": 0}, None, {"a": 2}], ROW))
@@ -300,7 +300,7 @@ def test_what_spark_has_typed_is_json_for_a_sink_of_bytes() -> None:
     assert given.arrow.column("value").type == pa.binary()
 
 
-def test_what_spark_has_typed_stays_typed_for_other_sinks() -> None:
+def test_values_typed_by_spark_stay_typed_for_other_sinks() -> None:
     harness, _ = harness_of(None)
     batch = typed([{"a": 1}], ROW)
     harness.deliver(P0, batch)
@@ -309,14 +309,14 @@ def test_what_spark_has_typed_stays_typed_for_other_sinks() -> None:
     assert puts(harness)[0].arrow.column("value").field("a").buffers()[1].address == own.address
 
 
-def test_a_type_without_json_ends_the_partition_of_a_sink_of_bytes() -> None:
+def test_a_type_without_json_fails_the_partition_of_a_sink_of_bytes() -> None:
     harness, letters = harness_of(None, sink=Bytes)
     harness.deliver(P0, typed([5], pa.duration("us")))
     assert "type duration[us] cannot be written as JSON: cast them" in harness.outcome(P0).failure.message
     assert letters.records == []
 
 
-def test_a_converter_reads_what_spark_has_typed_as_its_json() -> None:
+def test_a_converter_reads_values_typed_by_spark_as_json() -> None:
     for converter, value in ((StringConverter(), '{"a":1}'), (JsonConverter(), {"a": 1})):
         harness, _ = harness_of(converter)
         harness.deliver(P0, typed([{"a": 1}], ROW))
@@ -337,7 +337,7 @@ def test_dead_letters_of_typed_records_have_bytes() -> None:
     assert [letter.value for letter in letters_2.records] == [avro(1, a=2)]
 
 
-def test_a_sink_of_bytes_gets_those_that_were_read_where_nothing_has_changed() -> None:
+def test_a_sink_of_bytes_gets_unchanged_values_as_read() -> None:
     # A chain changes some records: these become JSON as Connect writes it; the others stay Avro.
     steps, problems = read_chain(
         ["mask"],
@@ -365,7 +365,7 @@ def test_a_sink_of_bytes_gets_those_that_were_read_where_nothing_has_changed() -
     ]
 
 
-def test_a_sink_of_bytes_without_a_chain_gets_what_was_read() -> None:
+def test_a_sink_of_bytes_without_transforms_gets_values_as_read() -> None:
     harness, letters = harness_of(AvroConverter(registry), sink=Bytes)
     harness.deliver(P0, records(avro(1, a=1), b"bad", avro(4, a="x")))
     settle(harness)
@@ -384,7 +384,7 @@ def test_transforms_follow_connects_rules_for_values_with_a_schema() -> None:
     assert [r.value for r in puts(harness)[0]] == [{"a": "1"}]
 
 
-def test_transforms_follow_what_spark_has_typed() -> None:
+def test_transforms_handle_values_typed_by_spark() -> None:
     # Behind records.sql they need no converter, and bytes are what Spark's to_json would write.
     keys = {"transforms": "m", "transforms.m.type": "MaskField$Value", "transforms.m.fields": "a"}
     raw = {"name": "c", "topics": "t", "records.sql": "SELECT * FROM records", **keys}
@@ -425,6 +425,6 @@ def test_schemas_are_checked_at_start(keys: dict[str, str], says: str) -> None:
         ConnectorConfig.parse({"name": "c", "topics": "t", **keys})
 
 
-def test_an_integer_is_plain() -> None:
+def test_plain_integers_with_nulls_stay_integers() -> None:
     """`plain` of a column with a null has whole numbers, not floats."""
     assert plain(pa.array([1, None])) == [1, None]

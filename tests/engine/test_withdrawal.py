@@ -17,7 +17,7 @@ from sinksdk.testing import SinkTaskHarness
 from tests.engine.sinks import P0, P1, Sink, ids, opened
 
 
-def test_a_commit_that_can_never_be_published_is_withdrawn_by_name() -> None:
+def test_an_unpublishable_commit_is_withdrawn() -> None:
     harness, _ = opened()
     harness.deliver(P0, ["a", "b"])
     harness.commit()
@@ -39,7 +39,7 @@ def test_a_commit_that_can_never_be_published_is_withdrawn_by_name() -> None:
     assert harness.names()[-1] == "close"
 
 
-def test_a_predecessors_commit_is_withdrawn_before_anything_is_opened() -> None:
+def test_an_unpublishable_commit_of_a_predecessor_is_withdrawn_before_open() -> None:
     harness, _ = opened()
     harness.deliver(P0, ["a", "b"])
     harness.task.publish = failing_once(KeyboardInterrupt())
@@ -69,7 +69,7 @@ def failing_once(error: BaseException) -> object:
 @pytest.mark.parametrize(
     ("offset", "discard"), [(2, []), (5, []), (-1, []), (0, ["a token of somebody else"])]
 )
-def test_a_commit_is_not_withdrawn_to_what_it_never_was(offset: int, discard: list[str]) -> None:
+def test_a_withdrawal_must_match_the_commit(offset: int, discard: list[str]) -> None:
     harness, _ = opened()
     harness.deliver(P0, ["a", "b"])
 
@@ -101,7 +101,7 @@ def test_a_fenced_task_withdraws_nothing() -> None:
     assert log.offsets[P0].offset == 1
 
 
-def test_what_is_unpublishable_travels() -> None:
+def test_an_unpublishable_exception_keeps_its_fields_when_pickled() -> None:
     """UnpublishableException: comes out of a pickle as it went in."""
     error = UnpublishableException("gone", offset=3, metadata="m", discard=["t"], partly_visible_to=7)
     copy = pickle.loads(pickle.dumps(error))  # noqa: S301 - our own bytes
@@ -138,7 +138,7 @@ def test_a_further_attempt_does_not_read_past_a_withdrawn_commit() -> None:
     assert harness.outcome(P1).failure is None
 
 
-def test_records_the_source_lost_are_no_withdrawal() -> None:
+def test_a_gap_lost_by_the_source_is_not_treated_as_a_withdrawal() -> None:
     harness = SinkTaskHarness(Sink, committed={P0: 5})
     harness.start()
     harness.assign(P0, limits=OffsetRange(8, 20))

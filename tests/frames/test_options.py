@@ -43,10 +43,10 @@ def test_keys_ignore_case_and_sparks_own_options_are_removed() -> None:
         ({"transforms": "a"}, "transform the DataFrame before the write"),
         ({"connector.class": "examples.file_source:FileSource"}, "is a source, but a DataFrame"),
         ({"connector.class": "nobody"}, "no connector is called 'nobody'"),
-        ({"store": "here"}, "'here' is no store"),
+        ({"store": "here"}, "'here' is not the URL of a store"),
         ({"topic": "../t"}, "option 'topic': '../t' is not a valid topic name"),
         ({"topic": ".."}, "'..' is not a valid topic name"),
-        ({"store": "sqlite:////nowhere/at/all"}, "there is no folder /nowhere/at"),
+        ({"store": "sqlite:////nowhere/at/all"}, "the folder /nowhere/at does not exist"),
     ],
 )
 def test_invalid_options_are_named(wrong: dict[str, str], says: str, monkeypatch: pytest.MonkeyPatch) -> None:

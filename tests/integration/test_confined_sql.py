@@ -202,16 +202,14 @@ def test_sql_of_a_server_is_refused_calls_of_java_methods(session: SparkSession,
 
 
 @pytest.mark.parametrize("query", COMMANDS.values(), ids=COMMANDS)
-def test_sql_of_a_server_is_refused_commands_of_the_system(
-    session: SparkSession, secret: Path, query: str
-) -> None:
+def test_sql_of_a_server_is_refused_system_commands(session: SparkSession, secret: Path, query: str) -> None:
     with pytest.raises(ConfigException, match="the query runs system commands") as refused:
         check(session, query.format(secret=secret))
     assert "--config-sql" in str(refused.value)
 
 
 @pytest.mark.parametrize("query", UNKNOWN.values(), ids=UNKNOWN)
-def test_sql_of_a_server_is_refused_what_is_not_known_to_stay_within(
+def test_sql_of_a_server_is_refused_unknown_operators(
     session: SparkSession, secret: Path, query: str
 ) -> None:
     session.udf.register("shout", str.upper)
@@ -221,7 +219,7 @@ def test_sql_of_a_server_is_refused_what_is_not_known_to_stay_within(
 
 
 @pytest.mark.parametrize("query", PLACES.values(), ids=PLACES)
-def test_sql_of_a_server_is_refused_functions_wherever_they_stand(session: SparkSession, query: str) -> None:
+def test_sql_of_a_server_is_refused_functions_in_any_clause(session: SparkSession, query: str) -> None:
     # Refused before Spark analyzes the query: the analysis evaluates constants.
     parsed = session._jsparkSession.sessionState().sqlParser().parsePlan(query)
     with pytest.raises(ConfigException, match="the query uses the function shout"):
@@ -295,12 +293,10 @@ def test_sql_is_not_substituted_with_variables_of_the_driver(session: SparkSessi
         ),
     ],
 )
-def test_sql_of_a_server_may_read_records_and_what_it_holds_itself(session: SparkSession, query: str) -> None:
+def test_sql_of_a_server_may_read_records_and_its_own_ctes(session: SparkSession, query: str) -> None:
     check(session, query)
 
 
-def test_sql_may_read_files_and_tables_where_the_server_allows_it(
-    session: SparkSession, secret: Path
-) -> None:
+def test_sql_may_read_files_and_tables_with_config_sql(session: SparkSession, secret: Path) -> None:
     query = "SELECT /*+ BROADCAST(f) */ r.* FROM records r JOIN text.`{}` AS f ON string(r.key) = f.value"
     check(session, query.format(secret), is_confined=False)

@@ -89,7 +89,7 @@ def assert_replaced_while_frozen(archive: Site, start: Start, frozen: list[int])
 
 
 @pytest.mark.extended
-def test_a_driver_frozen_for_longer_than_its_successor_runs_changes_nothing_when_it_wakes(
+def test_a_driver_that_resumes_after_its_successor_finished_changes_nothing(
     archive: Site, start: Start
 ) -> None:
     first = start("--until-caught-up")
@@ -104,7 +104,7 @@ def test_a_driver_frozen_for_longer_than_its_successor_runs_changes_nothing_when
 
 
 @pytest.mark.nightly
-def test_a_driver_that_wakes_in_the_middle_of_its_successors_generation_disturbs_nothing(
+def test_a_driver_that_resumes_during_its_successors_generation_changes_nothing(
     archive: Site, start: Start
 ) -> None:
     first = start("--until-caught-up")
@@ -134,7 +134,7 @@ def test_a_driver_that_wakes_in_the_middle_of_its_successors_generation_disturbs
     ids=["python workers", "executors"],
 )
 @pytest.mark.nightly
-def test_a_driver_whose_tasks_are_frozen_finds_out_that_it_was_replaced(
+def test_a_driver_with_frozen_tasks_detects_its_replacement(
     archive: Site, start: Start, part: Callable[[subprocess.Popen[str]], Pids], master: str
 ) -> None:
     first = start("--until-caught-up", master=master)
@@ -152,9 +152,7 @@ def test_a_driver_whose_tasks_are_frozen_finds_out_that_it_was_replaced(
 
 
 @pytest.mark.nightly
-def test_of_two_drivers_started_at_the_same_moment_one_archives_everything(
-    archive: Site, start: Start
-) -> None:
+def test_one_of_two_drivers_started_together_archives_all_records(archive: Site, start: Start) -> None:
     archive.s3.heal()
     archive.s3.delays["UploadPart"] = 1.0
     both = [start("--until-caught-up"), start("--until-caught-up")]
@@ -165,7 +163,7 @@ def test_of_two_drivers_started_at_the_same_moment_one_archives_everything(
     assert_complete(archive)
 
 
-def test_a_rolling_deploy_needs_no_stop_of_the_old_driver(archive: Site, start: Start) -> None:
+def test_a_rolling_deploy_hands_over_without_stopping_the_old_driver(archive: Site, start: Start) -> None:
     archive.configure(flush_size=50_000, tasks_max=2, task_shutdown_graceful_timeout_ms=30_000)
     archive.s3.heal()
     # The first one is in mid-file for longer than the second takes to ask.
@@ -175,7 +173,7 @@ def test_a_rolling_deploy_needs_no_stop_of_the_old_driver(archive: Site, start: 
 
     second = start("--until-caught-up")
 
-    committed = records_committed(assert_fenced(first, "has asked this one to give way, and has taken over"))
+    committed = records_committed(assert_fenced(first, "requested a handover and has taken over"))
     archive.s3.heal()
     code, output = ended(second)
     assert code == 0, output

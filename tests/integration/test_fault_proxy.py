@@ -82,7 +82,7 @@ def bucket(server: tuple[str, FaultProxy]) -> Iterator[Bucket]:
 
 
 @pytest.mark.parametrize(("fault", "stands"), [(DROP_REQUEST, None), (DROP_ANSWER, b"1")])
-def test_a_dropped_request_and_a_dropped_answer(bucket: Bucket, fault: Fault, stands: bytes | None) -> None:
+def test_requests_and_responses_can_be_dropped(bucket: Bucket, fault: Fault, stands: bytes | None) -> None:
     bucket.proxy.next("PutObject", fault)
     with pytest.raises(ConnectionClosedError):
         bucket.put("k", b"1")
@@ -93,14 +93,14 @@ def test_a_dropped_request_and_a_dropped_answer(bucket: Bucket, fault: Fault, st
 @pytest.mark.parametrize(
     ("fault", "code"), [(SLOW_DOWN, "SlowDown"), (CONFLICT, "ConditionalRequestConflict")]
 )
-def test_an_error_is_answered(bucket: Bucket, fault: Fault, code: str) -> None:
+def test_an_error_response_can_be_injected(bucket: Bucket, fault: Fault, code: str) -> None:
     bucket.proxy.next("PutObject", fault)
     with pytest.raises(ClientError, match=code):
         bucket.put("k", b"1")
     assert bucket.body("k") is None
 
 
-def test_a_delay(bucket: Bucket) -> None:
+def test_a_response_can_be_delayed(bucket: Bucket) -> None:
     client, delay = bucket.connect(read_timeout=0.2), 2.0
     bucket.proxy.next("PutObject", Fault(delay=delay))
     began = time.monotonic()
@@ -111,7 +111,7 @@ def test_a_delay(bucket: Bucket) -> None:
     await_so(lambda: bucket.body("k") == b"1")
 
 
-def test_the_nth_mutation(bucket: Bucket) -> None:
+def test_a_fault_can_hit_the_nth_write(bucket: Bucket) -> None:
     bucket.put("before", b"1")
     bucket.proxy.at_mutation(2, DROP_REQUEST)
     bucket.put("first", b"1")
@@ -123,7 +123,7 @@ def test_the_nth_mutation(bucket: Bucket) -> None:
     assert bucket.proxy.mutations == 4
 
 
-def test_a_forgotten_condition(bucket: Bucket) -> None:
+def test_a_condition_can_be_ignored(bucket: Bucket) -> None:
     bucket.put("k", b"1")
     bucket.proxy.always(FORGET_CONDITION, lambda request: request.condition == "If-None-Match")
     bucket.put("k", b"2", IfNoneMatch="*")
@@ -150,7 +150,7 @@ def wins(bucket: Bucket, key: str, made: str, parts: list[dict[str, Any]]) -> bo
     return True
 
 
-def test_of_conditional_completions_one_wins(bucket: Bucket) -> None:
+def test_one_of_several_conditional_completions_wins(bucket: Bucket) -> None:
     with ThreadPoolExecutor(8) as pool:
         for turn in range(10):
             key = f"k{turn}"
@@ -160,7 +160,7 @@ def test_of_conditional_completions_one_wins(bucket: Bucket) -> None:
             assert bucket.body(key) == b"%d" % won.index(True)
 
 
-def test_an_upload_that_is_gone_is_said_to_be(bucket: Bucket) -> None:
+def test_a_missing_upload_is_reported(bucket: Bucket) -> None:
     made, parts = upload(bucket, "k", b"1")
     address = {"Bucket": bucket.name, "Key": "k", "UploadId": made}
     bucket.client.abort_multipart_upload(**address)
@@ -224,7 +224,7 @@ def test_bytes_pass_both_ways(tcp: TcpProxy) -> None:
     assert said(tcp, b"hello") == b"hello"
 
 
-def test_connections_are_cut_where_asked(echo: Echo, tcp: TcpProxy) -> None:
+def test_connections_can_be_cut(echo: Echo, tcp: TcpProxy) -> None:
     tcp.spoil(b"write", PASS, CUT_BEFORE, CUT_AFTER)
     assert said(tcp, b"write 1") == b"write 1"
     assert said(tcp, b"write 2") == b""
@@ -236,7 +236,7 @@ def test_connections_are_cut_where_asked(echo: Echo, tcp: TcpProxy) -> None:
     assert tcp.connections == 5
 
 
-def test_silence(echo: Echo, tcp: TcpProxy) -> None:
+def test_a_connection_can_be_silenced(echo: Echo, tcp: TcpProxy) -> None:
     tcp.spoil(b"write", SILENCE)
     with pytest.raises(TimeoutError):
         said(tcp, b"write", timeout=1.0)

@@ -116,7 +116,7 @@ def wait_until(condition: Callable[[], bool], what: str) -> None:
 # -- batch writes ----------------------------------------------------------------------------------------
 
 
-def test_a_batch_write_writes_every_row_once_and_goes_on_where_the_last_one_ended(
+def test_a_batch_write_writes_every_row_once_after_the_previous_write(
     session: SparkSession, place: Place
 ) -> None:
     # PySpark finds the format without registration.
@@ -128,7 +128,7 @@ def test_a_batch_write_writes_every_row_once_and_goes_on_where_the_last_one_ende
     assert len(place.committed()) == 5
 
 
-def test_a_write_that_fails_leaves_nothing(session: SparkSession, place: Place) -> None:
+def test_a_failed_write_leaves_no_visible_rows(session: SparkSession, place: Place) -> None:
     options = place.options(KILLED_SINK, fails_at="50")
     with pytest.raises(PySparkException, match="50 cannot be written"):
         save(numbers(session, 0, 100), options)
@@ -139,7 +139,9 @@ def test_a_write_that_fails_leaves_nothing(session: SparkSession, place: Place) 
 
 
 @pytest.mark.parametrize("step", extended_after(1, ["put", "prepared"]))
-def test_a_tasks_worker_is_killed(session: SparkSession, place: Place, step: str, tmp_path: Path) -> None:
+def test_rows_are_written_once_when_a_worker_is_killed(
+    session: SparkSession, place: Place, step: str, tmp_path: Path
+) -> None:
     (tmp_path / "flag").touch()
     save(numbers(session, 0, 100), place.options(KILLED_SINK, kill_at=step, kill_flag=tmp_path / "flag"))
 
@@ -273,7 +275,7 @@ def test_a_stream_is_archived(
 
 
 @pytest.mark.extended
-def test_a_new_checkpoint_is_a_new_query(session: SparkSession, place: Place) -> None:
+def test_a_new_checkpoint_starts_a_new_query(session: SparkSession, place: Place) -> None:
     place.add_files(2)
     assert start(session, place.folder, place.options()).awaitTermination(PATIENCE)
     assert start(session, place.folder, place.options(), "another").awaitTermination(PATIENCE)
@@ -312,7 +314,9 @@ def test_a_second_query_of_the_same_name_fences_the_first(session: SparkSession,
         pytest.param("published", marks=pytest.mark.nightly),
     ],
 )
-def test_a_driver_is_killed(session: SparkSession, place: Place, step: str) -> None:
+def test_rows_are_written_once_when_the_driver_is_killed(
+    session: SparkSession, place: Place, step: str
+) -> None:
     place.add_files()
     flag = place.folder / "flag"
     flag.touch()
@@ -356,7 +360,7 @@ def test_a_driver_is_killed(session: SparkSession, place: Place, step: str) -> N
     ],
     ids=str,
 )
-def test_wrong_options_are_one_sentence_before_anything_runs(
+def test_invalid_options_are_reported_in_one_sentence_before_the_job(
     session: SparkSession, place: Place, wrong: dict[str, str | None], says: str
 ) -> None:
     options = {key: value for key, value in {**place.options(), **wrong}.items() if value is not None}
@@ -368,7 +372,7 @@ def test_wrong_options_are_one_sentence_before_anything_runs(
     assert not (place.folder / "store.sqlite").exists()
 
 
-def test_a_column_value_without_json_is_refused_where_bytes_are_wanted(
+def test_a_value_column_without_json_is_refused_by_a_sink_of_bytes(
     session: SparkSession, place: Place
 ) -> None:
     with pytest.raises(
@@ -397,7 +401,7 @@ def test_whole_rows_arrive_typed(session: SparkSession, place: Place) -> None:
         ("errorifexists", 'cannot be written in the "ErrorIfExists" mode'),
     ],
 )
-def test_only_appending_works(session: SparkSession, place: Place, mode: str, says: str) -> None:
+def test_batch_writes_only_append(session: SparkSession, place: Place, mode: str, says: str) -> None:
     with pytest.raises(PySparkException, match=says):
         numbers(session, 0, 3).write.format("sinksdk").options(**place.options()).mode(mode).save()
 
@@ -405,7 +409,7 @@ def test_only_appending_works(session: SparkSession, place: Place, mode: str, sa
 @pytest.mark.parametrize(
     ("mode", "says"), [("complete", "a sink only appends"), ("update", "does not support Update mode")]
 )
-def test_a_stream_only_appends(session: SparkSession, place: Place, mode: str, says: str) -> None:
+def test_streams_only_append(session: SparkSession, place: Place, mode: str, says: str) -> None:
     # Spark itself refuses 'update': its Python data sources do not know it.
     place.add_files(1)
     counted = read_stream(session, place.folder).groupBy("value").count().select("value")
@@ -416,7 +420,7 @@ def test_a_stream_only_appends(session: SparkSession, place: Place, mode: str, s
     assert says in str(query.exception())
 
 
-def test_partitions_of_folders_are_refused(session: SparkSession, place: Place) -> None:
+def test_partition_by_is_refused(session: SparkSession, place: Place) -> None:
     writer = numbers(session, 0, 3).write.format("sinksdk").options(**place.options())
     with pytest.raises(PySparkException, match="partitioning or clustering columns do not match"):
         writer.partitionBy("value").mode("append").save()
@@ -425,7 +429,7 @@ def test_partitions_of_folders_are_refused(session: SparkSession, place: Place) 
 @pytest.mark.parametrize(
     "query", ["SELECT '1' AS value WHERE false", "SELECT CAST(null AS STRING) AS value FROM range(3)"]
 )
-def test_no_rows_and_null_rows(session: SparkSession, place: Place, query: str) -> None:
+def test_empty_frames_and_null_rows_are_written(session: SparkSession, place: Place, query: str) -> None:
     frame = session.sql(query)
     save(frame, place.options())
 

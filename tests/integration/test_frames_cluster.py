@@ -45,15 +45,15 @@ def run(place: Place, master: str, conf: dict[str, str], **keys: object) -> None
 
 
 @pytest.mark.parametrize("step", [pytest.param("put", marks=pytest.mark.nightly), "prepared"])
-def test_an_executor_is_killed(place: Place, standalone: Standalone, step: str) -> None:
+def test_rows_are_written_once_when_an_executor_is_killed(
+    place: Place, standalone: Standalone, step: str
+) -> None:
     run(place, standalone.url, {}, kill_at=step, kill_executor=True)
 
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("step", ["put", "prepared"])
-def test_of_two_copies_of_a_slow_task_one_is_committed(
-    place: Place, standalone: Standalone, step: str
-) -> None:
+def test_one_of_two_speculative_copies_is_committed(place: Place, standalone: Standalone, step: str) -> None:
     # The first copy stands still for longer than the test may take, before or after it has prepared its
     # file.
     run(place, standalone.url, SPECULATION, kill_at=step, stall_seconds=2 * PATIENCE)

@@ -53,7 +53,7 @@ def ended(command: list[str], text: str = "", folder: Path = ROOT) -> str:
     return done.stdout + done.stderr
 
 
-def test_the_pyspark_shell_writes(tmp_path: Path) -> None:
+def test_the_pyspark_shell_writes_dataframes(tmp_path: Path) -> None:
     place = Place(tmp_path)
     lines = [
         f"options = {place.options()!r}",
@@ -71,7 +71,7 @@ def test_the_pyspark_shell_writes(tmp_path: Path) -> None:
     place.assert_once(100)
 
 
-def test_spark_connect_writes(tmp_path: Path) -> None:
+def test_spark_connect_writes_dataframes(tmp_path: Path) -> None:
     place = Place(tmp_path)
     place.add_files(1)
     assert ROWS == 40

@@ -15,7 +15,7 @@ pytestmark = [pytest.mark.extended, pytest.mark.spark, pytest.mark.slow]
 ROOT = Path(__file__).parent.parent.parent
 
 
-def test_the_pages_code_writes_what_it_says(tmp_path: Path) -> None:
+def test_the_code_of_the_dataframe_page_runs(tmp_path: Path) -> None:
     page = (ROOT / "docs/write-a-dataframe.md").read_text()
     code = "\n".join(re.findall(r"^```python\n(.*?)^```$", page, re.DOTALL | re.MULTILINE))
     shutil.copytree(ROOT / "examples", tmp_path / "examples")

@@ -56,7 +56,7 @@ def spark_avro() -> Path:
     return jar
 
 
-def test_from_avro_reads_what_a_registrys_serializers_wrote(tmp_path: Path) -> None:
+def test_from_avro_reads_records_of_registry_serializers(tmp_path: Path) -> None:
     with RegistryServer().running() as registry:
         schema_id = registry.register("flights-value", json.dumps(SCHEMA))
         for number in range(PARTITIONS):

@@ -59,7 +59,7 @@ def test_a_cancelled_generation_ends_at_once(spark: SparkContext) -> None:
     assert other.wait(SOON)
 
 
-def test_a_generation_cancelled_before_its_job_began_ends_too(spark: SparkContext) -> None:
+def test_a_generation_cancelled_before_its_job_ends(spark: SparkContext) -> None:
     # During planning there is no job yet that could be cancelled.
     running = running_stuck(spark, 1)
 

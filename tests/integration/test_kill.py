@@ -36,7 +36,7 @@ def assert_complete(archive: Site) -> None:
     assert archive.uploads_with_data() == []
 
 
-def test_a_killed_driver_leaves_nothing_behind_that_its_successor_does_not_settle(archive: Site) -> None:
+def test_the_successor_settles_all_tokens_of_a_killed_driver(archive: Site) -> None:
     driver = archive.start("--until-caught-up")
     wait_until(lambda: in_the_middle(archive), driver, "some files were committed")
     driver.kill()
@@ -50,7 +50,7 @@ def test_a_killed_driver_leaves_nothing_behind_that_its_successor_does_not_settl
     assert_complete(archive)
 
 
-def test_a_killed_python_worker_costs_nothing_but_time(archive: Site) -> None:
+def test_a_killed_python_worker_loses_no_record(archive: Site) -> None:
     driver = archive.start("--until-caught-up")
     wait_until(lambda: in_the_middle(archive), driver, "some files were committed")
     workers = [pid for pid, command in descendants(driver.pid) if "pyspark.worker" in command]
@@ -64,7 +64,7 @@ def test_a_killed_python_worker_costs_nothing_but_time(archive: Site) -> None:
     assert_complete(archive)
 
 
-def test_a_killed_executor_costs_nothing_but_time(archive: Site) -> None:
+def test_a_killed_executor_loses_no_record(archive: Site) -> None:
     driver = archive.start("--until-caught-up", master="local-cluster[2,1,1024]")
     wait_until(lambda: in_the_middle(archive), driver, "some files were committed")
     executors = [pid for pid, command in descendants(driver.pid) if "CoarseGrainedExecutorBackend" in command]
@@ -79,7 +79,9 @@ def test_a_killed_executor_costs_nothing_but_time(archive: Site) -> None:
 
 @pytest.mark.extended
 @pytest.mark.parametrize("number", [pytest.param(signal.SIGINT, marks=pytest.mark.nightly), signal.SIGTERM])
-def test_a_signal_commits_partial_files_and_the_next_run_starts_there(archive: Site, number: int) -> None:
+def test_a_signal_commits_partial_files_and_the_next_run_resumes_after_them(
+    archive: Site, number: int
+) -> None:
     archive.configure(flush_size=50_000, generation_max_records=1_000_000)
     archive.s3.delays.update(UploadPart=1.5, CreateMultipartUpload=0.5)
     driver = archive.start("--until-caught-up")
@@ -103,7 +105,7 @@ def test_a_signal_commits_partial_files_and_the_next_run_starts_there(archive: S
 
 
 @pytest.mark.nightly
-def test_a_standalone_master_works(archive: Site, standalone: Standalone) -> None:
+def test_a_standalone_master_runs_a_connector(archive: Site, standalone: Standalone) -> None:
     archive.s3.delays.clear()
     code, output = archive.run("--until-caught-up", master=standalone.url)
 

@@ -86,9 +86,7 @@ def print_table(connector: str, watcher: Watcher) -> None:
         print(f"  {view.partition.partition + 1} | {delivered:,} | {committed:,} | {delivered - committed:,}")
 
 
-def test_tasks_in_mid_file_commit_what_they_have_when_another_ones_s3_fails(
-    archive: Site, spark: SparkContext
-) -> None:
+def test_tasks_commit_partial_files_when_another_task_fails(archive: Site, spark: SparkContext) -> None:
     # Tasks 1 to 3 commit partial files in the rebalance and continue from there.
     watcher = story(archive, spark, "PacedArchiver")
 
@@ -102,7 +100,7 @@ def test_tasks_in_mid_file_commit_what_they_have_when_another_ones_s3_fails(
 
 
 @pytest.mark.nightly
-def test_a_sink_that_ignores_is_closing_reads_everything_again(archive: Site, spark: SparkContext) -> None:
+def test_a_sink_that_ignores_is_closing_reads_records_again(archive: Site, spark: SparkContext) -> None:
     watcher = story(archive, spark, "DeafArchiver")
 
     first = {view.partition.partition: view for view in watcher.ends[0]}

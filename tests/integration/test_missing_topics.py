@@ -85,7 +85,7 @@ def expect_the_rest_from_there(site: Site) -> None:
     assert site.written("orders") == list(range(RECORDS))
 
 
-def test_a_topic_that_vanishes_in_mid_file_has_the_others_partial_file_committed(site: Site) -> None:
+def test_a_deleted_topic_does_not_prevent_commits_of_the_others(site: Site) -> None:
     site.produce("orders", RECORDS)
     site.produce("ships", RECORDS)
     watcher = Watcher()
@@ -109,7 +109,7 @@ def test_a_topic_that_vanishes_in_mid_file_has_the_others_partial_file_committed
 
 
 @pytest.mark.extended
-def test_a_topic_whose_files_vanish_while_they_are_read_is_told_by_name(site: Site) -> None:
+def test_a_topic_whose_files_vanish_during_a_read_is_named(site: Site) -> None:
     # Regression: Spark's job failed with the task, and the connector with Spark's error.
     site.produce("orders", RECORDS)
     site.produce("ships", RECORDS)
@@ -134,7 +134,7 @@ def test_a_topic_whose_files_vanish_while_they_are_read_is_told_by_name(site: Si
 
 
 @pytest.mark.extended
-def test_a_topic_that_vanishes_while_nothing_is_to_do(site: Site) -> None:
+def test_a_topic_deleted_while_the_driver_is_idle_is_reported(site: Site) -> None:
     runner = site.idle()
     site.move_away()
 
@@ -144,7 +144,7 @@ def test_a_topic_that_vanishes_while_nothing_is_to_do(site: Site) -> None:
 
 
 @pytest.mark.extended
-def test_a_topic_written_anew_with_fewer_records_is_not_read_from_its_start(site: Site) -> None:
+def test_a_rewritten_topic_with_fewer_records_is_not_read_from_its_start(site: Site) -> None:
     # It is another topic, not an offset out of range.
     runner = site.idle()
     shutil.rmtree(site.topics / "topic=ships")
@@ -153,13 +153,14 @@ def test_a_topic_written_anew_with_fewer_records_is_not_read_from_its_start(site
     message = expect_missing(site, runner)
 
     assert (
-        "ships-0 is committed up to offset 300, but the source ends at 200: the topic was deleted" in message
+        "ships-0 is committed up to offset 300, but the end offset of the source is 200: the topic was deleted"
+        in message
     )
     assert site.written("ships") == list(range(300))
 
 
 @pytest.mark.extended
-def test_waiting_goes_on_with_the_others_and_takes_the_topic_up_again(site: Site) -> None:
+def test_policy_wait_reads_other_topics_and_resumes_the_missing_one(site: Site) -> None:
     runner = site.idle(missing_topic_policy="wait")
     site.move_away()
     await_so(lambda: site.status().missing_topics == ("ships",))
@@ -203,7 +204,7 @@ def command_line(
 
 
 @pytest.mark.extended
-def test_the_command_line_exits_4_and_says_what_to_do(site: Site, tmp_path: Path) -> None:
+def test_the_command_line_exits_4_with_a_remedy(site: Site, tmp_path: Path) -> None:
     site.produce("orders", 300)
     site.produce("ships", 300)
     with command_line(site, tmp_path) as process:
@@ -223,7 +224,7 @@ def test_the_command_line_exits_4_and_says_what_to_do(site: Site, tmp_path: Path
 
 
 @pytest.mark.extended
-def test_the_command_line_waits_for_a_topic_that_is_just_being_made(site: Site, tmp_path: Path) -> None:
+def test_the_command_line_waits_for_a_topic_being_created(site: Site, tmp_path: Path) -> None:
     site.produce("orders", 300)
     with command_line(site, tmp_path, "--until-caught-up", missing_topic_grace_ms=60_000) as process:
         await_so((tmp_path / "store.sqlite").exists)

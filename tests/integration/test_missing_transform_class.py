@@ -51,7 +51,7 @@ def module(tmp_path: Path) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("of", ["transforms", "predicates", "a transform with records.sql"])
-def test_it_is_one_sentence_with_class_and_alias_and_what_to_do(
+def test_a_missing_transform_class_is_reported_with_alias_and_remedy(
     spark: SparkContext, module: str, tmp_path: Path, of: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     write_records(
@@ -84,7 +84,7 @@ def test_it_is_one_sentence_with_class_and_alias_and_what_to_do(
         )
     said = str(raised.value)
     assert said.startswith(
-        f"connector c has FAILED: t-0 failed (read up to offset 0), which no restart would heal: '{name}': {module}:Same cannot be "
+        f"connector c has FAILED: t-0 failed (read up to offset 0), and a restart does not help: '{name}': {module}:Same cannot be "
         f"imported: ModuleNotFoundError: No module named '{module}'; install its package wherever sinksdk runs, on the "
         f"executors, too, or send it to them (spark-submit --py-files"
     )
@@ -117,7 +117,7 @@ print(summary.records, "records")
 
 
 @pytest.mark.nightly
-def test_on_a_cluster_it_can_be_sent(standalone: Standalone, tmp_path: Path) -> None:
+def test_a_missing_transform_class_can_be_sent_with_py_files(standalone: Standalone, tmp_path: Path) -> None:
     (tmp_path / "own").mkdir()
     (tmp_path / "own" / f"{MODULE}.py").write_text(SOURCE)
     with zipfile.ZipFile(tmp_path / "own.zip", "w") as archive:

@@ -197,7 +197,7 @@ def pipeline(tmp_path: Path) -> Iterator[Pipeline]:
         made.end()
 
 
-def test_each_process_is_killed_once_and_the_archive_is_the_input(pipeline: Pipeline) -> None:
+def test_the_archive_equals_the_input_after_each_process_is_killed(pipeline: Pipeline) -> None:
     writer = pipeline.writer
     writer.start()
     pipeline.kill("source's Python worker", pipeline.source_workers)

@@ -82,7 +82,7 @@ def expect_all_in_the_topic(site: HeldSite) -> None:
 
 
 @pytest.mark.nightly
-def test_executors_that_are_frozen_in_a_commit(site: HeldSite) -> None:
+def test_executors_frozen_in_a_commit_are_fenced(site: HeldSite) -> None:
     # Three tasks become two meanwhile: both the number that goes and the one that stays are fenced.
     driver = site.start("local-cluster[4,1,1024]")
     held = site.run_until_held(driver)
@@ -104,7 +104,7 @@ def test_executors_that_are_frozen_in_a_commit(site: HeldSite) -> None:
     expect_all_in_the_topic(site)
 
 
-def test_python_workers_that_are_frozen_in_a_commit(site: HeldSite) -> None:
+def test_python_workers_frozen_in_a_commit_are_fenced(site: HeldSite) -> None:
     # Spark kills them when their job is cancelled after the graceful timeout.
     driver = site.start("local[3]")
     held = site.run_until_held(driver)
@@ -121,7 +121,7 @@ def test_python_workers_that_are_frozen_in_a_commit(site: HeldSite) -> None:
     expect_all_in_the_topic(site)
 
 
-def test_a_driver_that_is_frozen_with_its_tasks(site: HeldSite) -> None:
+def test_a_driver_frozen_with_its_tasks_is_fenced(site: HeldSite) -> None:
     first = site.start("local[3]")
     held = site.run_until_held(first)
     frozen = freeze_in_commit(site, first, held, everything_of(first))

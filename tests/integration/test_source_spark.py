@@ -113,7 +113,7 @@ def eventually(condition: Callable[[], object]) -> None:
         time.sleep(0.1)
 
 
-def test_a_task_whose_process_is_killed_goes_on(tmp_path: Path, spark: SparkContext) -> None:
+def test_a_source_task_resumes_after_its_process_is_killed(tmp_path: Path, spark: SparkContext) -> None:
     site = Site(tmp_path, spark)
     eventually(lambda: len(counts := site.counts()) == 2 and min(counts) > 20)
     (tmp_path / "0.pid").rename(tmp_path / "killed")
@@ -128,9 +128,7 @@ def test_a_task_whose_process_is_killed_goes_on(tmp_path: Path, spark: SparkCont
 
 
 @pytest.mark.extended
-def test_a_task_that_is_killed_when_it_shall_close_holds_nobody_up(
-    tmp_path: Path, spark: SparkContext
-) -> None:
+def test_a_task_killed_while_closing_does_not_block_the_others(tmp_path: Path, spark: SparkContext) -> None:
     # Regression: Spark's next attempt waited for the dead one to close, for the whole graceful timeout.
     site = Site(tmp_path, spark, **{"closing.poll.ms": 10_000, "task.shutdown.graceful.timeout.ms": 120_000})
     eventually(lambda: len(counts := site.counts()) == 2 and min(counts) > 20)
@@ -152,7 +150,7 @@ def test_a_task_that_is_killed_when_it_shall_close_holds_nobody_up(
     site.expect_each_once()
 
 
-def test_a_task_that_fails_and_a_rebalance(tmp_path: Path, spark: SparkContext) -> None:
+def test_a_failed_task_and_a_rebalance_lose_no_record(tmp_path: Path, spark: SparkContext) -> None:
     site = Site(tmp_path, spark, **{"fail.at": 55})
     eventually(lambda: len(site.listener.ends) == 1)
     eventually(lambda: len(counts := site.counts()) == 2 and min(counts) > 100)
@@ -169,7 +167,7 @@ def test_a_task_that_fails_and_a_rebalance(tmp_path: Path, spark: SparkContext) 
 
 
 @pytest.mark.extended
-def test_new_tables_are_noticed(tmp_path: Path, spark: SparkContext) -> None:
+def test_new_tables_are_read(tmp_path: Path, spark: SparkContext) -> None:
     site = Site(tmp_path, spark, connector=WatchingSource())
     eventually(lambda: current_plan(site.store, "numbers", 1) is not None)
     assert site.counts() == []
@@ -186,7 +184,7 @@ def test_new_tables_are_noticed(tmp_path: Path, spark: SparkContext) -> None:
 
 @pytest.mark.extended
 @pytest.mark.parametrize("method", ["start", "poll"])
-def test_a_task_that_does_not_come_back_is_cut_off(
+def test_a_task_that_does_not_stop_is_cancelled(
     tmp_path: Path, spark: SparkContext, method: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     # A start that hangs has failed; a poll may wait until the task is asked to stop.

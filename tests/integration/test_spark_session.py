@@ -89,7 +89,7 @@ class Driver:
 
 
 @pytest.mark.extended
-def test_a_job_survives_signals_to_the_whole_process_group(tmp_path: Path) -> None:
+def test_a_job_survives_signals_to_its_process_group(tmp_path: Path) -> None:
     driver = Driver(tmp_path, "local[2]")
     try:
         driver.await_task()
@@ -116,7 +116,7 @@ def test_a_job_on_executor_processes_survives_ctrl_c(tmp_path: Path) -> None:
 
 
 @pytest.mark.extended
-def test_another_python_on_the_path_changes_nothing(tmp_path: Path) -> None:
+def test_another_python_on_the_path_has_no_effect(tmp_path: Path) -> None:
     # Workers run the driver's interpreter, whatever PATH and pyspark's variables say.
     other = tmp_path / "bin/python3"
     other.parent.mkdir()
@@ -175,7 +175,7 @@ def test_a_second_session_is_refused(spark: SparkContext) -> None:
     assert not spark._jsc.sc().isStopped()
 
 
-def test_the_signal_handler_stays_our_own(spark: SparkContext) -> None:
+def test_the_signal_handler_is_not_replaced_by_spark(spark: SparkContext) -> None:
     # pyspark would install its own SIGINT handler.
     assert spark.appName == "sinksdk-tests"
     assert signal.getsignal(signal.SIGINT) in {signal.default_int_handler, signal.SIG_IGN}

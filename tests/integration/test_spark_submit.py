@@ -234,7 +234,7 @@ def caught_up(runs: Runs, interrupted: Seen) -> Seen:
     return runs.seen
 
 
-def test_master_name_and_settings_are_those_of_the_command(interrupted: Seen, standalone: Standalone) -> None:
+def test_master_name_and_settings_of_spark_submit_are_used(interrupted: Seen, standalone: Standalone) -> None:
     inside, application = interrupted.inside, interrupted.application
     assert (inside["master"], inside["name"]) == (standalone.url, "delayed flights")
     assert inside["conf"]["spark.scheduler.mode"] == "FIFO"
@@ -246,7 +246,7 @@ def test_master_name_and_settings_are_those_of_the_command(interrupted: Seen, st
     assert all(f"-Xmx{MEMORY}M" in command for command in interrupted.executors)
 
 
-def test_what_was_started_is_ended_and_another_master_is_refused(
+def test_spark_is_stopped_at_the_end_and_another_master_is_refused(
     interrupted: Seen, standalone: Standalone
 ) -> None:
     summary = interrupted.summaries["interrupted"]
@@ -255,18 +255,18 @@ def test_what_was_started_is_ended_and_another_master_is_refused(
     assert standalone.await_applications(0) == []
 
 
-def test_a_ctrl_c_under_spark_submit_commits_what_was_read(interrupted: Seen) -> None:
+def test_a_ctrl_c_under_spark_submit_commits_read_records(interrupted: Seen) -> None:
     # Regression: the JVM ended at once with its executors, and tasks could not flush.
     assert_committed(interrupted, "interrupted", signal.SIGINT)
 
 
-def test_a_rebalance_ended_a_generation_in_the_middle(interrupted: Seen) -> None:
+def test_a_rebalance_under_spark_submit_ends_a_generation(interrupted: Seen) -> None:
     before, after = interrupted.generations
     assert before < after
 
 
 @pytest.mark.nightly
-def test_a_signal_that_only_the_jvm_gets_commits_what_was_read(terminated: Seen) -> None:
+def test_a_signal_to_the_jvm_commits_read_records(terminated: Seen) -> None:
     assert_committed(terminated, "terminated", signal.SIGTERM)
 
 
@@ -280,13 +280,13 @@ def assert_committed(seen: Seen, run: str, number: int) -> None:
 
 
 @pytest.mark.nightly
-def test_a_killed_program_ends_spark_submit(killed: Seen) -> None:
+def test_spark_submit_ends_with_its_killed_program(killed: Seen) -> None:
     assert killed.codes["killed"] != 0
     before = killed.committed["interrupted"]
     assert sum(before.values()) < sum(killed.committed["killed"].values())
 
 
-def test_the_next_run_goes_on_to_the_end(caught_up: Seen, archive: Site) -> None:
+def test_the_next_run_reads_to_the_end(caught_up: Seen, archive: Site) -> None:
     # In a session of the program's own.
     rows = archive.folder.glob("rows/*.parquet")
     there = {int(file.stem): pq.read_metadata(file).num_rows for file in rows}
@@ -296,7 +296,7 @@ def test_the_next_run_goes_on_to_the_end(caught_up: Seen, archive: Site) -> None
     assert caught_up.summaries["caught up"]["is_active"] is True
 
 
-def test_the_archive_is_what_spark_computes(caught_up: Seen, archive: Site) -> None:
+def test_the_archive_equals_the_result_of_spark(caught_up: Seen, archive: Site) -> None:
     expected = pq.read_table(archive.folder / "expected").sort_by(
         [("partition", "ascending"), ("offset", "ascending")]
     )

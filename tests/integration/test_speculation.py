@@ -48,7 +48,7 @@ def noted(archive: Site, what: str) -> list[tuple[int, int, str]]:
 
 
 @pytest.mark.parametrize("query", [None, TWICE], ids=["plain", "with a transform"])
-def test_of_two_copies_of_a_slow_task_one_publishes(
+def test_one_of_two_speculative_copies_publishes(
     archive: Site, standalone: Standalone, query: str | None
 ) -> None:
     # The second copy takes the task over and fences the first.

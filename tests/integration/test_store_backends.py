@@ -64,7 +64,7 @@ def verified(archive: Site, store: str) -> tuple[int, str]:
     return found.returncode, found.stdout + found.stderr
 
 
-def test_two_runs_on_executors_of_their_own(archive: Site, store: str) -> None:
+def test_two_runs_on_separate_executors_archive_all_records(archive: Site, store: str) -> None:
     output = ""
     for first in (0, RECORDS):
         if first:

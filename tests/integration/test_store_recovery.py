@@ -64,7 +64,7 @@ def expect_recovered(archive: Site, count: int) -> None:
     assert code == 0, said
 
 
-def test_a_store_that_was_restored_from_an_older_copy(archive: Site) -> None:
+def test_a_store_restored_from_an_older_copy_is_recovered(archive: Site) -> None:
     shutil.copy(archive.store_file, archive.folder / "backup.sqlite")
     archive.produce(PARTITIONS, 777, first=1_000)
     assert run(archive)[0] == 0
@@ -83,7 +83,7 @@ def test_a_store_that_was_restored_from_an_older_copy(archive: Site) -> None:
     expect_recovered(archive, 2_277)
 
 
-def test_a_store_that_was_lost(archive: Site) -> None:
+def test_a_lost_store_is_recovered(archive: Site) -> None:
     archive.store_file.unlink()
     archive.produce(PARTITIONS, 500, first=1_000)
 
@@ -98,7 +98,7 @@ def test_a_store_that_was_lost(archive: Site) -> None:
     expect_recovered(archive, 1_500)
 
 
-def test_files_that_were_lost_in_the_bucket(archive: Site) -> None:
+def test_files_lost_in_the_bucket_are_detected(archive: Site) -> None:
     s3, folder = client(archive.endpoint), f"topics/{archive.topic}/partition=0/"
     s3.delete_object(Bucket=archive.bucket, Key=f"{folder}{archive.topic}+0+0000000300.avro")
     code, said = archive.verify()
@@ -125,7 +125,7 @@ def test_files_that_were_lost_in_the_bucket(archive: Site) -> None:
     expect_recovered(archive, 1_000)
 
 
-def test_what_is_committed_and_not_visible_is_published_before_offsets_are_recovered(killed: Site) -> None:
+def test_commits_are_published_before_offsets_are_recovered(killed: Site) -> None:
     # Otherwise a restored store would be stuck: its start is refused, and offsets of such commits cannot be
     # altered.
     code, said = operator(killed, "offsets", "recover", str(killed.config))

@@ -119,7 +119,7 @@ def run(session: SparkSession, topics: Path, tmp_path: Path) -> Callable[..., di
         ("exploded", Counter([*range(COUNT), *range(COUNT)])),
     ],
 )
-def test_what_keeps_rows_in_place_may_stand_between_records_and_sink(
+def test_transforms_that_keep_rows_in_place_are_accepted(
     run: Callable[..., dict[str, Counter[int]]],
     session: SparkSession,
     tmp_path: Path,
@@ -160,9 +160,7 @@ def text(value: str | bytes | bytearray | None) -> str | None:
 
 
 @pytest.mark.extended
-def test_two_connectors_of_one_session_see_nothing_of_each_other(
-    session: SparkSession, tmp_path: Path
-) -> None:
+def test_two_connectors_of_one_session_are_isolated(session: SparkSession, tmp_path: Path) -> None:
     # Both run at once, create views of one name and change one setting. A query's ``records`` is not the
     # user's view of that name.
     hour = pa.array([3_600_000 * (offset % 24) for offset in range(COUNT)], pa.timestamp("ms", "UTC"))
@@ -231,7 +229,7 @@ def test_two_connectors_of_one_session_see_nothing_of_each_other(
     assert not mine.catalog.tableExists("mine")
 
 
-def test_functions_and_views_of_the_session_can_be_used_and_it_stays_as_it_was(
+def test_functions_and_views_of_the_session_are_usable_and_unchanged(
     run: Callable[..., dict[str, Counter[int]]], session: SparkSession
 ) -> None:
     # The query runs in a copy of the user's session.
@@ -249,9 +247,7 @@ def test_functions_and_views_of_the_session_can_be_used_and_it_stays_as_it_was(
     assert not session.catalog.tableExists("records")
 
 
-def test_the_session_that_is_given_is_the_one_that_is_copied(
-    session: SparkSession, topics: Path, tmp_path: Path
-) -> None:
+def test_the_given_session_is_copied(session: SparkSession, topics: Path, tmp_path: Path) -> None:
     # Regression: Spark's default session was copied, whose table has the same name.
     mine = session.newSession()
     session.createDataFrame([(0,)], "number int").createOrReplaceTempView("wanted")
@@ -274,7 +270,7 @@ def test_the_session_that_is_given_is_the_one_that_is_copied(
     assert summary.records == COUNT, "half of two partitions"
 
 
-def test_only_modules_of_the_folders_are_sent_and_only_for_a_moment(
+def test_only_modules_of_the_python_path_are_sent_by_value(
     session: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "my_flights").mkdir()
@@ -299,7 +295,7 @@ def test_only_modules_of_the_folders_are_sent_and_only_for_a_moment(
     assert cloudpickle.list_registry_pickle_by_value() == before
 
 
-def test_a_module_with_two_names_and_the_program_itself_are_no_problem(
+def test_a_module_with_two_names_is_sent_by_value_but_main_is_not(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Multiprocessing gives the program's module a second name. Regression: cloudpickle raised ValueError.
@@ -356,7 +352,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("query", REFUSED)
-def test_a_query_that_moves_rows_or_loses_them_is_refused(
+def test_a_query_that_moves_or_loses_rows_is_refused(
     run: Callable[..., dict[str, Counter[int]]], session: SparkSession, query: str
 ) -> None:
     session.createDataFrame([(0,), (1,)], "number int").createOrReplaceTempView("wanted")
@@ -384,7 +380,7 @@ def test_a_query_that_moves_rows_or_loses_them_is_refused(
         ("of_a_missing_column", "`delay` cannot be resolved"),
     ],
 )
-def test_a_function_that_is_no_transform_is_refused(
+def test_an_invalid_transform_function_is_refused(
     run: Callable[..., dict[str, Counter[int]]], function: str, said: str
 ) -> None:
     with pytest.raises(ConfigException) as caught:
@@ -393,7 +389,7 @@ def test_a_function_that_is_no_transform_is_refused(
     assert len(str(caught.value).splitlines()) == 1
 
 
-def test_what_a_query_does_to_a_record_may_fail_and_commits_nothing_behind_it(
+def test_a_record_that_a_query_cannot_compute_is_not_committed(
     run: Callable[..., dict[str, Counter[int]]], tmp_path: Path
 ) -> None:
     with pytest.raises(ConnectException, match="Division by zero"):
@@ -402,7 +398,7 @@ def test_what_a_query_does_to_a_record_may_fail_and_commits_nothing_behind_it(
     assert all(offset.offset <= 20 for offset in committed.values())
 
 
-def test_a_query_may_give_values_of_any_type(session: SparkSession, topics: Path, tmp_path: Path) -> None:
+def test_a_query_may_return_values_of_any_type(session: SparkSession, topics: Path, tmp_path: Path) -> None:
     query = (
         "SELECT topic, partition, offset, offset AS key, explode(array(struct(offset AS n, string(value) AS s), "
         "null)) AS value FROM records WHERE offset < 3"
@@ -448,7 +444,7 @@ def test_a_query_may_give_values_of_any_type(session: SparkSession, topics: Path
         ),
     ],
 )
-def test_a_type_that_bytes_have_no_form_for_is_refused_at_the_start(  # noqa: PLR0917 - pytest passes them by name
+def test_a_type_without_json_is_refused_at_the_start(  # noqa: PLR0917 - pytest passes them by name
     session: SparkSession, topics: Path, tmp_path: Path, settings: dict[str, str], value: str, says: str
 ) -> None:
     # JSON has no durations. Regression: the first generation failed and was retried until the connector
@@ -490,7 +486,7 @@ def test_schemas_in_ddl_are_read_as_spark_reads_them(session: SparkSession) -> N
         assert named(declared_shape(ddl).kind) == named(pa.struct(list(expected))), ddl
 
 
-def test_a_nondeterministic_query_is_told_of_once(
+def test_a_nondeterministic_query_is_logged_once(
     run: Callable[..., dict[str, Counter[int]]], caplog: pytest.LogCaptureFixture
 ) -> None:
     # Records read again after a crash may differ.
@@ -542,7 +538,7 @@ PAST_SPARK: dict[str, tuple[set[str], set[str]]] = {
 
 
 @pytest.mark.parametrize("query", PAST_SPARK)
-def test_what_goes_past_spark_is_what_no_expression_reads(session: SparkSession, query: str) -> None:
+def test_columns_without_an_expression_bypass_spark(session: SparkSession, query: str) -> None:
     session.createDataFrame([(0,), (1,)], "number int").createOrReplaceTempView("wanted")
     session.udf.register("is_long", lambda value: len(value) > 1, "boolean")
     transform = Transform.of(LineSinkConfig.model_construct(records_sql=query))
@@ -555,7 +551,7 @@ def test_what_goes_past_spark_is_what_no_expression_reads(session: SparkSession,
 
 
 @pytest.mark.parametrize("query", [query for query, (_, past) in PAST_SPARK.items() if "partition" in past])
-def test_spark_is_given_only_what_it_needs(session: SparkSession, query: str) -> None:
+def test_spark_gets_only_the_needed_columns(session: SparkSession, query: str) -> None:
     session.createDataFrame([(0,), (1,)], "number int").createOrReplaceTempView("wanted")
     session.udf.register("is_long", lambda value: len(value) > 1, "boolean")
     transform = Transform.of(LineSinkConfig.model_construct(records_sql=query))
@@ -587,9 +583,7 @@ def test_spark_is_given_only_what_it_needs(session: SparkSession, query: str) ->
         ("SELECT * EXCEPT (value), offset AS value FROM records", True),
     ],
 )
-def test_spark_counts_rows_where_all_it_has_of_them_is_of_one_size(
-    session: SparkSession, query: str, counts: bool
-) -> None:
+def test_spark_limits_batches_by_rows_of_fixed_size(session: SparkSession, query: str, counts: bool) -> None:
     # Sizing a batch at each row costs more than the rows; where a row may be large, Spark sizes it.
     transform = Transform("records.transform", lambda records: within(records, query))
     records = TransformedRecords(session, transform, tuple(RECORD_COLUMNS))
@@ -607,7 +601,7 @@ def within(records: DataFrame, query: str) -> DataFrame:
 
 
 @pytest.mark.extended
-def test_a_batch_of_large_rows_is_limited_where_spark_counts_rows(session: SparkSession) -> None:
+def test_a_batch_of_large_rows_is_limited_despite_counting_rows(session: SparkSession) -> None:
     # 10,000 rows of 20 KB would be 200 MB.
     columns = Columns(frozenset(EVERYTHING - {"offset"}), frozenset(EVERYTHING), most=_MOST_PACKED)
     size, rows = 20_000, 9_000
@@ -631,9 +625,7 @@ def test_a_batch_of_large_rows_is_limited_where_spark_counts_rows(session: Spark
     assert max(row["bytes"] for row in found) < 33 * 1024 * 1024
 
 
-def test_a_query_that_answers_otherwise_next_time_is_asked_once(
-    session: SparkSession, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_transform_function_is_called_once(session: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
     # A second plan might read columns that bypass Spark.
     answers = iter(["offset > 1", "length(value) > 1", "length(key) > 1"])
     transform = Transform("records.transform", lambda records: records.where(next(answers)))
@@ -657,7 +649,7 @@ def recording(function: Callable[..., Any], given: list[Columns]) -> Callable[..
     return recorded
 
 
-def test_behind_a_function_of_batches_everything_goes_through_spark(session: SparkSession) -> None:
+def test_with_map_in_arrow_all_columns_go_through_spark(session: SparkSession) -> None:
     # Nothing tells what the function reads and returns.
     transform = Transform.of(LineSinkConfig.model_construct(records_transform=f"{MODULE}:in_arrow"))
     assert transform is not None
@@ -665,7 +657,7 @@ def test_behind_a_function_of_batches_everything_goes_through_spark(session: Spa
     assert _column_use(records._planned_frame(SPEC, 2)) == Columns()
 
 
-def test_the_queries_of_the_documentation_do_what_it_says(session: SparkSession) -> None:
+def test_the_queries_of_the_documentation_return_the_documented_results(session: SparkSession) -> None:
     page = fences(ROOT / "docs" / "transforms.md")
     queries = [fence.code for fence in page if fence.language == "sql"]
     # The page's other blocks are about Connect's own chain, and have tests of their own.

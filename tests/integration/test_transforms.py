@@ -102,7 +102,7 @@ def test_a_transform_is_exactly_once_when_a_process_is_killed(archive: Site, who
     assert_complete(archive)
 
 
-def test_a_closing_in_mid_stream_commits_what_was_read_and_breaks_no_pipe(archive: Site) -> None:
+def test_a_close_request_commits_read_records_without_a_broken_pipe(archive: Site) -> None:
     archive.configure(records_sql=DROPS_AND_MULTIPLIES, flush_size=50_000)
     archive.s3.delays.update(UploadPart=1.5, CreateMultipartUpload=0.5)
     driver = archive.start("--until-caught-up", "--conf", "spark.sql.execution.arrow.maxRecordsPerBatch=500")
@@ -124,7 +124,7 @@ def test_a_closing_in_mid_stream_commits_what_was_read_and_breaks_no_pipe(archiv
     assert_complete(archive)
 
 
-def test_a_transform_that_cannot_be_used_ends_the_connector_with_one_sentence(archive: Site) -> None:
+def test_an_unusable_transform_fails_the_connector_with_one_sentence(archive: Site) -> None:
     archive.configure(records_sql="SELECT * FROM records ORDER BY offset")
     code, output = archive.run("--until-caught-up")
 

@@ -203,7 +203,7 @@ def test_task_of_an_old_configuration_fences_nobody(bootstrap: str) -> None:
     old = scene.plan(1)
     scene.plan(1)
     with scene.tasks_before(1) as newest:
-        with pytest.raises(FencedException, match="is over; a newer one has taken over"):
+        with pytest.raises(FencedException, match="was replaced by a newer one"):
             run_source_attempt(
                 GenerationSpec("memory:", "id", "c", old.generation, target=scene.target), scene.store, 0
             )

@@ -199,7 +199,7 @@ def test_start_reports_every_problem_at_once(enter: Callable[..., Any], tmp_path
         "'tasks.max' must be a string, a number or a boolean",
         "the key 7 must be a string",
         f"the topic directory {tmp_path / 'absent'} does not exist",
-        "'commits.sqlite' is no store; name one as sqlite:///FILE",
+        "'commits.sqlite' is not the URL of a store; give one such as sqlite:///FILE",
         "the Spark master 'loca[2]' is not supported",
         "'x' is not a Spark setting",
     ):
@@ -210,7 +210,7 @@ def test_start_reports_every_problem_at_once(enter: Callable[..., Any], tmp_path
 def test_start_reports_a_store_whose_folder_is_missing(where: dict[str, Any], tmp_path: Path) -> None:
     where["store"] = f"sqlite:///{tmp_path}/absent/store.sqlite"
 
-    with pytest.raises(ConfigException, match="there is no folder"):
+    with pytest.raises(ConfigException, match=r"the folder .* does not exist"):
         sinksdk.start(RAW, **where)
 
 

@@ -13,7 +13,7 @@ def partitions(tasks: list[tuple[RangePlan, ...]]) -> list[list[int]]:
     return [[share.partition for share in shares] for shares in tasks]
 
 
-def test_there_are_never_more_tasks_than_ranges() -> None:
+def test_tasks_never_outnumber_ranges() -> None:
     assert partitions(assign([planned(0, 5), planned(1, 5)], 10)) == [[0], [1]]
 
 
@@ -23,24 +23,24 @@ def test_ranges_are_balanced_by_size() -> None:
     assert partitions(tasks) == [[3], [0, 1, 2]]
 
 
-def test_partitions_stay_where_they_were_when_that_costs_nothing() -> None:
+def test_partitions_keep_their_task_if_the_load_allows() -> None:
     previous = {TopicPartition("t", 0): 1, TopicPartition("t", 1): 0}
 
     assert partitions(assign([planned(0, 10), planned(1, 10)], 2, previous)) == [[1], [0]]
 
 
-def test_balance_is_not_given_up_for_staying() -> None:
+def test_balance_takes_precedence_over_the_previous_task() -> None:
     # One task had both large ranges before.
     previous = {TopicPartition("t", n): 0 for n in range(2)}
 
     assert sorted(partitions(assign([planned(0, 10), planned(1, 10)], 2, previous))) == [[0], [1]]
 
 
-def test_ranges_without_records_are_spread_too() -> None:
+def test_ranges_without_records_are_spread_over_tasks() -> None:
     assert partitions(assign([planned(n, 0) for n in range(4)], 2)) == [[0, 2], [1, 3]]
 
 
-def test_a_task_reads_its_partitions_in_order() -> None:
+def test_a_task_reads_its_partitions_in_sorted_order() -> None:
     [task] = assign([planned(2, 1), planned(0, 5), planned(1, 9)], 1)
 
     assert [share.partition for share in task] == [0, 1, 2]

@@ -12,11 +12,11 @@ P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
 
 
 @pytest.mark.parametrize(("failures", "seconds"), [(1, 1), (2, 2), (5, 16), (6, 20), (1000, 20)])
-def test_delays_double_up_to_the_longest(failures: int, seconds: float) -> None:
+def test_delays_double_up_to_the_maximum(failures: int, seconds: float) -> None:
     assert Backoff(1.0, ManualClock(), longest=20.0, jitter=lambda: 1.0).delay(failures) == seconds
 
 
-def test_what_failed_together_comes_back_one_by_one() -> None:
+def test_delays_have_jitter() -> None:
     backoff = Backoff(10.0, ManualClock())
     delays = {backoff.delay(1) for _ in range(100)}
     assert len(delays) > 50
@@ -24,7 +24,7 @@ def test_what_failed_together_comes_back_one_by_one() -> None:
     assert all(0.8 <= jitter() <= 1.2 for _ in range(100))
 
 
-def test_a_partition_waits_until_its_time_has_come() -> None:
+def test_a_partition_waits_until_its_delay_has_passed() -> None:
     clock = ManualClock()
     backoff = Backoff(1.0, clock, jitter=lambda: 1.0)
     backoff.failed(P0, 2)
@@ -33,7 +33,7 @@ def test_a_partition_waits_until_its_time_has_come() -> None:
     assert (backoff.is_waiting(P0), backoff.delays()) == (False, [])
 
 
-def test_what_cannot_be_discarded_is_tried_again_after_ever_longer_waits() -> None:
+def test_failed_discards_are_retried_after_growing_delays() -> None:
     # Regression: the partition was opened again each minute, for ever.
     clock = ManualClock()
     backoff, waits = Backoff(1.0, clock), []

@@ -10,13 +10,13 @@ SLOW = TaskMeasures(
 )
 
 
-def test_the_slowest_task_is_told_phase_by_phase() -> None:
+def test_the_phases_of_the_slowest_task_are_listed() -> None:
     # The rest is Spark and the driver; phases that took no time are left out.
     assert closing_durations(3.6, {0: QUICK, 1: SLOW, 2: TaskMeasures()}) == (
         "3.6 s; the slowest, task 1: close_latency 0.5 s, pre_commit 2.5 s, publish 0.3 s, Spark and the driver 0.3 s"
     )
 
 
-def test_tasks_that_had_ended_before_had_nothing_to_close() -> None:
+def test_tasks_that_finished_before_the_close_request_are_not_listed() -> None:
     # A generation may end by itself during a close request.
-    assert closing_durations(0.2, {0: TaskMeasures()}) == "0.2 s; no task was open any more"
+    assert closing_durations(0.2, {0: TaskMeasures()}) == "0.2 s; all tasks had finished before"

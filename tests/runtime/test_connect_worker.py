@@ -75,7 +75,7 @@ class Scene:
 
 @pytest.fixture
 def scene(monkeypatch: pytest.MonkeyPatch) -> Iterator[Scene]:
-    monkeypatch.setattr("sinksdk.runtime.connect_worker._LOOK", 0.1)
+    monkeypatch.setattr("sinksdk.runtime.connect_worker._CONNECTORS_POLL", 0.1)
     made = Scene()
     made.thread.start()
     yield made
@@ -86,7 +86,7 @@ def scene(monkeypatch: pytest.MonkeyPatch) -> Iterator[Scene]:
     assert not made.thread.is_alive()
 
 
-def test_connectors_are_taken_on_as_they_come(scene: Scene) -> None:
+def test_new_connectors_are_started(scene: Scene) -> None:
     scene.create("a", "b")
     soon(lambda: scene.committed("a") == scene.committed("b") == 10, "they were not run")
     scene.create("c")
@@ -95,7 +95,7 @@ def test_connectors_are_taken_on_as_they_come(scene: Scene) -> None:
     assert scene.worker.running == ["a", "b", "c"]
 
 
-def test_a_connector_that_hangs_holds_no_other_one_up(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_hanging_connector_does_not_block_the_others(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     # The process abandons the hanging connector at its end, and reports it.
     scene.hanging["bad"] = threading.Event()
     scene.create("bad", "good")
@@ -112,7 +112,7 @@ def test_a_connector_that_hangs_holds_no_other_one_up(scene: Scene, monkeypatch:
 
 
 @pytest.mark.parametrize("error", [SystemExit(3), KeyboardInterrupt()])
-def test_a_connector_that_ends_its_thread_ends_no_other_one(scene: Scene, error: BaseException) -> None:
+def test_a_system_exit_of_a_connector_does_not_stop_the_others(scene: Scene, error: BaseException) -> None:
     scene.cannot_be_made["bad"] = error
     scene.create("bad", "good")
     soon(lambda: scene.committed("good") == 10, "it was not run")
@@ -121,7 +121,7 @@ def test_a_connector_that_ends_its_thread_ends_no_other_one(scene: Scene, error:
     soon(lambda: scene.committed("late") == 10, "it was not run")
 
 
-def test_a_connector_whose_records_are_damaged_holds_no_other_one_up(
+def test_a_connector_with_damaged_records_does_not_block_the_others(
     scene: Scene, caplog: pytest.LogCaptureFixture
 ) -> None:
     scene.store.put(status_key("a"), {"state": "NONSENSE"}, None)  # not a state of Connect's
@@ -134,7 +134,7 @@ def test_a_connector_whose_records_are_damaged_holds_no_other_one_up(
     assert len(told) == 1
 
 
-def test_a_deleted_connector_is_taken_on_no_more(scene: Scene) -> None:
+def test_a_deleted_connector_is_not_started_again(scene: Scene) -> None:
     scene.create("a")
     soon(lambda: scene.committed("a") == 10, "it was not run")
     scene.herder.delete("a")
@@ -142,7 +142,7 @@ def test_a_deleted_connector_is_taken_on_no_more(scene: Scene) -> None:
     soon(lambda: scene.worker.running == [], "its life did not end")
 
 
-def test_what_a_driver_elsewhere_runs_is_left_to_it(scene: Scene) -> None:
+def test_a_connector_with_a_driver_elsewhere_is_not_started(scene: Scene) -> None:
     # The newest driver would win, and two processes would fight for ever.
     StatusKeeper(scene.store, "a", "elsewhere:7#1", SystemWallClock()).become("RUNNING")
     scene.create("a", "b")
@@ -152,9 +152,11 @@ def test_what_a_driver_elsewhere_runs_is_left_to_it(scene: Scene) -> None:
     assert scene.committed("a") == 0
 
 
-def test_one_that_was_left_is_taken_on_again(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_connector_whose_other_driver_died_is_started_again(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
     # The newer driver has died.
-    monkeypatch.setattr("sinksdk.runtime.connect_worker._AGAIN", 0.5)
+    monkeypatch.setattr("sinksdk.runtime.connect_worker._RESTART_DELAY", 0.5)
     scene.create("a")
     soon(lambda: scene.committed("a") == 10, "it was not run")
     scene.herder.stop("a")

@@ -173,7 +173,7 @@ waiting = pytest.mark.parametrize(
 
 @waiting
 @pytest.mark.parametrize("state", ["PAUSED", "STOPPED"])
-def test_a_connector_that_waits_is_paused_and_stopped(
+def test_a_waiting_connector_can_be_paused_and_stopped(
     scene_of: Callable[[], Scene], state: TargetState
 ) -> None:
     scene, seen = scene_of(), list[str]()
@@ -189,7 +189,7 @@ def test_a_connector_that_waits_is_paused_and_stopped(
 
 
 @waiting
-def test_a_connector_that_waits_is_deleted(scene_of: Callable[[], Scene]) -> None:
+def test_a_waiting_connector_can_be_deleted(scene_of: Callable[[], Scene]) -> None:
     scene = scene_of()
     scene.signal.at(ASKED, lambda: Herder(scene.store).delete("c"))
     scene.run()
@@ -198,7 +198,7 @@ def test_a_connector_that_waits_is_deleted(scene_of: Callable[[], Scene]) -> Non
     assert scene.store.version(config_key("c")) is None
 
 
-def test_a_rebalance_does_not_end_who_waits_to_catch_up() -> None:
+def test_a_rebalance_does_not_end_a_waiting_run_until_caught_up() -> None:
     # Regression: with the source unavailable, "everything" was committed, and nothing was read.
     away = Away()
     scene = Scene(AwaySource(away))

@@ -237,7 +237,7 @@ def scene() -> Scene:
     return Scene()
 
 
-def test_what_is_committed_is_published_before_a_connector_is_deleted(scene: Scene) -> None:
+def test_commits_are_published_before_a_connector_is_deleted(scene: Scene) -> None:
     # Regression: its upload was aborted, and 5 committed records were never visible.
     scene.leave_unpublished()
     scene.outside.is_down = False
@@ -250,7 +250,7 @@ def test_what_is_committed_is_published_before_a_connector_is_deleted(scene: Sce
     assert scene.group.at == {P0: 15}
 
 
-def test_who_only_deletes_leaves_alone_what_was_created_again(scene: Scene) -> None:
+def test_a_late_deletion_does_not_affect_a_connector_created_again(scene: Scene) -> None:
     # Regression: a delayed deletion took the new connector for its own, and broke off.
     scene.leave_unpublished()
     scene.herder.delete("c")
@@ -273,7 +273,7 @@ def test_who_only_deletes_leaves_alone_what_was_created_again(scene: Scene) -> N
     assert scene.herder.connector("c") == created[0]
 
 
-def test_who_starts_while_it_is_deleted_starts_what_is_created_again(scene: Scene) -> None:
+def test_a_start_during_a_deletion_starts_the_connector_created_again(scene: Scene) -> None:
     # Regression: the process continued as the deleted connector, so the new one found its own archive taken.
     started: list[tuple[str, str]] = []
 
@@ -295,7 +295,7 @@ def test_who_starts_while_it_is_deleted_starts_what_is_created_again(scene: Scen
     assert committed_offsets(scene.store, "c")[P0].offset == 10
 
 
-def test_what_somebody_else_has_deleted_is_deleted(scene: Scene) -> None:
+def test_a_deletion_finished_by_another_process_counts_as_done(scene: Scene) -> None:
     scene.herder.delete("c")
     scene.worker().run()
     scene.worker(drivers=None, stays=False).run()
@@ -304,7 +304,7 @@ def test_what_somebody_else_has_deleted_is_deleted(scene: Scene) -> None:
 
 
 @pytest.mark.parametrize("state", ["pause", "stop"])
-def test_a_connector_that_is_idle_is_published_too(scene: Scene, state: str) -> None:
+def test_deleting_an_idle_connector_publishes_its_commits(scene: Scene, state: str) -> None:
     scene.leave_unpublished()
     getattr(scene.herder, state)("c")
     waits = iter(range(100))
@@ -321,7 +321,7 @@ def test_a_connector_that_is_idle_is_published_too(scene: Scene, state: str) -> 
     assert scene.is_gone()
 
 
-def test_a_connector_that_runs_is_stopped_for_good_only_once_all_is_published(scene: Scene) -> None:
+def test_deleting_a_running_connector_publishes_before_stop(scene: Scene) -> None:
     scene.source.ends[P0] = 15
     scene.outside.is_down = True
     scene.outside.calls.clear()
@@ -345,7 +345,7 @@ def test_a_connector_that_runs_is_stopped_for_good_only_once_all_is_published(sc
     assert scene.group.at == {P0: 15}
 
 
-def test_until_it_can_be_published_a_connector_is_deleting_and_says_why(scene: Scene) -> None:
+def test_a_connector_is_deleting_with_a_reason_until_it_is_published(scene: Scene) -> None:
     scene.leave_unpublished()
     scene.herder.delete("c")
     shown: list[tuple[str, str]] = []
@@ -373,7 +373,7 @@ def test_until_it_can_be_published_a_connector_is_deleting_and_says_why(scene: S
     assert scene.is_gone()
 
 
-def test_a_connector_that_cannot_start_stays_until_it_is_forced(
+def test_an_unstartable_connector_is_deleted_only_by_force(
     scene: Scene, caplog: pytest.LogCaptureFixture
 ) -> None:
     scene.leave_unpublished()
@@ -404,7 +404,7 @@ def test_a_connector_that_cannot_start_stays_until_it_is_forced(
     assert scene.group.at == {P0: 10}
 
 
-def test_what_is_given_up_is_discarded_where_that_works(scene: Scene) -> None:
+def test_a_forced_deletion_discards_tokens_if_possible(scene: Scene) -> None:
     scene.leave_unpublished()
     scene.outside.is_down = False
     publish = TwoPhase.publish
@@ -424,7 +424,7 @@ def test_what_is_given_up_is_discarded_where_that_works(scene: Scene) -> None:
     assert scene.group.at == {P0: 10}
 
 
-def test_force_publishes_first(scene: Scene) -> None:
+def test_a_forced_deletion_tries_to_publish_first(scene: Scene) -> None:
     scene.leave_unpublished()
     scene.outside.is_down = False
     scene.herder.delete("c", force=True)
@@ -434,7 +434,7 @@ def test_force_publishes_first(scene: Scene) -> None:
     assert scene.group.at == {P0: 15}
 
 
-def test_what_expired_is_withdrawn_and_the_group_goes_back(scene: Scene) -> None:
+def test_a_deletion_withdraws_expired_commits_and_rewinds_the_consumer_group(scene: Scene) -> None:
     scene.leave_unpublished()
     scene.outside.is_down, scene.outside.has_expired = False, True
     scene.herder.delete("c")
@@ -444,7 +444,7 @@ def test_what_expired_is_withdrawn_and_the_group_goes_back(scene: Scene) -> None
     assert scene.group.at == {P0: 0}
 
 
-def test_a_group_that_somebody_else_has_taken_on_stays_where_it_is(scene: Scene) -> None:
+def test_a_consumer_group_in_use_is_not_rewound(scene: Scene) -> None:
     # The group was used by Kafka Connect since: reading from an older offset would repeat records there.
     scene.leave_unpublished()
     scene.outside.is_down = False
@@ -456,7 +456,7 @@ def test_a_group_that_somebody_else_has_taken_on_stays_where_it_is(scene: Scene)
     assert scene.group.at == {P0: 5_000}
 
 
-def test_a_group_that_cannot_be_written_holds_the_deletion_up(scene: Scene) -> None:
+def test_an_unwritable_consumer_group_delays_the_deletion(scene: Scene) -> None:
     # The next owner would not know where to resume; stop(True) is not called twice for it.
     scene.outside.calls.clear()
     scene.group.at.clear()
@@ -477,7 +477,7 @@ def test_a_group_that_cannot_be_written_holds_the_deletion_up(scene: Scene) -> N
     assert scene.group.at == {P0: 10}
 
 
-def test_whoever_has_no_time_to_wait_is_told_why(scene: Scene) -> None:
+def test_a_deletion_without_patience_raises_its_reason(scene: Scene) -> None:
     scene.leave_unpublished()
     scene.herder.delete("c")
     with pytest.raises(UnpublishedException, match="the outside world is away"):
@@ -487,7 +487,7 @@ def test_whoever_has_no_time_to_wait_is_told_why(scene: Scene) -> None:
 
 
 @pytest.mark.parametrize("write", range(1, 9))
-def test_a_crash_anywhere_is_made_up_for(scene: Scene, write: int) -> None:
+def test_a_deletion_resumes_after_a_crash_at_any_step(scene: Scene, write: int) -> None:
     scene.leave_unpublished()
     scene.outside.is_down = False
     scene.herder.delete("c")
@@ -515,7 +515,7 @@ def test_a_crash_anywhere_is_made_up_for(scene: Scene, write: int) -> None:
     assert scene.group.at == {P0: 15}
 
 
-def test_records_are_never_removed_over_what_is_unpublished(scene: Scene) -> None:
+def test_records_are_never_removed_before_commits_are_published(scene: Scene) -> None:
     scene.leave_unpublished()
     record = scene.herder.delete("c")
 
@@ -525,7 +525,7 @@ def test_records_are_never_removed_over_what_is_unpublished(scene: Scene) -> Non
     assert committed_offsets(scene.store, "c")[P0].offset == 15
 
 
-def test_a_deletion_that_is_late_removes_nothing_of_a_connector_created_again(scene: Scene) -> None:
+def test_a_late_deletion_removes_no_record_of_a_connector_created_again(scene: Scene) -> None:
     # The late process slept while another one finished and the name was taken again: it is fenced.
     record = scene.herder.delete("c")
     late = Deletion(scene.store, "c", record)
@@ -540,7 +540,7 @@ def test_a_deletion_that_is_late_removes_nothing_of_a_connector_created_again(sc
     assert committed_offsets(scene.store, "c")[P0].offset == 10
 
 
-def test_keys_that_were_found_before_somebody_else_finished_are_not_removed(
+def test_keys_listed_before_another_deletion_finished_are_not_removed(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     record = scene.herder.delete("c")
@@ -560,7 +560,7 @@ def test_keys_that_were_found_before_somebody_else_finished_are_not_removed(
     assert committed_offsets(scene.store, "c")[P0].offset == 10
 
 
-def test_an_operator_who_asks_again_in_the_last_moment_changes_nothing(
+def test_a_repeated_delete_request_does_not_stop_the_deletion(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Regression: the configuration's record had another version by then, and stayed.
@@ -577,7 +577,7 @@ def test_an_operator_who_asks_again_in_the_last_moment_changes_nothing(
     assert table.read(scene.store, config_key("c"), ConnectorRecord) is None
 
 
-def test_who_goes_on_from_the_group_reads_each_record_once(scene: Scene) -> None:
+def test_a_connector_resuming_from_the_consumer_group_reads_each_record_once(scene: Scene) -> None:
     # The connector was deleted with an unpublished commit, and created again with offset.source=group.
     scene.leave_unpublished()
     scene.outside.is_down = False
@@ -623,7 +623,7 @@ def go_on_from_the_group(scene: Scene) -> list[int]:
     return sorted(scene.outside.rows)
 
 
-def test_a_connector_is_deleted_once_nothing_is_visible_above_its_commits(halves: Scene) -> None:
+def test_a_connector_is_deleted_once_no_record_is_visible_above_its_commits(halves: Scene) -> None:
     # Regression: records 10, 12 and 14 were visible and the group was at 10, so they were read twice.
     halves.herder.delete("c")
     halves.worker().run()
@@ -635,7 +635,9 @@ def test_a_connector_is_deleted_once_nothing_is_visible_above_its_commits(halves
 
 
 @pytest.mark.parametrize("state", ["pause", "stop"])
-def test_a_connector_that_is_idle_runs_for_that(halves: Scene, state: str) -> None:
+def test_an_idle_connector_runs_until_no_record_is_visible_above_its_commits(
+    halves: Scene, state: str
+) -> None:
     getattr(halves.herder, state)("c")
     halves.herder.configure("c", {**RAW, "generation.max.records": "5"})
     halves.source.ends[P0] = 1_000
@@ -647,7 +649,7 @@ def test_a_connector_that_is_idle_runs_for_that(halves: Scene, state: str) -> No
     assert halves.is_gone()
 
 
-def test_a_deletion_without_a_driver_says_what_it_waits_for(halves: Scene) -> None:
+def test_a_deletion_without_a_driver_shows_the_reason_for_its_wait(halves: Scene) -> None:
     # Only a driver can read rows: the next one deletes the connector, with any configuration.
     halves.herder.delete("c")
     with pytest.raises(PartlyVisibleException) as refused:
@@ -663,7 +665,7 @@ def test_a_deletion_without_a_driver_says_what_it_waits_for(halves: Scene) -> No
     assert go_on_from_the_group(halves) == list(range(20))
 
 
-def test_a_running_connector_that_is_deleted_overtakes_it_too(halves: Scene) -> None:
+def test_a_running_deleted_connector_commits_beyond_visible_records(halves: Scene) -> None:
     def delete() -> None:
         halves.herder.delete("c")
 
@@ -689,7 +691,7 @@ def test_forced_deletion_logs_records_that_may_be_duplicated(
     )
 
 
-def test_force_ends_the_wait_of_a_driver_that_cannot_overtake(halves: Scene) -> None:
+def test_force_ends_the_wait_of_a_driver_that_cannot_commit_further(halves: Scene) -> None:
     halves.herder.delete("c")
 
     def goes_away() -> None:

@@ -60,7 +60,7 @@ from tests.runtime.running_sinks import (
 )
 
 
-def test_until_caught_up_ends_when_everything_is_committed() -> None:
+def test_until_caught_up_ends_when_all_records_are_committed() -> None:
     made, launcher, connector = driver(Source({P0: 10, P1: 5}))
 
     made.run(until_caught_up=True)
@@ -84,7 +84,7 @@ class Counting(Task):
         (itertools.repeat({}), "returned too many configurations"),
     ],
 )
-def test_nonsense_of_an_author_is_told_as_his(returned: Any, message: str) -> None:
+def test_an_invalid_task_configs_result_names_the_method(returned: Any, message: str) -> None:
     class Nonsense(Connector):
         def task_configs(self, max_tasks: int) -> Any:
             return returned
@@ -94,7 +94,7 @@ def test_nonsense_of_an_author_is_told_as_his(returned: Any, message: str) -> No
         made.run(until_caught_up=True)
 
 
-def test_what_generations_measure_and_count_is_added_up() -> None:
+def test_measures_and_counts_of_generations_are_added_up() -> None:
     made, launcher, _ = driver(Source({P0: 14, P1: 5}), Counting, **{"generation.max.records": 5})
     made.run(until_caught_up=True)
 
@@ -108,7 +108,7 @@ def test_what_generations_measure_and_count_is_added_up() -> None:
     }
 
 
-def test_what_a_crashed_driver_left_is_added_before_its_tasks_reports_are_overwritten() -> None:
+def test_reports_of_a_crashed_driver_are_added_before_they_are_overwritten() -> None:
     made, launcher, _ = driver(Source({P0: 10}))
     left = TaskProgress(generation=1, attempt=1, partitions=(), measures=TaskMeasures(records_read=7))
     row = table.write(launcher.store, progress_key("c", 0), left, None)
@@ -142,7 +142,7 @@ def test_until_caught_up_is_fenced_when_offsets_were_altered_since() -> None:
     assert altered
 
 
-def test_until_caught_up_with_nothing_there_ends_at_once() -> None:
+def test_until_caught_up_without_records_ends_at_once() -> None:
     made, launcher, _ = driver(Source({P0: 0}))
 
     made.run(until_caught_up=True)
@@ -158,7 +158,7 @@ def test_a_backlog_is_cut_into_generations() -> None:
     assert [plan.tasks[0].ranges[0].end for plan in launcher.plans] == [10, 20, 25]
 
 
-def test_a_partition_that_fails_is_tried_again_and_costs_the_others_nothing() -> None:
+def test_a_failed_partition_is_retried_without_affecting_the_others() -> None:
     failures = iter([True])
 
     class Flaky(Task):
@@ -174,7 +174,7 @@ def test_a_partition_that_fails_is_tried_again_and_costs_the_others_nothing() ->
     assert [[r.partition for t in plan.tasks for r in t.ranges] for plan in launcher.plans] == [[0, 1], [1]]
 
 
-def test_a_listener_hears_when_a_failed_partition_is_opened_again() -> None:
+def test_a_listener_gets_the_time_until_a_failed_partition_is_reopened() -> None:
     class Broken(Task):
         def put(self, records: SinkRecords) -> None:
             message = "the disk is on fire"
@@ -214,7 +214,7 @@ def test_a_partition_that_fails_too_often_fails_the_connector_with_its_cause() -
     assert ConnectorStatus.model_validate(status.value).state == "FAILED"
 
 
-def test_a_source_that_breaks_its_order_fails_the_connector_at_once() -> None:
+def test_an_order_violation_of_the_source_fails_the_connector_at_once() -> None:
     class Late(InProcess):
         def batches(self, planned: RangePlan) -> list[Sequence[int]]:
             return [range(1, 3), [0]] if planned.topic_partition == P1 else super().batches(planned)
@@ -222,14 +222,14 @@ def test_a_source_that_breaks_its_order_fails_the_connector_at_once() -> None:
     made, launcher, _ = driver(
         Source({P0: 3, P1: 3}), launcher_class=Late, **{"restart.max.attempts": 20, "tasks.max": 1}
     )
-    with pytest.raises(ConnectException, match=r"FAILED: t-1 .*no restart would heal.*late or repeated: 0"):
+    with pytest.raises(ConnectException, match=r"FAILED: t-1 .*a restart does not help.*late or repeated: 0"):
         made.run(until_caught_up=True)
 
     assert len(launcher.plans) == 1
     assert {p: entry.offset for p, entry in committed_offsets(launcher.store, "c").items()} == {P0: 3}
 
 
-def test_a_sink_that_keeps_its_own_offsets_moves() -> None:
+def test_a_sink_with_its_own_offsets_skips_and_rewinds() -> None:
     store = MemoryStore()
     driver(Source({P0: 9}), store=store)[0].run(until_caught_up=True)
     read: list[int] = []
@@ -255,12 +255,12 @@ def test_a_sink_that_keeps_its_own_offsets_moves() -> None:
 @pytest.mark.parametrize(
     ("begin", "policy", "asked", "message"),
     [
-        (0, "fail", 99, r"t-0 at offset 99, but the source ends at 12"),
-        (2, "fail", 1, r"t-0 at offset 1, but the source begins at 2.* on\.data\.loss=skip"),
+        (0, "fail", 99, r"t-0 at offset 99, but the end offset of the source is 12"),
+        (2, "fail", 1, r"t-0 at offset 1, but the first offset of the source is 2.* on\.data\.loss=skip"),
         (2, "skip", 1, None),
     ],
 )
-def test_a_sink_asks_for_what_the_source_does_not_have(
+def test_a_sink_requests_an_offset_outside_the_log(
     begin: int, policy: str, asked: int, message: str | None
 ) -> None:
     store = MemoryStore()
@@ -292,7 +292,7 @@ def test_a_sink_asks_for_what_the_source_does_not_have(
 
 
 @pytest.mark.parametrize("window", [600_000, 0])
-def test_a_sink_that_moves_back_for_ever_is_stopped(window: int, caplog: pytest.LogCaptureFixture) -> None:
+def test_endless_rewinds_fail_the_connector(window: int, caplog: pytest.LogCaptureFixture) -> None:
     # The sink commits and requests the old offset each time.
 
     class Forgetful(Task):
@@ -308,14 +308,14 @@ def test_a_sink_that_moves_back_for_ever_is_stopped(window: int, caplog: pytest.
 
     made, launcher, _ = driver(source, Forgetful, launcher_class=Growing, **{"restart.window.ms": window})
     with pytest.raises(
-        ConnectException, match=r"asked 6 times within 600 s to go back, the last time to offset 1"
+        ConnectException, match=r"requested an offset below the commit 6 times within 600 s, the last time 1"
     ):
         made.run()
     assert len(launcher.plans) < 20
-    assert "asked to go back 2 times within 600 s, the last time to offset 1" in caplog.text
+    assert "requested an offset below the commit 2 times within 600 s, the last time 1" in caplog.text
 
 
-def test_moves_back_are_forgotten_once_the_destination_got_further() -> None:
+def test_rewinds_are_forgotten_after_progress() -> None:
     has: dict[str, int] = {}
 
     class Lossy(Task):
@@ -344,7 +344,7 @@ def test_moves_back_are_forgotten_once_the_destination_got_further() -> None:
     assert len(moves) > 8, "it has moved back more often than a connector may that gets no further"
 
 
-def test_failures_count_for_a_while_though_it_did_well_in_between() -> None:
+def test_failures_within_the_restart_window_count_despite_progress() -> None:
     turns = itertools.count()
 
     class Flapping(Task):
@@ -360,7 +360,7 @@ def test_failures_count_for_a_while_though_it_did_well_in_between() -> None:
     assert 0 < committed_offsets(launcher.store, "c")[P0].offset < 20
 
 
-def test_with_no_window_only_failures_in_a_row_count() -> None:
+def test_without_a_restart_window_only_failures_in_a_row_count() -> None:
     turns = itertools.count()
 
     class Flapping(Task):
@@ -375,7 +375,7 @@ def test_with_no_window_only_failures_in_a_row_count() -> None:
     assert committed_offsets(launcher.store, "c")[P0].offset == 20
 
 
-def test_a_discard_that_keeps_failing_neither_spins_nor_holds_the_end_up() -> None:
+def test_a_failing_discard_is_retried_with_delays_and_does_not_block_the_end() -> None:
     # Regression: tokens that cannot be discarded made empty generations without pause, for ever.
     made, launcher, _ = driver(Source({P0: 3}), Undiscardable, **{"restart.backoff.ms": 60_000})
 
@@ -385,11 +385,11 @@ def test_a_discard_that_keeps_failing_neither_spins_nor_holds_the_end_up() -> No
     assert len(launcher.plans) == 2
     (status,) = connector_info(launcher.store, "c", 0.0).partitions
     assert status.error is not None
-    assert "what no commit covers could not be discarded in 2 generations in a row" in status.error
+    assert "uncommitted tokens could not be discarded in 2 generations in a row" in status.error
     assert "t-0-1" in status.error
 
 
-def test_what_could_not_be_discarded_is_tried_once_more_before_the_end() -> None:
+def test_a_failed_discard_is_retried_once_before_the_end() -> None:
     # Regression: a run until caught up left tokens behind, perhaps for months.
     outside: set[str] = set()
 
@@ -413,7 +413,7 @@ def test_what_could_not_be_discarded_is_tried_once_more_before_the_end() -> None
     assert not outside
 
 
-def test_a_source_that_is_being_written_to_is_asked_again() -> None:
+def test_an_unreadable_source_is_queried_again() -> None:
     # Regression: a half-written file ended the run.
     made, launcher, _ = driver(Source({P0: 3}, RetriableException("growing"), RetriableException("growing")))
 
@@ -422,14 +422,14 @@ def test_a_source_that_is_being_written_to_is_asked_again() -> None:
     assert committed_offsets(launcher.store, "c")[P0].offset == 3
 
 
-def test_a_missing_topic_reaches_the_caller() -> None:
+def test_a_missing_topic_is_raised_to_the_caller() -> None:
     made, _, _ = driver(Source({}, MissingSourceTopicException(["t"])), **{"missing.topic.grace.ms": 0})
 
     with pytest.raises(MissingSourceTopicException, match="'t'"):
         made.run()
 
 
-def test_closing_an_idle_driver_ends_it() -> None:
+def test_closing_an_idle_driver_stops_it() -> None:
     made, _, connector = driver(Source({P0: 0}))
     thread = threading.Thread(target=made.run)
     thread.start()
@@ -440,7 +440,7 @@ def test_closing_an_idle_driver_ends_it() -> None:
     assert connector.stops == [False]
 
 
-def test_records_wait_until_a_batch_is_whole() -> None:
+def test_records_wait_in_the_source_until_a_batch_is_full() -> None:
     class Batched(Connector):
         def batch_policy(self, config: Any) -> BatchPolicy:
             return BatchPolicy(max_records=10, max_wait=None)
@@ -471,7 +471,7 @@ def test_a_connector_that_refuses_a_topic_starts_nothing() -> None:
     assert launcher.plans == []
 
 
-def test_a_sink_that_commits_nothing_while_closing_ends_with_its_name() -> None:
+def test_a_closing_pre_commit_without_offsets_fails_the_connector() -> None:
     # Regression: uncommitted records of a closing were planned again for ever, or skipped silently.
 
     class Deaf(Task):
@@ -479,13 +479,15 @@ def test_a_sink_that_commits_nothing_while_closing_ends_with_its_name() -> None:
             return {}
 
     made, launcher, _ = driver(Source({P0: 3}), Deaf)
-    with pytest.raises(ConnectException, match=r"t-0 up to nothing of 3 \(3 records left\)"):
+    with pytest.raises(
+        ConnectException, match=r"t-0: committed offset none, end offset 3, 3 records uncommitted"
+    ):
         made.run(until_caught_up=True)
 
     assert len(launcher.plans) == 1
 
 
-def test_a_driver_that_does_not_start_changes_nothing_for_the_one_that_runs() -> None:
+def test_a_driver_that_fails_to_start_does_not_affect_the_running_one() -> None:
     # Regression: a second run with a bad configuration made the first one's tasks wait for ever.
     made, launcher, _ = driver(Source({P0: 3}))
     made.run(until_caught_up=True)
@@ -504,7 +506,7 @@ def test_a_driver_that_does_not_start_changes_nothing_for_the_one_that_runs() ->
     assert ConnectorRecord.model_validate(stored.value).config["tasks.max"] == "2"
 
 
-def test_attempts_are_counted_anew_at_each_start() -> None:
+def test_restart_attempts_are_reset_at_each_start() -> None:
     # Regression: after FAILED, a restarted connector had a single attempt left.
 
     class Broken(Task):
@@ -524,7 +526,7 @@ def test_attempts_are_counted_anew_at_each_start() -> None:
     assert (len(launcher.plans), len(relaunched.plans)) == (2, 2)
 
 
-def test_a_status_that_cannot_be_written_ends_nothing() -> None:
+def test_an_unwritable_status_does_not_stop_the_driver() -> None:
     # Regression: an outage of the store while the status was written ended the run, and masked the cause.
 
     class Unwritable(MemoryStore):
@@ -540,7 +542,7 @@ def test_a_status_that_cannot_be_written_ends_nothing() -> None:
     assert committed_offsets(launcher.store, "c")[P0].offset == 3
 
 
-def test_a_stop_that_could_not_commit_everything_says_so(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_stop_with_uncommitted_records_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     # Nothing is lost, but the operator must know which partitions are read again.
 
     class Unlucky(Task):
@@ -553,7 +555,7 @@ def test_a_stop_that_could_not_commit_everything_says_so(caplog: pytest.LogCaptu
     made, launcher, _ = driver(Source({P0: 3, P1: 3}), Unlucky)
     made.run()
 
-    (said,) = [r.getMessage() for r in caplog.records if "was not committed" in r.getMessage()]
+    (said,) = [r.getMessage() for r in caplog.records if "could not commit all records" in r.getMessage()]
     assert "t-1" in said
     assert "t-0" not in said
     assert committed_offsets(launcher.store, "c")[P0].offset == 3
@@ -567,7 +569,7 @@ def ask_to_give_way(store: MemoryStore, successor: str) -> None:
     store.put(key, {**found.value, "closing": closing.as_json()}, found.version)
 
 
-def test_a_driver_that_was_asked_gives_way(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_driver_gives_way_at_a_handover_request(monkeypatch: pytest.MonkeyPatch) -> None:
     made, launcher, _ = driver(Source({P0: 3}))
     launch = launcher.launch
 
@@ -578,13 +580,13 @@ def test_a_driver_that_was_asked_gives_way(monkeypatch: pytest.MonkeyPatch) -> N
         return finished
 
     monkeypatch.setattr(launcher, "launch", launch_and_be_asked)
-    with pytest.raises(FencedException, match="elsewhere:1#1 has asked this one to give way"):
+    with pytest.raises(FencedException, match="elsewhere:1#1 requested a handover"):
         made.run()
 
     assert committed_offsets(launcher.store, "c")[P0].offset == 3
 
 
-def test_a_newcomer_that_dies_leaves_the_older_driver_running(
+def test_the_older_driver_continues_if_the_newer_driver_dies(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     # The other driver requests a handover and never comes.
@@ -606,10 +608,10 @@ def test_a_newcomer_that_dies_leaves_the_older_driver_running(
     made.run()
 
     assert committed_offsets(launcher.store, "c")[P0].offset == 8
-    assert any("asked to take over and never did" in r.getMessage() for r in caplog.records)
+    assert any("requested a handover but did not take over" in r.getMessage() for r in caplog.records)
 
 
-def test_a_generation_runs_with_the_configuration_it_was_planned_with() -> None:
+def test_a_generation_runs_with_the_configuration_of_its_plan() -> None:
     # Regression: an overtaken driver rewrote the configuration, and the newest one's tasks waited for ever.
     made, launcher, _ = driver(Source({P0: 3}), **{"poll.interval.ms": 20})
     made.run(until_caught_up=True)
@@ -618,7 +620,7 @@ def test_a_generation_runs_with_the_configuration_it_was_planned_with() -> None:
     assert plan.config["poll.interval.ms"] == "20"
 
 
-def test_a_driver_that_never_claimed_says_nothing_of_the_connectors_state() -> None:
+def test_a_driver_without_a_claim_does_not_write_the_status() -> None:
     # Regression: a newcomer with a bad configuration wrote FAILED over the running driver's status.
 
     class Refusing(Connector):
@@ -632,7 +634,7 @@ def test_a_driver_that_never_claimed_says_nothing_of_the_connectors_state() -> N
     assert launcher.store.get(status_key("c")) is None
 
 
-def test_what_is_committed_is_in_the_history() -> None:
+def test_commits_are_counted_in_the_history() -> None:
     failures = iter([True])
 
     class Flaky(Task):

@@ -80,7 +80,7 @@ def test_a_driver_replaced_while_its_store_was_unavailable_is_fenced(*, brings_c
         assert plan.closing is None
 
 
-def test_a_driver_that_was_not_replaced_goes_on_after_its_store_was_unavailable() -> None:
+def test_a_driver_that_was_not_replaced_continues_after_an_outage_of_the_store() -> None:
     scene = Outage()
     with scene.running(backoff=0.01):
         soon(lambda: scene.committed() == 10, "nothing was read")

@@ -64,7 +64,7 @@ def offsets_of(store: Watched) -> dict[TopicPartition, int]:
     return {p: entry.offset for p, entry in read_commits(store, "c").committed.items()}
 
 
-def test_what_was_committed_of_a_dropped_topic_is_written_once(store: Watched) -> None:
+def test_commits_of_a_dropped_topic_are_written_once(store: Watched) -> None:
     # Regression: they stood in every plan, for ever.
     generations = Generations(store, "c")
     run(store, generations, {KEPT: 1, **dict.fromkeys(GONE, 7)}, topic_ids={"kept": "k", "gone": "g"})
@@ -79,7 +79,7 @@ def test_what_was_committed_of_a_dropped_topic_is_written_once(store: Watched) -
     assert offsets_of(store) == {KEPT: 12, **dict.fromkeys(GONE, 7)}
 
 
-def test_whoever_drives_next_knows_it(store: Watched) -> None:
+def test_the_next_driver_reads_commits_of_dropped_topics(store: Watched) -> None:
     run(store, Generations(store, "c"), {KEPT: 1, GONE[0]: 7}, topic_ids={"kept": "k", "gone": "g"})
     for offset in (2, 3):
         run(store, Generations(store, "c"), {KEPT: offset}, is_read=is_kept)
@@ -101,7 +101,7 @@ def test_a_topic_that_is_subscribed_to_again_is_in_the_plan_again(store: Watched
     assert offsets_of(store) == {KEPT: 2, GONE[0]: 9, GONE[1]: 8}
 
 
-def test_offsets_that_are_taken_back_do_not_return(store: Watched) -> None:
+def test_removed_offsets_of_a_dropped_topic_are_not_restored(store: Watched) -> None:
     # Offsets altered while the topic is dropped win over the archived ones.
     generations = Generations(store, "c")
     run(store, generations, {KEPT: 1, GONE[0]: 7, GONE[1]: 8})
@@ -114,7 +114,7 @@ def test_offsets_that_are_taken_back_do_not_return(store: Watched) -> None:
     assert offsets_of(store) == {KEPT: 4, GONE[1]: 3}
 
 
-def test_what_is_not_published_yet_stays_in_the_plan(store: Watched) -> None:
+def test_unpublished_commits_of_a_dropped_topic_stay_in_the_plan(store: Watched) -> None:
     generations = Generations(store, "c")
     claim = generations.claim()
     generations.plan(claim, [planned(generations, claim, {GONE[0]: 7})], 1)
@@ -127,7 +127,7 @@ def test_what_is_not_published_yet_stays_in_the_plan(store: Watched) -> None:
     assert plan.dropped is None
 
 
-def test_a_driver_that_was_overtaken_changes_nothing(store: Watched) -> None:
+def test_an_overtaken_driver_changes_no_dropped_commits(store: Watched) -> None:
     run(store, Generations(store, "c"), {KEPT: 1, GONE[0]: 7})
     old, new = Generations(store, "c"), Generations(store, "c")
     claim = old.claim()
@@ -137,7 +137,7 @@ def test_a_driver_that_was_overtaken_changes_nothing(store: Watched) -> None:
     assert offsets_of(store) == {KEPT: 1, GONE[0]: 9}
 
 
-def test_what_was_set_apart_and_is_lost_is_an_error(store: Watched) -> None:
+def test_lost_commits_of_dropped_topics_are_an_error(store: Watched) -> None:
     # A lost archived value must not make the connector read a topic from its start.
     generations = Generations(store, "c")
     run(store, generations, {KEPT: 1, GONE[0]: 7})
@@ -145,11 +145,11 @@ def test_what_was_set_apart_and_is_lost_is_an_error(store: Watched) -> None:
     key = dropped_key("c", claim.generation)
     store.delete(key, str(store.version(key)))
     for look in (Generations(store, "c").claim, lambda: read_commits(store, "c")):
-        with pytest.raises(ConnectException, match=r"has lost what was committed .* Restore it"):
+        with pytest.raises(ConnectException, match=r"has lost the commits .* restore the store"):
             look()
 
 
-def test_an_older_sinksdk_refuses_such_a_plan(store: Watched) -> None:
+def test_an_older_sinksdk_refuses_a_plan_with_dropped_topics(store: Watched) -> None:
     # An older version would plan without the archived commits, and forget them.
     generations = Generations(store, "c")
     run(store, generations, {KEPT: 1, GONE[0]: 7})
@@ -159,7 +159,7 @@ def test_an_older_sinksdk_refuses_such_a_plan(store: Watched) -> None:
     assert (row.value.format, row.value.model_copy(update={"dropped": None}).format) == (3, 1)
 
 
-def test_a_connector_goes_on_with_a_topic_it_had_dropped(store: Watched) -> None:
+def test_a_topic_subscribed_to_again_is_read_from_its_commit(store: Watched) -> None:
     for at, topics in enumerate(("kept,gone", "kept", "kept", "kept,gone"), 1):
         there = {p: 10 * at for p in (KEPT, GONE[0]) if p.topic in topics}
         made, launcher, _ = driver(Source(there), store=store, topics=topics)
@@ -181,7 +181,7 @@ def plan_of(store: Watched, generation: int) -> tuple[GenerationPlan, int]:
     return GenerationPlan.model_validate_json(row.body), len(row.body)
 
 
-def test_plans_do_not_grow_with_topics_that_come_and_go(store: Watched) -> None:
+def test_plans_do_not_grow_with_short_lived_topics(store: Watched) -> None:
     # Commits that no recent generation has added to are archived separately.
     generations = Generations(store, "c")
     passing(store, generations, 100)
@@ -195,7 +195,7 @@ def test_plans_do_not_grow_with_topics_that_come_and_go(store: Watched) -> None:
     assert Generations(store, "c").claim().topic_ids == {f"build-{number}": "id" for number in range(400)}
 
 
-def test_commits_of_idle_topics_are_written_once_for_many(store: Watched) -> None:
+def test_commits_of_many_idle_topics_are_written_in_one_value(store: Watched) -> None:
     generations = Generations(store, "c")
     passing(store, generations, 320)
     whole = store.written["dropped"]
@@ -204,7 +204,7 @@ def test_commits_of_idle_topics_are_written_once_for_many(store: Watched) -> Non
     assert whole < 320 / 16 * last
 
 
-def test_an_idle_topic_is_read_on_from_its_commit(store: Watched) -> None:
+def test_an_idle_topic_is_resumed_from_its_commit(store: Watched) -> None:
     generations = Generations(store, "c")
     passing(store, generations, 100)
     back = TopicPartition("build-3", 0)

@@ -27,7 +27,7 @@ from sinksdk.engine.writer import FencingRound, fencing_round
         pytest.param(True, 0, 0, range(0), 0, id="stopped twice"),
     ],
 )
-def test_the_decision_table(
+def test_fencing_rounds_follow_the_decision_table(
     is_pending: bool, recorded: int | None, tasks: int, fence: range, record: int | None
 ) -> None:
     assert fencing_round(is_pending=is_pending, recorded=recorded, tasks=tasks) == FencingRound(fence, record)
@@ -35,7 +35,7 @@ def test_the_decision_table(
 
 @pytest.mark.parametrize("recorded", [None, *range(5)])
 @pytest.mark.parametrize("tasks", range(5))
-def test_nobody_who_may_still_write_is_left_out(recorded: int | None, tasks: int) -> None:
+def test_every_task_that_may_still_write_is_fenced(recorded: int | None, tasks: int) -> None:
     decided = fencing_round(is_pending=True, recorded=recorded, tasks=tasks)
 
     by_itself = {0} if recorded == tasks == 1 else set()

@@ -56,7 +56,7 @@ def committed(idle: Idle) -> int:
 
 
 @TURNS
-def test_a_flush_does_not_forget_the_tail_of_a_backlog_that_takes_several_turns(
+def test_a_flush_includes_the_last_records_of_a_backlog_of_several_generations(
     settings: dict[str, Any], lengths: list[int]
 ) -> None:
     # Regression: the flush ended with the first turn, and five records waited for a full file. Records that
@@ -68,14 +68,14 @@ def test_a_flush_does_not_forget_the_tail_of_a_backlog_that_takes_several_turns(
 
 
 @TURNS
-def test_without_a_flush_the_tail_waits(settings: dict[str, Any], lengths: list[int]) -> None:
+def test_without_a_flush_the_last_records_wait(settings: dict[str, Any], lengths: list[int]) -> None:
     idle = idle_until(20.2, 105, settings, is_flushed=False)
     idle.driver.run()
     assert (lengths_read(idle), committed(idle)) == ([*lengths[:-1], lengths[-1] - 5], 100)
 
 
 @TURNS
-def test_who_catches_up_leaves_no_tail_after_several_turns(
+def test_until_caught_up_commits_the_last_records_after_several_generations(
     settings: dict[str, Any], lengths: list[int]
 ) -> None:
     idle = Idle(connector=Batched(), **settings)

@@ -73,7 +73,7 @@ class Gapped(InProcess):
 
 
 @pytest.mark.parametrize("every", [1, 2, 10])
-def test_a_file_costs_few_jobs_and_hardly_any_record_is_read_twice(every: int) -> None:
+def test_a_file_takes_few_jobs_and_few_records_are_read_twice(every: int) -> None:
     # A partition is read only when it has a file.
     Files.read, Files.written, Files.partition = 0, [], P0
     store = MemoryStore()

@@ -18,12 +18,12 @@ def lengths(turns: Turns, rate: float, generations: int, *, constant: float = 0.
 
 
 @pytest.mark.parametrize("rate", [5_000.0, 30_000.0, 1_000_000.0])
-def test_turns_become_as_long_as_they_may_last(rate: float) -> None:
+def test_generations_grow_to_generation_max_ms(rate: float) -> None:
     *_, before, last = lengths(Turns(60.0), rate, 5)
     assert (before, last) == (pytest.approx(60.0, rel=0.1), pytest.approx(60.0, rel=0.1))
 
 
-def test_a_sink_that_becomes_slow_has_shorter_ranges_from_then_on() -> None:
+def test_ranges_shrink_when_a_sink_becomes_slow() -> None:
     turns = Turns(60.0)
     lengths(turns, 50_000.0, 5)
     assert lengths(turns, 5_000.0, 2) == [pytest.approx(600.0, rel=0.1), pytest.approx(60.0, rel=0.1)]
@@ -31,14 +31,14 @@ def test_a_sink_that_becomes_slow_has_shorter_ranges_from_then_on() -> None:
 
 
 @pytest.mark.parametrize("constant", [10.0, 59.0, 70.0, 600.0])
-def test_what_a_generation_costs_anew_shrinks_no_turn_to_nothing(constant: float) -> None:
+def test_fixed_costs_do_not_shrink_ranges_below_the_minimum(constant: float) -> None:
     # Shorter turns would not make Spark's queue, or a warehouse that loads in the commit, any cheaper.
     turns = Turns(60.0)
     lengths(turns, 10_000.0, 50, constant=constant)
     assert turns.most >= LEAST
 
 
-def test_a_turn_that_few_records_filled_grows_all_the_same() -> None:
+def test_the_record_limit_grows_after_short_generations() -> None:
     turns = Turns(60.0)
     turns.record(600.0, is_cut=True)
     for _ in range(3):
@@ -46,20 +46,20 @@ def test_a_turn_that_few_records_filled_grows_all_the_same() -> None:
     assert turns.most == 512 * LEAST
 
 
-def test_nothing_is_learned_where_all_was_read() -> None:
+def test_a_generation_that_read_all_records_is_not_measured() -> None:
     turns = Turns(60.0)
     turns.record(1.0, is_cut=False)
     assert turns.most == LEAST
 
 
-def test_who_wants_no_turns_reads_all_at_once() -> None:
+def test_generation_max_ms_of_zero_means_no_limit() -> None:
     turns = Turns(0.0)
     turns.record(86_400.0, is_cut=True)
     assert turns.most == math.inf
 
 
 @pytest.mark.parametrize(("most", "batches"), [(45_000, (2, 2)), (9_000, (1, 1)), (math.inf, (7, 3))])
-def test_a_turn_ends_with_a_whole_batch(most: float, batches: tuple[int, int]) -> None:
+def test_a_cut_range_ends_with_a_complete_batch(most: float, batches: tuple[int, int]) -> None:
     planner = Planner(BatchPolicy(max_records=10_000))
     backlogs = [Backlog(P0, OffsetRange(0, 75_000), None), Backlog(P1, OffsetRange(0, 31_000), None)]
     decision = planner.decide(backlogs, 0.0)
@@ -68,7 +68,7 @@ def test_a_turn_ends_with_a_whole_batch(most: float, batches: tuple[int, int]) -
     assert not any(r.due for r in ranges)
 
 
-def test_what_short_ranges_leave_over_is_the_long_ones() -> None:
+def test_long_ranges_get_the_share_that_short_ones_leave() -> None:
     planner = Planner(BatchPolicy())
     backlogs = [Backlog(P0, OffsetRange(0, 1_000_000), None), Backlog(P1, OffsetRange(0, 10), None)]
     decision = planner.decide(backlogs, 0.0, flush=True)

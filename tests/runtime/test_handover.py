@@ -75,7 +75,7 @@ def site() -> Site:
     return Site()
 
 
-def test_nothing_runs_nothing_is_waited_for(site: Site) -> None:
+def test_a_driver_does_not_wait_without_a_running_generation(site: Site) -> None:
     assert site.await_turn()
     site.old.claim()
 
@@ -83,7 +83,7 @@ def test_nothing_runs_nothing_is_waited_for(site: Site) -> None:
     assert site.waited == 0
 
 
-def test_the_running_generation_is_asked_to_close_and_its_answer_is_awaited(site: Site) -> None:
+def test_a_driver_requests_a_close_and_waits_for_the_response(site: Site) -> None:
     site.run_generation()
     asked = []
 
@@ -110,7 +110,7 @@ def test_the_running_generation_is_asked_to_close_and_its_answer_is_awaited(site
     assert site.waited == pytest.approx(3, abs=0.3)
 
 
-def test_a_driver_that_never_answers_is_waited_for_no_longer_than_its_tasks_have(site: Site) -> None:
+def test_a_driver_without_a_response_is_awaited_up_to_the_graceful_timeout(site: Site) -> None:
     site.run_generation()
     site.while_waiting = lambda: bool(site.status.save())
 
@@ -118,7 +118,7 @@ def test_a_driver_that_never_answers_is_waited_for_no_longer_than_its_tasks_have
     assert site.waited == pytest.approx(GRACEFUL + 10, abs=0.5)
 
 
-def test_a_driver_that_is_not_heard_of_is_not_waited_for(site: Site) -> None:
+def test_a_driver_without_heartbeats_is_not_awaited(site: Site) -> None:
     # The driver is frozen or dead: the wait ends after ten seconds without a heartbeat.
     site.run_generation()
 
@@ -126,7 +126,7 @@ def test_a_driver_that_is_not_heard_of_is_not_waited_for(site: Site) -> None:
     assert site.waited == pytest.approx(SILENCE, abs=0.5)
 
 
-def test_a_heartbeat_of_long_ago_is_not_waited_for(site: Site) -> None:
+def test_a_driver_with_an_old_heartbeat_is_not_awaited(site: Site) -> None:
     # The driver ended the day before.
     site.run_generation()
     site.clock.advance(3600)
@@ -136,7 +136,7 @@ def test_a_heartbeat_of_long_ago_is_not_waited_for(site: Site) -> None:
 
 
 @pytest.mark.parametrize("state", ["UNASSIGNED", "FAILED"])
-def test_a_driver_that_has_ended_is_not_waited_for(site: Site, state: str) -> None:
+def test_a_driver_that_has_ended_is_not_awaited(site: Site, state: str) -> None:
     site.run_generation()
     site.status.become(state)  # type: ignore[arg-type] # one of the states
 
@@ -144,7 +144,7 @@ def test_a_driver_that_has_ended_is_not_waited_for(site: Site, state: str) -> No
     assert site.waited == 0
 
 
-def test_a_newcomer_that_is_asked_to_end_claims_nothing(site: Site) -> None:
+def test_a_waiting_driver_that_is_stopped_claims_no_generation(site: Site) -> None:
     # A signal ends the newcomer while it waits; the older driver continues.
     site.run_generation()
     site.while_waiting = lambda: True
@@ -154,7 +154,7 @@ def test_a_newcomer_that_is_asked_to_end_claims_nothing(site: Site) -> None:
     assert site.old.yield_to_successor() is None
 
 
-def test_a_reason_that_was_given_before_stays(site: Site) -> None:
+def test_an_earlier_closing_reason_is_kept(site: Site) -> None:
     site.run_generation()
     site.old.close_running(Closing(reason=ClosingReason.SHUTDOWN, timeout=5.0))
 
@@ -162,7 +162,7 @@ def test_a_reason_that_was_given_before_stays(site: Site) -> None:
     assert site.closing == Closing(reason=ClosingReason.SHUTDOWN, timeout=5.0, successor="here:2#1")
 
 
-def test_tasks_see_at_once_what_a_newcomer_asks_for(site: Site) -> None:
+def test_tasks_see_the_close_request_of_a_newer_driver_at_once(site: Site) -> None:
     # The driver of the tasks may be frozen.
     site.run_generation()
     seen = []
@@ -173,7 +173,7 @@ def test_tasks_see_at_once_what_a_newcomer_asks_for(site: Site) -> None:
     assert seen[0].reason is ClosingReason.REBALANCE
 
 
-def test_a_driver_nobody_asked_goes_on(site: Site) -> None:
+def test_a_driver_without_a_handover_request_continues(site: Site) -> None:
     site.run_generation()
 
     assert site.old.successor() is None
@@ -181,7 +181,7 @@ def test_a_driver_nobody_asked_goes_on(site: Site) -> None:
     assert site.old.claim().generation == 2
 
 
-def test_who_gives_way_too_late_is_fenced(site: Site) -> None:
+def test_a_driver_that_gives_way_too_late_is_fenced(site: Site) -> None:
     # The newcomer has planned and pruned the plan that the older driver would respond to.
     site.run_generation()
     new = Generations(site.store, "c")
@@ -191,7 +191,7 @@ def test_who_gives_way_too_late_is_fenced(site: Site) -> None:
         site.old.yield_to_successor()
 
 
-def test_a_driver_of_this_process_is_known() -> None:
+def test_is_gone_recognizes_drivers_of_this_process() -> None:
     one, other = register(), register()
     assert one != other
     deregister(one)
@@ -201,7 +201,7 @@ def test_a_driver_of_this_process_is_known() -> None:
     deregister(other)
 
 
-def test_a_process_of_this_host_that_ended_is_known() -> None:
+def test_is_gone_recognizes_ended_processes_of_this_host() -> None:
     # A restart after kill -9 does not wait for the dead process.
     host = register().rpartition(":")[0]
     ended = subprocess.Popen([sys.executable, "-c", ""])
@@ -211,7 +211,7 @@ def test_a_process_of_this_host_that_ended_is_known() -> None:
     assert not is_gone(f"{host}:{os.getppid()}#1")
 
 
-def test_a_process_that_has_the_id_of_one_that_ended_is_another_one() -> None:
+def test_is_gone_recognizes_a_reused_process_id() -> None:
     host = register().rpartition(":")[0]
     began = Path(f"/proc/{os.getppid()}/stat").read_text().rpartition(")")[2].split()[19]
 
@@ -220,7 +220,7 @@ def test_a_process_that_has_the_id_of_one_that_ended_is_another_one() -> None:
     assert is_gone(f"{host}:{os.getpid()}#1.{int(began) - 1}")
 
 
-def test_a_process_that_was_killed_and_that_nobody_has_waited_for_is_gone() -> None:
+def test_is_gone_recognizes_killed_child_processes() -> None:
     host = register().rpartition(":")[0]
     process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     name = f"{host}:{process.pid}#1"
@@ -233,11 +233,11 @@ def test_a_process_that_was_killed_and_that_nobody_has_waited_for_is_gone() -> N
 
 
 @pytest.mark.parametrize("name", ["elsewhere:1#1", "", "no-process"])
-def test_of_other_hosts_nothing_is_known(name: str) -> None:
+def test_is_gone_is_false_for_drivers_on_other_hosts(name: str) -> None:
     assert not is_gone(name)
 
 
-def test_the_same_process_id_elsewhere_is_somebody_else(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_is_gone_distinguishes_equal_process_ids_of_other_hosts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sinksdk.control.liveness._host", lambda: "host/1")
     name = register()
     ended = subprocess.Popen([sys.executable, "-c", ""])

@@ -82,7 +82,7 @@ class Idle:
 
 
 @pytest.mark.parametrize("seconds", [1, 5])
-def test_the_source_is_looked_at_each_poll_interval(seconds: int) -> None:
+def test_the_source_is_queried_each_poll_interval(seconds: int) -> None:
     idle = Idle(**{"poll.interval.ms": seconds * 1000})
     idle.driver.run()
     assert len(idle.source.looks) <= MINUTE / seconds + 3
@@ -91,7 +91,7 @@ def test_the_source_is_looked_at_each_poll_interval(seconds: int) -> None:
 
 
 @pytest.mark.parametrize("state", ["PAUSED", "STOPPED"])
-def test_a_wish_is_heard_within_a_second(state: Any) -> None:
+def test_a_target_state_is_applied_within_a_second(state: Any) -> None:
     idle = Idle(**{"poll.interval.ms": 60_000})
     idle.at(20.2, lambda: Herder(idle.store).aim("c", state))
     began = idle.clock.now()
@@ -99,7 +99,7 @@ def test_a_wish_is_heard_within_a_second(state: Any) -> None:
     assert idle.clock.now() - began <= 21.2
 
 
-def test_an_order_is_done_within_a_second() -> None:
+def test_an_operator_request_is_applied_within_a_second() -> None:
     idle = Idle(**{"poll.interval.ms": 60_000})
     ordered = idle.clock.now() + 20.2
     idle.at(20.2, lambda: Herder(idle.store).flush("c"))
@@ -107,7 +107,7 @@ def test_an_order_is_done_within_a_second() -> None:
     assert any(ordered <= look <= ordered + 1 for look in idle.source.looks)
 
 
-def test_it_is_heard_of_while_it_waits_for_long() -> None:
+def test_heartbeats_continue_during_long_poll_intervals() -> None:
     # The driver polls its source once a minute.
     idle = Idle(**{"poll.interval.ms": 60_000})
     beats = Counter[str]()
@@ -129,7 +129,7 @@ class Hashed(TopicPartition):
         return super().__hash__()
 
 
-def test_looks_of_a_driver_that_catches_up_cost_what_there_are_partitions() -> None:
+def test_polls_of_a_driver_that_catches_up_cost_linear_time() -> None:
     # Regression: with 10,000 partitions each poll of a driver that ends when caught up took seconds.
     costs = []
     for partitions in (50, 500):

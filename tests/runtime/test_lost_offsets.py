@@ -47,7 +47,7 @@ def value(store: Store, name: str) -> float:
     return float(found.split()[-1])
 
 
-def test_offsets_that_were_lost_and_skipped_are_counted_once() -> None:
+def test_lost_and_skipped_offsets_are_counted_once() -> None:
     store, source = MemoryStore(), Retention({P0: 10})
 
     def run(begin: int, end: int) -> None:

@@ -180,7 +180,7 @@ def expect_missing(site: Site, *topics: str) -> MissingSourceTopicException:
     return caught.value
 
 
-def test_a_topic_deleted_before_the_start(sites: Sites) -> None:
+def test_a_topic_deleted_before_the_start_is_missing(sites: Sites) -> None:
     site = sites(Topics(a=5))
     began = time.monotonic()
     site.start()
@@ -192,7 +192,7 @@ def test_a_topic_deleted_before_the_start(sites: Sites) -> None:
     assert (site.launcher.plans, site.committed()) == ([], {})
 
 
-def test_a_topic_that_appears_right_after_the_start(sites: Sites) -> None:
+def test_a_topic_created_right_after_the_start_is_read(sites: Sites) -> None:
     site = sites(Topics(a=5), **{"missing.topic.grace.ms": 10_000})
     runner = site.start(until_caught_up=True)
     time.sleep(0.1)
@@ -202,7 +202,7 @@ def test_a_topic_that_appears_right_after_the_start(sites: Sites) -> None:
     assert site.committed() == {"a": 5, "b": 3}
 
 
-def test_a_topic_deleted_while_nothing_is_to_do(sites: Sites) -> None:
+def test_a_topic_deleted_while_the_driver_is_idle_is_missing(sites: Sites) -> None:
     site = sites(Topics(a=5, b=3))
     site.start()
     site.await_commit(a=5, b=3)
@@ -213,7 +213,7 @@ def test_a_topic_deleted_while_nothing_is_to_do(sites: Sites) -> None:
     assert site.committed() == {"a": 5, "b": 3}
 
 
-def test_the_others_go_on_until_it_is_certain(sites: Sites) -> None:
+def test_other_topics_are_read_until_a_topic_is_certainly_missing(sites: Sites) -> None:
     site = sites(Topics(a=5, b=3), **{"missing.topic.grace.ms": 5_000})
     site.start()
     site.await_commit(a=5, b=3)
@@ -240,7 +240,7 @@ def meanwhile(site: Site, happens: Callable[[], None]) -> Callable[[GenerationPl
 
 
 @pytest.mark.slow
-def test_a_topic_replaced_during_the_very_first_generation(sites: Sites) -> None:
+def test_a_topic_replaced_during_the_first_generation_is_detected(sites: Sites) -> None:
     # The first generation has no earlier commits: the plan itself is compared.
     site = sites(Topics(a=5, b=3))
 
@@ -258,7 +258,7 @@ def test_a_topic_replaced_during_the_very_first_generation(sites: Sites) -> None
 
 
 @pytest.mark.slow
-def test_a_topic_deleted_while_a_generation_runs(sites: Sites) -> None:
+def test_a_topic_deleted_while_a_generation_runs_is_missing(sites: Sites) -> None:
     # The generation closes with reason FAILURE and commits before the error.
     site = sites(Topics(a=5, b=3))
     site.start()
@@ -278,7 +278,7 @@ class Fell(Finished):
         raise ConnectException(message)
 
 
-def test_a_job_that_falls_with_a_vanished_topic_costs_nobody_an_attempt(sites: Sites) -> None:
+def test_a_job_that_fails_with_a_deleted_topic_uses_up_no_restart_attempt(sites: Sites) -> None:
     # Regression: the connector ended with the job's failure instead of the topic's.
     site = sites(Topics(a=5, b=3), **{"restart.max.attempts": 0})
     fell = []
@@ -298,7 +298,7 @@ def test_a_job_that_falls_with_a_vanished_topic_costs_nobody_an_attempt(sites: S
     assert site.committed() == {"a": 5}, "the others are read again at once"
 
 
-def test_a_job_that_fails_for_itself_is_a_failure_as_ever(sites: Sites) -> None:
+def test_a_job_that_fails_without_a_missing_topic_is_a_failure(sites: Sites) -> None:
     site = sites(Topics(a=5, b=3), **{"restart.max.attempts": 0})
     site.launch = lambda plan: Fell([])
     runner = site.start()
@@ -307,7 +307,7 @@ def test_a_job_that_fails_for_itself_is_a_failure_as_ever(sites: Sites) -> None:
         runner.await_termination(10)
 
 
-def test_a_topic_that_vanishes_just_before_it_is_read(sites: Sites) -> None:
+def test_a_topic_deleted_just_before_it_is_read_is_missing(sites: Sites) -> None:
     site = sites(Topics(a=5, b=3))
 
     def launch(plan: GenerationPlan) -> Finished:
@@ -342,7 +342,7 @@ def test_a_topic_created_again_is_never_read_from_its_start(
 
 
 @pytest.mark.parametrize("end", [2, 500])
-def test_ids_are_remembered_from_run_to_run(sites: Sites, end: int) -> None:
+def test_topic_ids_are_kept_between_runs(sites: Sites, end: int) -> None:
     # Each plan takes over the ids of the one before.
     site = sites(Topics(a=5, b=3))
     site.start(until_caught_up=True).await_termination(10)
@@ -355,7 +355,7 @@ def test_ids_are_remembered_from_run_to_run(sites: Sites, end: int) -> None:
     expect_missing(site, "b")
 
 
-def test_an_id_is_learnt_of_a_topic_that_was_read_before_there_were_ids(sites: Sites) -> None:
+def test_a_topic_id_is_added_to_commits_without_one(sites: Sites) -> None:
     # The store is of an older version: the topic of the next generation counts as the one that was read.
     site = sites(Foldered(a=5, b=3))
     site.start(until_caught_up=True).await_termination(10)
@@ -365,7 +365,7 @@ def test_an_id_is_learnt_of_a_topic_that_was_read_before_there_were_ids(sites: S
     assert site.launcher.plans[-1].topic_ids == {"a": "a#0", "b": "b#0"}
 
 
-def test_beginning_at_the_end_remembers_ids_too(sites: Sites) -> None:
+def test_starting_at_latest_stores_topic_ids(sites: Sites) -> None:
     # auto.offset.reset=latest commits before anything is read.
     site = sites(Topics(a=5, b=3), **{"auto.offset.reset": "latest"})
     site.start()
@@ -376,7 +376,7 @@ def test_beginning_at_the_end_remembers_ids_too(sites: Sites) -> None:
     assert site.launcher.plans == []
 
 
-def test_beginning_at_the_end_waits_for_topics_that_are_in_doubt(sites: Sites) -> None:
+def test_starting_at_latest_waits_for_topics_in_doubt(sites: Sites) -> None:
     # Regression: a topic that came late was read from its beginning, not from its end.
     site = sites(Topics(a=5), **{"auto.offset.reset": "latest", "missing.topic.grace.ms": 10_000})
     site.start()
@@ -387,7 +387,7 @@ def test_beginning_at_the_end_waits_for_topics_that_are_in_doubt(sites: Sites) -
     assert site.launcher.plans == []
 
 
-def test_waiting_goes_on_with_the_others_and_takes_the_topic_up_again(sites: Sites) -> None:
+def test_policy_wait_reads_other_topics_and_resumes_the_missing_one(sites: Sites) -> None:
     site = sites(Topics(a=5, b=3), **{"missing.topic.policy": "wait"})
     site.start()
     site.await_commit(a=5, b=3)
@@ -406,7 +406,7 @@ def test_waiting_goes_on_with_the_others_and_takes_the_topic_up_again(sites: Sit
     site.expect_no_error()
 
 
-def test_waiting_never_takes_another_topic_for_the_same(sites: Sites) -> None:
+def test_policy_wait_does_not_read_a_replaced_topic(sites: Sites) -> None:
     site = sites(Topics(a=5, b=3), **{"missing.topic.policy": "wait"})
     site.start()
     site.await_commit(a=5, b=3)
@@ -418,14 +418,14 @@ def test_waiting_never_takes_another_topic_for_the_same(sites: Sites) -> None:
     site.await_commit(a=9, b=3)
 
 
-def test_waiting_until_caught_up_ends_without_the_topic(sites: Sites) -> None:
+def test_policy_wait_until_caught_up_ends_without_the_missing_topic(sites: Sites) -> None:
     site = sites(Topics(a=5), **{"missing.topic.policy": "wait"})
 
     assert site.start(until_caught_up=True).await_termination(10)
     assert site.committed() == {"a": 5}
 
 
-def test_an_expression_takes_up_topics_as_they_appear_and_misses_those_it_has_read(sites: Sites) -> None:
+def test_topics_regex_reads_new_topics_and_misses_deleted_ones(sites: Sites) -> None:
     site = sites(Topics(other=1), **{"topics": None, "topics.regex": "[ab]"})
     site.start()
     time.sleep(2 * GRACE)
@@ -438,7 +438,7 @@ def test_an_expression_takes_up_topics_as_they_appear_and_misses_those_it_has_re
     expect_missing(site, "a")
 
 
-def test_the_end_can_be_asked_for_while_a_topic_is_in_doubt(sites: Sites) -> None:
+def test_a_driver_can_be_closed_while_a_topic_is_in_doubt(sites: Sites) -> None:
     for settings in ({}, {"auto.offset.reset": "latest"}):
         site = sites(Topics(a=5), **{"missing.topic.grace.ms": 60_000, **settings})
         runner = site.start()

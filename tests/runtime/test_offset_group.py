@@ -51,7 +51,7 @@ class Group:
             raise self.errors.pop(0)
 
 
-def test_a_group_says_where_to_begin() -> None:
+def test_start_offsets_come_from_the_consumer_group() -> None:
     # The group's offsets are committed before anything is read.
     made, launcher, _ = driver(Source({P0: 5, P1: 5}), group=Group({P0: 3}), **FROM_GROUP)
 
@@ -61,14 +61,14 @@ def test_a_group_says_where_to_begin() -> None:
     assert read == {0: 3, 1: 0}
 
 
-def test_a_group_that_is_in_use_says_nothing() -> None:
+def test_a_consumer_group_in_use_is_refused() -> None:
     # Regression: the connector still ran in Connect, and both archived the same records.
     group = Group({P0: 3}, in_use=True)
     made, launcher, _ = driver(Source({P0: 5}), group=group, **FROM_GROUP)
 
     with pytest.raises(
         ConfigException,
-        match=r"consumer group connect-c at here:9092 is in use.*stop it first.*nothing was read",
+        match=r"consumer group connect-c at here:9092 is in use.*stop that first.*nothing was read",
     ):
         made.run(until_caught_up=True)
 
@@ -76,7 +76,7 @@ def test_a_group_that_is_in_use_says_nothing() -> None:
     assert launcher.plans == []
 
 
-def test_a_group_that_does_not_answer_is_asked_again() -> None:
+def test_an_unresponsive_consumer_group_is_queried_again() -> None:
     # Regression: a coordinator that was loading ended the start with exit code 1.
     loading = [RetriableException("the coordinator is loading")] * 2
     made, launcher, _ = driver(Source({P0: 5}), group=Group({P0: 3}, *loading), **FROM_GROUP)
@@ -86,7 +86,7 @@ def test_a_group_that_does_not_answer_is_asked_again() -> None:
     assert [r.start for plan in launcher.plans for task in plan.tasks for r in task.ranges] == [3]
 
 
-def test_a_start_that_waits_for_its_group_can_be_ended() -> None:
+def test_a_start_that_waits_for_its_consumer_group_can_be_stopped() -> None:
     # Nothing is committed: the next start is still the first one.
     away = [RetriableException("no broker answers")] * 100_000
     made, launcher, _ = driver(Source({P0: 5}), group=Group({P0: 3}, *away), **FROM_GROUP)
@@ -129,7 +129,7 @@ def two_phase() -> type[TwoPhase]:
     return Fresh
 
 
-def test_the_group_never_shows_what_nobody_can_see_yet(two_phase: type[TwoPhase]) -> None:
+def test_the_consumer_group_never_includes_invisible_records(two_phase: type[TwoPhase]) -> None:
     # Regression: the group was at 9, and nothing beyond 6 was published: a successor lost 3 records.
     group, store, source = Group({}), MemoryStore(), Source({P0: 6})
     driver(source, two_phase, group=group, store=store)[0].run(until_caught_up=True)
@@ -149,7 +149,7 @@ def test_the_group_never_shows_what_nobody_can_see_yet(two_phase: type[TwoPhase]
     assert two_phase.seen == ["t-0 to 6", "t-0 to 9"]
 
 
-def test_a_driver_that_finds_a_commit_unpublished_shows_the_one_before(two_phase: type[TwoPhase]) -> None:
+def test_the_consumer_group_shows_the_last_published_commit(two_phase: type[TwoPhase]) -> None:
     store, source = MemoryStore(), Source({P0: 6})
     driver(source, two_phase, store=store)[0].run(until_caught_up=True)
     source.ends[P0], two_phase.down = 9, 6

@@ -38,30 +38,30 @@ def outcome(committed: int | None, delivered: int, tail: int = 0, **fields: Any)
     return PartitionOutcome(TP, committed, delivered, 0, tail, fields.pop("read_to", delivered), **fields)
 
 
-def test_without_a_batch_size_whatever_is_there_is_read_at_once_and_due() -> None:
+def test_without_a_batch_size_all_records_are_read_at_once_and_due() -> None:
     backlogs = [replace(backlog(7, 3), state=status(seen=(Seen(end=7, at=5.0),)))]
 
     assert chosen(Planner(), *backlogs, now=5.0) == [(3, 7, True)]
 
 
-def test_nothing_new_is_no_reason_for_a_generation() -> None:
+def test_without_new_records_no_generation_is_planned() -> None:
     assert chosen(Planner(), backlog(7, 7), now=1e9) == []
 
 
-def test_only_whole_batches_are_read_and_the_rest_waits_in_the_source() -> None:
+def test_only_full_batches_are_read_and_other_records_wait() -> None:
     assert batches(HUNDRED, backlog(170)) == [(0, 100)]
     assert batches(HUNDRED, backlog(170, 100)) == []
 
 
-def test_several_whole_batches_are_one_range() -> None:
+def test_several_full_batches_are_one_range() -> None:
     assert batches(HUNDRED, backlog(350)) == [(0, 300)]
 
 
-def test_a_flush_makes_everything_due() -> None:
+def test_a_flush_makes_all_records_due() -> None:
     assert chosen(HUNDRED, backlog(170, 100), flush=True) == [(100, 170, True)]
 
 
-def test_the_oldest_unread_record_decides_when_a_tail_is_due() -> None:
+def test_a_partial_batch_is_due_by_its_oldest_record() -> None:
     planner = Planner(BatchPolicy(max_records=100, max_wait=60.0))
     seen = status(seen=(Seen(end=120, at=1_000.0), Seen(end=130, at=1_050.0)))
     waiting = replace(backlog(130, 100), state=seen)
@@ -78,7 +78,7 @@ def test_records_seen_before_the_commit_do_not_make_later_ones_due() -> None:
     assert planner.decide([replace(backlog(130, 100), state=seen)], 1_060.0).due_at == 1_110.0
 
 
-def test_first_seen_times_survive_growth() -> None:
+def test_first_seen_times_are_kept_when_the_log_grows() -> None:
     first = observe(backlog(10), 1.0)
     second = observe(replace(backlog(20), state=first), 2.0)
     same = observe(replace(backlog(20), state=second), 3.0)
@@ -87,7 +87,7 @@ def test_first_seen_times_survive_growth() -> None:
     assert same == second
 
 
-def test_sightings_are_bounded_and_err_on_the_early_side() -> None:
+def test_sightings_are_limited_and_never_make_records_due_late() -> None:
     remembered = None
     for moment in range(1_000):
         remembered = observe(replace(backlog(moment + 1), state=remembered), float(moment))
@@ -97,7 +97,7 @@ def test_sightings_are_bounded_and_err_on_the_early_side() -> None:
     assert remembered.seen[0].at == 0.0
 
 
-def test_a_tail_is_not_read_in_vain() -> None:
+def test_records_held_back_by_the_sink_are_not_read_again_without_new_ones() -> None:
     kept_back = status(tail=Tail(committed=0, end=150, records=70))
 
     assert chosen(HUNDRED, replace(backlog(179), state=kept_back)) == []
@@ -112,20 +112,20 @@ def test_a_range_that_ended_in_gaps_is_not_planned_again() -> None:
     assert chosen(HUNDRED, replace(backlog(150), state=after)) == []
 
 
-def test_a_tail_counts_only_for_the_commit_it_follows() -> None:
+def test_counted_records_apply_only_to_the_commit_they_follow() -> None:
     stale = status(tail=Tail(committed=0, end=150, records=70))
 
     assert batches(HUNDRED, replace(backlog(199, 100), state=stale)) == []
     assert batches(HUNDRED, replace(backlog(200, 100), state=stale)) == [(100, 100)]
 
 
-def test_a_sink_that_keeps_back_whole_batches_does_not_spin() -> None:
+def test_a_sink_that_holds_back_full_batches_does_not_cause_a_busy_loop() -> None:
     kept_back = status(tail=Tail(committed=0, end=500, records=500))
 
     assert chosen(HUNDRED, replace(backlog(500), state=kept_back)) == []
 
 
-def test_a_tail_kept_back_at_a_periodic_end_is_read_again_when_it_is_due() -> None:
+def test_records_held_back_at_a_periodic_end_are_read_again_when_due() -> None:
     planned = RangePlan(topic="t", partition=0, start=0, end=50)
     after = remember(None, planned, outcome(0, 50, tail=50))
 
@@ -136,7 +136,7 @@ def test_unpublished_commits_are_opened_without_new_records() -> None:
     assert chosen(HUNDRED, backlog(100, 100, unsettled=True)) == [(100, 100, False)]
 
 
-def test_a_huge_backlog_is_cut_at_whole_batches_and_not_due_there() -> None:
+def test_a_huge_backlog_is_cut_at_full_batches_without_being_due() -> None:
     planner = Planner(BatchPolicy(max_records=100, max_wait=None), max_records=1_050)
     decision = planner.decide([backlog(5_030)], 0.0, flush=True)
 
@@ -144,7 +144,7 @@ def test_a_huge_backlog_is_cut_at_whole_batches_and_not_due_there() -> None:
     assert (cut.start, cut.records, cut.due) == (0, 1_000, False)
 
 
-def test_a_cut_range_always_reads_something_new() -> None:
+def test_a_cut_range_always_includes_new_records() -> None:
     # Regression: a cut that ended within a counted tail was read again for ever.
     planner = Planner(BatchPolicy(max_records=6, max_wait=None), max_records=18)
     kept_back = status(tail=Tail(committed=12, end=30, records=5))
@@ -154,7 +154,7 @@ def test_a_cut_range_always_reads_something_new() -> None:
     assert cut.end == 31
 
 
-def test_partitions_of_one_task_share_its_budget() -> None:
+def test_partitions_of_one_task_share_its_record_limit() -> None:
     planner = Planner(BatchPolicy(max_records=100, max_wait=None), max_records=1_000)
     other = Backlog(TopicPartition("t", 1), OffsetRange(0, 9_000), None)
     decision = planner.decide([backlog(9_000), other], 0.0)
@@ -162,7 +162,7 @@ def test_partitions_of_one_task_share_its_budget() -> None:
     assert [cut.records for cut in planner.share(decision.ranges, decision)] == [500, 500]
 
 
-def test_a_batch_larger_than_the_budget_is_read_whole() -> None:
+def test_a_batch_larger_than_the_record_limit_is_read_completely() -> None:
     # An unread batch would never be written.
     planner = Planner(BatchPolicy(max_records=100, max_wait=None), max_records=10)
     decision = planner.decide([backlog(250)], 0.0)
@@ -171,7 +171,9 @@ def test_a_batch_larger_than_the_budget_is_read_whole() -> None:
 
 
 def test_a_commit_beyond_the_source_is_an_error() -> None:
-    with pytest.raises(OffsetOutOfRangeException, match=r"t-0 is committed up to offset 50.*ends at 20"):
+    with pytest.raises(
+        OffsetOutOfRangeException, match=r"t-0 is committed up to offset 50.*end offset of the source is 20"
+    ):
         HUNDRED.decide([backlog(20, 50)], 0.0)
 
 
@@ -183,7 +185,7 @@ def test_records_lost_before_they_were_read_are_an_error_unless_skipped() -> Non
     assert batches(replace(HUNDRED, skip_lost=True), lost) == [(80, 200)]
 
 
-def test_without_a_deadline_nothing_is_ever_due_by_time() -> None:
+def test_without_max_wait_records_never_become_due() -> None:
     assert (
         HUNDRED.decide([replace(backlog(50), state=status(seen=(Seen(end=50, at=0.0),)))], 1e12).due_at
         == math.inf
@@ -203,14 +205,14 @@ def learned(*generations: tuple[int, int, int]) -> PlannerState | None:
     return after
 
 
-def test_gaps_are_learned_from_what_was_read() -> None:
+def test_the_density_is_learned_from_reads() -> None:
     after = learned((200, 100, 0))
 
     assert batches(HUNDRED, replace(backlog(400, 200), state=after)) == []
     assert batches(HUNDRED, replace(backlog(420, 200), state=after)) == [(200, 100)]
 
 
-def test_a_read_in_vain_is_outweighed_before_the_next_batch_is_trusted() -> None:
+def test_a_read_without_result_delays_the_next_one() -> None:
     after = learned((100, 90, 90))
 
     assert after is not None
@@ -219,7 +221,7 @@ def test_a_read_in_vain_is_outweighed_before_the_next_batch_is_trusted() -> None
     assert batches(HUNDRED, replace(backlog(240), state=after)) == [(0, 200)]
 
 
-def test_where_a_transform_makes_several_records_of_each_offset_few_offsets_are_a_batch() -> None:
+def test_a_multiplying_transform_needs_fewer_offsets_per_batch() -> None:
     # Regression: three records of one offset: the planner waited for as many offsets as a batch has records.
     after = learned((100, 300, 0))
 
@@ -228,7 +230,7 @@ def test_where_a_transform_makes_several_records_of_each_offset_few_offsets_are_
     assert batches(HUNDRED, replace(backlog(190, 100), state=after)) == [(100, 200)]
 
 
-def test_a_transform_that_no_longer_makes_so_many_records_is_outweighed() -> None:
+def test_the_estimate_adapts_when_a_transform_multiplies_less() -> None:
     after, start, in_vain = learned((100, 1_000, 0)), 100, 0
     for end in range(100, 5_000, 10):
         for planned in HUNDRED.decide([replace(backlog(end, start), state=after)], 0.0).ranges:
@@ -244,14 +246,14 @@ def test_a_transform_that_no_longer_makes_so_many_records_is_outweighed() -> Non
     assert in_vain <= (start - 100) / 2 + 200
 
 
-def test_where_gaps_were_wide_and_are_no_more_it_is_noticed_soon() -> None:
+def test_the_end_of_wide_gaps_is_detected_soon() -> None:
     after = learned((100_000, 100, 0))
 
     assert batches(HUNDRED, replace(backlog(103_000, 100_000), state=after)) == []
     assert batches(HUNDRED, replace(backlog(103_500, 100_000), state=after)) == [(100_000, 3_500)]
 
 
-def test_a_partition_at_rest_is_counted_if_it_may_hold_a_batch() -> None:
+def test_a_resting_partition_is_read_if_it_may_hold_a_batch() -> None:
     after = learned((10_000, 100, 0))
     assert after is not None
     waiting = replace(

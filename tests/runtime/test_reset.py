@@ -35,7 +35,7 @@ def reset(store: MemoryStore) -> None:
     Herder(store).reset_offsets("c")
 
 
-def test_latest_decides_again_after_a_reset() -> None:
+def test_auto_offset_reset_latest_applies_again_after_a_reset() -> None:
     # Regression: everything that the topic still had was read.
     store, source = MemoryStore(), Source({P0: 10})
     assert run(store, source, **{"auto.offset.reset": "latest"}) == {}
@@ -46,7 +46,7 @@ def test_latest_decides_again_after_a_reset() -> None:
     assert committed(store) == {P0: 20}
 
 
-def test_none_refuses_again_after_a_reset() -> None:
+def test_auto_offset_reset_none_refuses_again_after_a_reset() -> None:
     # Regression: the connector began at the first record.
     store, source = MemoryStore(), Source({P0: 10, P1: 5})
     run(store, source)
@@ -59,7 +59,7 @@ def test_none_refuses_again_after_a_reset() -> None:
     assert committed(store) == {}
 
 
-def test_earliest_reads_everything_again_after_a_reset() -> None:
+def test_auto_offset_reset_earliest_reads_all_records_again_after_a_reset() -> None:
     store, source = MemoryStore(), Source({P0: 10, P1: 0})
     run(store, source)
     reset(store)
@@ -69,7 +69,7 @@ def test_earliest_reads_everything_again_after_a_reset() -> None:
     assert run(store, source, **{"auto.offset.reset": "latest"}) == {"t-1": 0}
 
 
-def test_one_partition_taken_back_begins_anew_and_no_other() -> None:
+def test_removing_one_offset_restarts_only_its_partition() -> None:
     store, source = MemoryStore(), Source({P0: 10})
     run(store, source, **{"auto.offset.reset": "latest"})
     Herder(store).stop("c")
@@ -80,7 +80,7 @@ def test_one_partition_taken_back_begins_anew_and_no_other() -> None:
     assert committed(store) == {P0: 10, P1: 5}
 
 
-def test_a_partition_taken_back_and_then_set_begins_where_it_was_set() -> None:
+def test_a_partition_removed_and_then_altered_starts_at_the_altered_offset() -> None:
     store, source = MemoryStore(), Source({P0: 10, P1: 10})
     run(store, source, **{"auto.offset.reset": "latest"})
     Herder(store).stop("c")
@@ -91,7 +91,7 @@ def test_a_partition_taken_back_and_then_set_begins_where_it_was_set() -> None:
     assert committed(store) == {P0: 10, P1: 10}
 
 
-def test_created_stopped_and_altered_in_part_the_others_begin_as_configured() -> None:
+def test_partitions_without_an_altered_offset_start_as_configured() -> None:
     # KIP-980. Regression: with latest they were read from their first record.
     store, source = MemoryStore(), Source({P0: 10, P1: 10})
     Herder(store).create("c", RAW, "STOPPED")
@@ -101,7 +101,7 @@ def test_created_stopped_and_altered_in_part_the_others_begin_as_configured() ->
     assert committed(store) == {P0: 10, P1: 10}
 
 
-def test_created_stopped_and_altered_in_part_the_others_begin_where_the_group_stands() -> None:
+def test_partitions_without_an_altered_offset_start_at_the_consumer_group() -> None:
     # One partition of a connector that moves from Kafka Connect was corrected by hand.
     store, source = MemoryStore(), Source({P0: 10, P1: 10})
     Herder(store).create("c", RAW, "STOPPED")
@@ -110,7 +110,7 @@ def test_created_stopped_and_altered_in_part_the_others_begin_where_the_group_st
     assert run(store, source, Group({P0: 3, P1: 7}), **{"offset.source": "group"}) == {"t-0": 9, "t-1": 7}
 
 
-def test_after_a_reset_the_group_is_not_asked_again() -> None:
+def test_after_a_reset_the_consumer_group_is_not_used() -> None:
     # The group holds the mirrored commits; Connect deletes them in a reset, as they are the group's.
     store, source = MemoryStore(), Source({P0: 10})
     assert run(store, source, Group({P0: 3}), **{"offset.source": "group"}) == {"t-0": 3}
@@ -119,7 +119,7 @@ def test_after_a_reset_the_group_is_not_asked_again() -> None:
     assert run(store, source, Group({P0: 10}), **{"offset.source": "group"}) == {"t-0": 0}
 
 
-def test_a_topic_made_again_is_read_after_a_reset() -> None:
+def test_a_recreated_topic_is_read_after_a_reset() -> None:
     # Regression: the id of the deleted topic outlived its offsets, and refused the new topic for ever.
     store, source = MemoryStore(), Topics(t=10)
     run(store, source)
@@ -131,7 +131,7 @@ def test_a_topic_made_again_is_read_after_a_reset() -> None:
     assert committed(store) == {P0: 5}
 
 
-def test_a_topic_made_again_is_read_where_all_its_offsets_are_set_by_hand() -> None:
+def test_a_recreated_topic_is_read_after_all_its_offsets_are_altered() -> None:
     store, source = MemoryStore(), Topics(t=10)
     run(store, source)
     source.delete("t")
@@ -142,7 +142,7 @@ def test_a_topic_made_again_is_read_where_all_its_offsets_are_set_by_hand() -> N
     assert run(store, source) == {"t-0": 2}
 
 
-def test_a_topic_keeps_its_id_while_a_commit_of_it_is_left() -> None:
+def test_a_topic_keeps_its_id_while_a_commit_remains() -> None:
     store = MemoryStore()
     generations = Generations(store, "c")
     Herder(store).create("c", RAW, "STOPPED")
@@ -153,7 +153,7 @@ def test_a_topic_keeps_its_id_while_a_commit_of_it_is_left() -> None:
     assert Generations(store, "c").claim().topic_ids == {"t": "t#0"}
 
 
-def test_an_expression_forgets_a_topic_with_its_offsets() -> None:
+def test_topics_regex_forgets_a_topic_whose_offsets_are_removed() -> None:
     # Regression: a topic that was deleted for good failed the connector for ever.
     store, source = MemoryStore(), Topics(a1=10, a2=10)
     regex = {"topics": "", "topics.regex": "a.*"}
@@ -166,7 +166,7 @@ def test_an_expression_forgets_a_topic_with_its_offsets() -> None:
     assert run(store, source, **regex) == {"a1-0": 10}
 
 
-def test_a_plan_of_an_older_version_has_decided_everything() -> None:
+def test_a_plan_of_an_older_version_has_no_undecided_partitions() -> None:
     store, source = MemoryStore(), Source({P0: 10, P1: 0})
     run(store, source)
     generation = Generations(store, "c").claim().before
@@ -180,7 +180,7 @@ def test_a_plan_of_an_older_version_has_decided_everything() -> None:
     assert run(store, source, **{"auto.offset.reset": "latest"}) == {"t-1": 0}
 
 
-def test_a_reset_takes_back_what_was_committed_until_the_last_moment(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_reset_removes_commits_made_up_to_its_claim(monkeypatch: pytest.MonkeyPatch) -> None:
     # Regression: partitions were listed first, and commits of other partitions meanwhile stayed.
     store = MemoryStore()
     Herder(store).create("c", RAW, "STOPPED")

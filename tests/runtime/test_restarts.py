@@ -34,7 +34,7 @@ def test_a_final_failure_closes_the_others_at_once(failure: str | None, is_final
     assert failures.would_give_up(PartitionOutcome(P0, None, 3, 3, 0, 3, known)) is ends
 
 
-def test_a_partition_that_only_waits_spends_no_attempt(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_waiting_partition_uses_up_no_restart_attempt(caplog: pytest.LogCaptureFixture) -> None:
     # The task has announced when it opens. The log has one line for the beginning, one for the end.
     clock, store = ManualClock(), MemoryStore()
     config = ConnectorConfig.parse({"name": "c", "topics": "t", "restart.max.attempts": "0"})
@@ -66,7 +66,7 @@ def test_a_partition_that_only_waits_spends_no_attempt(caplog: pytest.LogCapture
     assert (done.retry, done.error, backoff.is_waiting(P0)) == (None, None, False)
     first, last = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
     assert first.startswith("connector c: t-0: retrying in 30.0 s without holding a task slot (1 attempt in ")
-    assert last.startswith("connector c: what its partitions waited for works again after")
+    assert last.startswith("connector c: the operation that its partitions retried works again after")
 
 
 @pytest.mark.parametrize(
@@ -81,9 +81,7 @@ def test_a_partition_that_only_waits_spends_no_attempt(caplog: pytest.LogCapture
         (-1, -5 * HOUR, 0),
     ],
 )
-def test_an_executors_wrong_clock_makes_no_partition_wait_for_hours(
-    timeout: int, ahead: float, seconds: float
-) -> None:
+def test_a_wrong_executor_clock_does_not_prolong_a_wait(timeout: int, ahead: float, seconds: float) -> None:
     clock = ManualClock()
     config = ConnectorConfig.parse({"name": "c", "topics": "t", "errors.retry.timeout": str(timeout)})
     backoff = Backoff(1.0, clock)
@@ -99,7 +97,7 @@ def test_an_executors_wrong_clock_makes_no_partition_wait_for_hours(
     assert not backoff.is_waiting(P0)
 
 
-def test_a_wait_of_the_running_generation_closes_no_other_task() -> None:
+def test_a_waiting_partition_does_not_close_other_tasks() -> None:
     # A wait is no attempt, although ``restart.max.attempts`` is 0.
     clock = ManualClock()
     config = ConnectorConfig.parse({"name": "c", "topics": "t", "restart.max.attempts": "0"})

@@ -56,7 +56,7 @@ def overtaken(loss: str) -> tuple[Any, Overtaken]:
     return made, launcher
 
 
-def test_retention_that_overtakes_a_partition_fails_nothing_where_losses_are_skipped() -> None:
+def test_records_removed_by_retention_are_skipped_with_on_data_loss_skip() -> None:
     # Retention overtakes it six times in a row, with two attempts.
     made, launcher = overtaken("skip")
     made.run(until_caught_up=True)
@@ -67,7 +67,7 @@ def test_retention_that_overtakes_a_partition_fails_nothing_where_losses_are_ski
     assert {1} in read[:-1], "the other one does not wait for it"
 
 
-def test_retention_that_overtakes_a_commit_is_named_at_once_where_losses_are_errors() -> None:
+def test_records_removed_by_retention_fail_the_connector_by_default() -> None:
     made, launcher = overtaken("fail")
     launcher.times = 0
     launcher.source.ends[P0] = 100
@@ -77,6 +77,9 @@ def test_retention_that_overtakes_a_commit_is_named_at_once_where_losses_are_err
     made.launcher = launcher
     launcher.times, launcher.source.ends[P0] = 6, 10_000
     before = len(launcher.plans)
-    with pytest.raises(OffsetOutOfRangeException, match=r"t-0 is committed up to offset 100.*begins at 500"):
+    with pytest.raises(
+        OffsetOutOfRangeException,
+        match=r"t-0 is committed up to offset 100.*first offset of the source is 500",
+    ):
         made.run(until_caught_up=True)
     assert len(launcher.plans) == before + 1

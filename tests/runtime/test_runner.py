@@ -38,7 +38,7 @@ def test_a_runner_runs_in_the_background_until_it_is_closed() -> None:
     assert (driver.reasons, driver.limits) == ([ClosingReason.SHUTDOWN], [True])
 
 
-def test_what_ended_it_reaches_everyone_who_waits() -> None:
+def test_the_error_of_a_runner_is_raised_to_every_waiter() -> None:
     # KIP-662: the topics are named at each call.
     runner = ConnectorRunner(Driver(MissingSourceTopicException(["b", "a"])))
     runner.start()
@@ -50,7 +50,7 @@ def test_what_ended_it_reaches_everyone_who_waits() -> None:
         assert caught.value.topics == ("a", "b")
 
 
-def test_a_time_out_that_ended_it_is_not_taken_for_one_of_waiting() -> None:
+def test_a_timeout_error_of_a_runner_differs_from_a_wait_timeout() -> None:
     driver = Driver(TimeoutError("the outside world"))
     driver.closed.set()
     runner = ConnectorRunner(driver)
@@ -60,7 +60,7 @@ def test_a_time_out_that_ended_it_is_not_taken_for_one_of_waiting() -> None:
         runner.await_termination(10)
 
 
-def test_a_runner_starts_once() -> None:
+def test_a_runner_cannot_be_started_twice() -> None:
     driver = Driver()
     driver.closed.set()
     runner = ConnectorRunner(driver)

@@ -89,7 +89,7 @@ def life() -> Iterator[Life]:
     assert not made.thread.is_alive()
 
 
-def test_paused_and_resumed(life: Life) -> None:
+def test_a_source_can_be_paused_and_resumed(life: Life) -> None:
     life.begin()
     life.herder.pause("c")
     eventually(lambda: life.herder.info("c").state == "PAUSED")
@@ -101,7 +101,7 @@ def test_paused_and_resumed(life: Life) -> None:
     life.expect_each_once()
 
 
-def test_configured_anew(life: Life) -> None:
+def test_a_source_can_be_reconfigured(life: Life) -> None:
     life.begin()
     life.herder.configure("c", {**RAW, "restart.max.attempts": "9"})
     life.await_tasks(4)
@@ -111,7 +111,7 @@ def test_configured_anew(life: Life) -> None:
     life.expect_each_once()
 
 
-def test_restarted(life: Life) -> None:
+def test_a_source_can_be_restarted(life: Life) -> None:
     life.begin()
     life.herder.restart("c")
     life.await_tasks(4)
@@ -120,7 +120,7 @@ def test_restarted(life: Life) -> None:
     life.expect_each_once()
 
 
-def test_deleted_while_it_runs(life: Life) -> None:
+def test_a_running_source_can_be_deleted(life: Life) -> None:
     # Tasks end first, then stop(True) comes (KIP-883); offsets stay, as in Connect.
     life.begin()
     eventually(lambda: len(life.topics.positions["c"]) == 2)
@@ -132,7 +132,7 @@ def test_deleted_while_it_runs(life: Life) -> None:
     assert len(life.topics.positions["c"]) == 2
 
 
-def test_deleted_while_it_is_stopped(life: Life) -> None:
+def test_a_stopped_source_can_be_deleted(life: Life) -> None:
     life.begin()
     life.herder.stop("c")
     eventually(lambda: life.herder.info("c").state == "STOPPED")
@@ -142,7 +142,7 @@ def test_deleted_while_it_is_stopped(life: Life) -> None:
     assert life.connectors[-1].life == ["start", "stop(True)"]
 
 
-def test_failed_and_configured_anew(life: Life) -> None:
+def test_a_failed_source_can_be_reconfigured(life: Life) -> None:
     life.herder.create("c", {**RAW, "restart.max.attempts": "0", "fails": "true"})
     life.thread.start()
     eventually(lambda: life.herder.info("c").state == "FAILED")

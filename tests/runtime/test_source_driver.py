@@ -66,7 +66,7 @@ def test_tasks_run_until_the_driver_is_closed() -> None:
     assert recorded(store) == 2
 
 
-def test_the_next_start_goes_on_where_the_last_one_ended() -> None:
+def test_the_next_start_resumes_at_the_committed_source_offsets() -> None:
     store, topics = MemoryStore(), MemoryTopics()
     for _ in range(3):
         before = len(topics.records("numbers"))
@@ -104,7 +104,9 @@ def test_a_changed_configuration_starts_other_tasks() -> None:
         pytest.param(3, 3, [0, 1, 2], id="other configurations of as many tasks"),
     ],
 )
-def test_a_round_of_fencing(before: int | None, after: int, fenced: list[int]) -> None:
+def test_earlier_tasks_are_fenced_before_new_ones_start(
+    before: int | None, after: int, fenced: list[int]
+) -> None:
     # KIP-618's table, P = yes: the driver fences the tasks of the last record before the new ones.
     store, topics = MemoryStore(), MemoryTopics()
     if before is not None:
@@ -133,7 +135,7 @@ def test_tasks_with_the_same_configurations_fence_themselves() -> None:
     assert topics.epochs == {"sinksdk-c-0": 2, "sinksdk-c-1": 2}
 
 
-def test_a_fencing_that_fails_writes_nothing_and_is_tried_again() -> None:
+def test_a_failed_fencing_writes_nothing_and_is_retried() -> None:
     store, topics = MemoryStore(), MemoryTopics()
     with Running(store, topics):
         eventually(lambda: len(CountingTask.started) == 2)
@@ -155,7 +157,7 @@ def test_a_fencing_that_fails_writes_nothing_and_is_tried_again() -> None:
     assert recorded(store) == 1
 
 
-def test_a_fencing_that_always_fails_ends_in_failed() -> None:
+def test_a_fencing_that_always_fails_fails_the_connector() -> None:
     store, topics = MemoryStore(), MemoryTopics()
     with Running(store, topics):
         eventually(lambda: len(CountingTask.started) == 2)
@@ -170,7 +172,7 @@ def test_a_fencing_that_always_fails_ends_in_failed() -> None:
     assert status(store).state == "FAILED"
 
 
-def test_a_failed_task_brings_the_next_generation_while_the_others_run_on() -> None:
+def test_other_tasks_continue_until_the_restart_after_a_failed_task() -> None:
     store, topics = MemoryStore(), MemoryTopics()
     running = Running(store, topics, **{"restart.max.attempts": 100})
     running.connector.shares = [{"share": "a"}, {"share": "b", "fails": "true"}]
@@ -201,7 +203,7 @@ class Lost(ThreadsOfTasks):
         raise RetriableException(message)
 
 
-def test_an_outage_of_the_store_at_its_tasks_counts_no_attempt() -> None:
+def test_an_outage_of_the_store_for_tasks_uses_up_no_restart_attempt() -> None:
     store, topics = MemoryStore(), MemoryTopics()
     running = Running(store, topics, **{"restart.max.attempts": 0, "restart.backoff.ms": 100})
     launcher = Unreachable(store, running.target)
@@ -241,7 +243,7 @@ def test_a_task_that_fails_too_often_fails_the_connector() -> None:
 @pytest.mark.parametrize(
     ("wish", "reason"), [("PAUSED", ClosingReason.PAUSE), ("STOPPED", ClosingReason.STOP)]
 )
-def test_an_operator_stops_it(wish: registry.TargetState, reason: ClosingReason) -> None:
+def test_an_operator_can_stop_a_source(wish: registry.TargetState, reason: ClosingReason) -> None:
     store, topics = MemoryStore(), MemoryTopics()
     with Running(store, topics) as running:
         eventually(lambda: len(CountingTask.started) == 2)
@@ -257,7 +259,7 @@ class LookedAtSeldom(MemoryStore):
     closing_poll = 40.0
 
 
-def test_a_connector_asks_for_new_configurations_of_its_tasks() -> None:
+def test_a_connector_requests_a_task_reconfiguration() -> None:
     store, topics = LookedAtSeldom(), MemoryTopics()
     with Running(store, topics) as running:
         eventually(lambda: len(CountingTask.started) == 2)
@@ -285,7 +287,7 @@ def test_requests_before_the_next_call_of_task_configs_are_one() -> None:
     assert requests.closing() is None
 
 
-def test_one_generation_follows_requests_that_come_at_once() -> None:
+def test_simultaneous_reconfiguration_requests_cause_one_generation() -> None:
     # All requests come before the next call of task_configs.
     store, topics = MemoryStore(), MemoryTopics()
     with Running(store, topics) as running:
@@ -316,7 +318,7 @@ def test_a_request_during_task_configs_counts() -> None:
     assert [len(plan.tasks) for plan in running.launcher.plans] == [2, 3]
 
 
-def test_a_request_that_comes_while_nothing_runs_is_not_lost() -> None:
+def test_a_request_without_running_tasks_is_not_lost() -> None:
     # The request comes after task_configs, while fencing is retried.
     store, topics = MemoryStore(), MemoryTopics()
     with Running(store, topics):
@@ -344,7 +346,7 @@ class AsksTooEarlyAndTooLate(Counting):
         self.context.raise_error(OSError("too late"))
 
 
-def test_requests_before_the_first_tasks_and_after_the_last_are_harmless() -> None:
+def test_requests_before_the_start_and_after_the_end_have_no_effect() -> None:
     # The first configurations come after start; none come after stop.
     running = Running(MemoryStore(), MemoryTopics(), connector=AsksTooEarlyAndTooLate())
     with running:
@@ -355,7 +357,7 @@ def test_requests_before_the_first_tasks_and_after_the_last_are_harmless() -> No
     assert (running.error, len(running.launcher.plans)) == (None, 1)
 
 
-def test_a_connector_raises_an_error() -> None:
+def test_raise_error_fails_the_connector() -> None:
     store, topics = MemoryStore(), MemoryTopics()
     with Running(store, topics) as running:
         eventually(lambda: len(topics.records("numbers")) > 5)
@@ -378,7 +380,7 @@ class RaisesInStart(Counting):
         self.context.raise_error(ConfigException("'table' cannot be watched: make it readable"))
 
 
-def test_an_error_that_is_raised_in_start_lets_no_task_start() -> None:
+def test_raise_error_in_start_prevents_tasks() -> None:
     running = Running(MemoryStore(), MemoryTopics(), connector=RaisesInStart())
     with running:
         running.join()
@@ -387,7 +389,7 @@ def test_an_error_that_is_raised_in_start_lets_no_task_start() -> None:
     assert running.launcher.plans == []
 
 
-def test_what_is_no_exception_cannot_be_raised() -> None:
+def test_raise_error_requires_an_exception() -> None:
     with Running(MemoryStore(), MemoryTopics()) as running:
         eventually(lambda: len(CountingTask.started) == 2)
         with pytest.raises(TypeError, match="raise_error requires an exception, got 'broken'"):
@@ -396,7 +398,7 @@ def test_what_is_no_exception_cannot_be_raised() -> None:
     assert running.error is None
 
 
-def test_a_source_without_tasks_waits_for_some() -> None:
+def test_a_source_without_tasks_waits_for_a_reconfiguration() -> None:
     # As in Connect, an empty list starts no job until the connector or an operator requests one.
     store, topics = MemoryStore(), MemoryTopics()
     running = Running(store, topics)
@@ -460,9 +462,9 @@ def test_a_newer_driver_takes_over() -> None:
         assert (found := counted(newer.values(), share)) == list(range(len(found)))
 
 
-def test_a_source_never_has_caught_up() -> None:
+def test_until_caught_up_is_refused_for_sources() -> None:
     running = Running(MemoryStore(), MemoryTopics())
-    with pytest.raises(ConfigException, match="there may always be more to poll"):
+    with pytest.raises(ConfigException, match="is a source, which never catches up"):
         running.driver.run(until_caught_up=True)
 
 

@@ -27,7 +27,7 @@ def target(request: pytest.FixtureRequest, tmp_path: Path) -> Target:
 
 
 @pytest.mark.parametrize("tasks", [1, 2, 4])
-def test_a_frozen_transaction_never_counts(target: Target, tasks: int) -> None:
+def test_the_transaction_of_a_frozen_task_is_never_committed(target: Target, tasks: int) -> None:
     # Some of the three frozen tasks have no successor.
     store = MemoryStore()
     running = Running(store, target)
@@ -45,7 +45,7 @@ def test_a_frozen_transaction_never_counts(target: Target, tasks: int) -> None:
     assert running.listener.ends == [[(task, End.STOPPED) for task in range(tasks)]]
 
 
-def test_a_single_task_fences_its_predecessor_by_itself(target: Target) -> None:
+def test_a_single_task_fences_its_predecessor_itself(target: Target) -> None:
     # R = N = 1: there is no round.
     store = MemoryStore()
     running = Running(store, target)
@@ -58,7 +58,7 @@ def test_a_single_task_fences_its_predecessor_by_itself(target: Target) -> None:
     assert committed(target, "old-0") == 2
 
 
-def test_a_connector_that_is_created_again_is_fenced_against_its_former_self(target: Target) -> None:
+def test_tasks_of_a_deleted_connector_are_fenced_when_it_is_created_again(target: Target) -> None:
     # The task count record outlives the deletion (F5).
     store = MemoryStore()
     running = Running(store, target)
@@ -73,7 +73,7 @@ def test_a_connector_that_is_created_again_is_fenced_against_its_former_self(tar
     assert [committed(target, f"old-{task}") for task in range(3)] == [2, 2, 2]
 
 
-def test_an_old_task_that_starts_late_touches_nothing(target: Target) -> None:
+def test_an_old_task_that_starts_late_writes_nothing(target: Target) -> None:
     # The task of a finished generation ends before it creates a writer, and fences no other task.
     store = MemoryStore()
     generations = Generations(store, "c")
@@ -84,7 +84,7 @@ def test_an_old_task_that_starts_late_touches_nothing(target: Target) -> None:
     with running:
         eventually(lambda: committed(target, "new"))
         spec = GenerationSpec("memory:", "id", "c", late.generation, target=target)
-        with pytest.raises(Exception, match="is over; a newer one has taken over"):
+        with pytest.raises(Exception, match="was replaced by a newer one"):
             run_source_attempt(spec, store, 0)
         before = committed(target, "new") or 0
         eventually(lambda: (committed(target, "new") or 0) > before)

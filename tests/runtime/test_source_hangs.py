@@ -56,7 +56,7 @@ def test_a_method_that_hangs_fails_its_task(method: str) -> None:
     expect_each_once(it)
 
 
-def test_what_always_hangs_fails_the_connector() -> None:
+def test_a_method_that_always_hangs_fails_the_connector() -> None:
     store, topics = MemoryStore(), MemoryTopics()
     with running(store, topics, "start", **{"restart.max.attempts": 0}) as it:
         it.join()
@@ -65,7 +65,7 @@ def test_what_always_hangs_fails_the_connector() -> None:
     assert "self.let_go.wait(20)" in "".join(getattr(it.error, "__notes__", []))
 
 
-def test_a_poll_that_waits_is_no_hang() -> None:
+def test_a_poll_that_waits_is_not_a_hang() -> None:
     store, topics = MemoryStore(), MemoryTopics()
     with running(store, topics, "poll", **{"task.shutdown.graceful.timeout.ms": 20_000}) as it:
         eventually(lambda: CountingTask.hung)
@@ -80,7 +80,7 @@ def test_a_poll_that_waits_is_no_hang() -> None:
     expect_each_once(it)
 
 
-def test_a_poll_that_ignores_stop_keeps_no_connector_from_being_changed(
+def test_a_poll_that_ignores_stop_does_not_prevent_a_reconfiguration(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     # Records that the task polls after it was given up are dropped.
@@ -107,7 +107,7 @@ def test_a_poll_that_ignores_stop_keeps_no_connector_from_being_changed(
     expect_each_once(it)
 
 
-def test_a_poll_that_ignores_stop_keeps_no_connector_from_being_deleted() -> None:
+def test_a_poll_that_ignores_stop_does_not_prevent_a_deletion() -> None:
     store, topics = MemoryStore(), MemoryTopics()
     with running(store, topics, "poll") as it:
         eventually(lambda: CountingTask.hung)

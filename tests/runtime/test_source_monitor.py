@@ -72,7 +72,7 @@ def await_refreshes() -> None:
             thread.join(5)
 
 
-def test_what_is_there_is_found_without_what_is_not() -> None:
+def test_a_snapshot_has_existing_topics_and_names_missing_ones() -> None:
     source = Source(a=5)
     source.ids = {"a": "one"}
     snapshot = take_snapshot(source, Subscription(("a", "b", "c")), 7.0)
@@ -82,7 +82,7 @@ def test_what_is_there_is_found_without_what_is_not() -> None:
     assert "no topic 'b', 'c'" in snapshot.absent["b"]
 
 
-def test_with_every_topic_missing_nothing_is_found() -> None:
+def test_a_snapshot_without_any_topic_has_no_partitions() -> None:
     source = Source()
     assert take_snapshot(source, Subscription(("a",)), 0) == Snapshot(
         0, {}, {}, {"a": "the source has no topic 'a': create it, or remove it from the connector's 'topics'"}
@@ -90,14 +90,14 @@ def test_with_every_topic_missing_nothing_is_found() -> None:
     assert len(source.asked) == 1
 
 
-def test_a_topic_that_vanishes_between_two_questions_is_missing_too() -> None:
+def test_a_topic_deleted_between_two_queries_is_missing() -> None:
     source = Source(a=1, b=1)
     source.happens = lambda: source.ends.pop("b" if len(source.asked) == 1 else "a")
 
     assert set(take_snapshot(source, Subscription(("a", "b")), 0).absent) == {"a", "b"}
 
 
-def test_a_source_that_misses_what_nobody_asked_for_is_not_asked_for_ever() -> None:
+def test_a_source_that_reports_unrequested_topics_is_queried_finitely() -> None:
     source = Source()
 
     def miss() -> None:
@@ -145,7 +145,7 @@ def test_a_topic_recreated_between_its_offsets_and_its_id_has_the_offsets_of_the
     assert snapshot.absent == {}
 
 
-def test_a_topic_that_is_recreated_all_the_time_is_missing() -> None:
+def test_a_topic_that_is_recreated_repeatedly_is_missing() -> None:
     source = Recreated(100)
     snapshot = take_snapshot(cast("Any", source), Subscription((), "a"), 0.0)
 
@@ -172,7 +172,7 @@ def test_a_monitor_compares_ids_with_those_of_its_last_snapshot() -> None:
     assert source.asked == ["ids", "offsets", "ids"]  # of b, which is missing
 
 
-def test_nothing_is_read_of_a_topic_that_is_missing_or_another() -> None:
+def test_missing_and_replaced_topics_are_not_read() -> None:
     # Records of a doubtful topic may be the wrong ones.
     scene = Scene(Source(a=5, b=2))
     scene.monitor.compare_with(Read({B: 3}))
@@ -182,7 +182,7 @@ def test_nothing_is_read_of_a_topic_that_is_missing_or_another() -> None:
     assert scene.monitor.gone_of({"a"}) == set()
 
 
-def test_a_source_that_cannot_tell_says_nothing_of_topics() -> None:
+def test_a_failed_query_reports_no_missing_topics() -> None:
     source = Source(a=5)
     scene = Scene(source)
 
@@ -195,7 +195,7 @@ def test_a_source_that_cannot_tell_says_nothing_of_topics() -> None:
         scene.monitor.refresh()
 
 
-def test_a_glance_comes_every_two_seconds() -> None:
+def test_a_background_refresh_runs_every_two_seconds() -> None:
     scene = Scene(Source(a=5, b=5))
     scene.monitor.refresh()
     scene.clock.advance(1.999)
@@ -211,7 +211,7 @@ def test_a_glance_comes_every_two_seconds() -> None:
     assert scene.monitor.ends == {TopicPartition("a", 0): 7}
 
 
-def test_what_is_in_doubt_is_glanced_at_when_the_grace_time_is_over() -> None:
+def test_topics_in_doubt_are_refreshed_at_the_end_of_the_grace_time() -> None:
     scene = Scene(Source(a=5), **{"missing.topic.grace.ms": 2_000})
     scene.monitor.refresh()
     scene.clock.advance(1.999)
@@ -224,7 +224,7 @@ def test_what_is_in_doubt_is_glanced_at_when_the_grace_time_is_over() -> None:
     assert scene.monitor.topics.certain == {"b"}
 
 
-def test_a_source_that_hangs_holds_nobody_up() -> None:
+def test_a_hanging_source_does_not_block_the_driver() -> None:
     # The driver supervises the generation meanwhile, and sends no second query.
     scene, answer = Scene(Source(a=5, b=5)), threading.Event()
     scene.source.happens = lambda: assert_true(answer.wait(5))
@@ -240,7 +240,7 @@ def test_a_source_that_hangs_holds_nobody_up() -> None:
     assert len(scene.source.asked) == 1
 
 
-def test_lag_is_unknown_once_the_last_query_began_too_long_ago() -> None:
+def test_lag_is_unknown_if_the_last_query_is_too_old() -> None:
     scene = Scene(Source(a=5, b=5))
     scene.source.happens = lambda: scene.clock.advance(9)
     scene.monitor.refresh()
@@ -269,7 +269,7 @@ def assert_true(value: object) -> None:
     assert value
 
 
-def test_a_glance_from_before_is_not_compared_with_later_commits() -> None:
+def test_an_older_refresh_is_not_compared_with_later_commits() -> None:
     # The offsets are older than the commits: an end below them means nothing.
     scene, answer = Scene(Source(a=5, b=5)), threading.Event()
     scene.source.happens = lambda: assert_true(answer.wait(5))
@@ -282,7 +282,7 @@ def test_a_glance_from_before_is_not_compared_with_later_commits() -> None:
     assert scene.monitor.topics.gone == frozenset()
 
 
-def test_a_glance_that_fails_ends_nothing_and_is_made_again() -> None:
+def test_a_failed_background_refresh_is_retried() -> None:
     scene = Scene(Source(a=5))
     errors: list[Exception] = [ConnectException("no permission"), ValueError("what?")]
 

@@ -64,7 +64,7 @@ def written(info: ConnectorInfo) -> int:
     return sum(row.total.source.transactions.total for row in info.measures)
 
 
-def test_totals_are_what_the_topic_directory_holds(stumbling: None, tmp_path: Path) -> None:
+def test_totals_equal_the_content_of_the_topic_directory(stumbling: None, tmp_path: Path) -> None:
     store, target = MemoryStore(), TopicDirectoryTarget(str(tmp_path))
     for orders in (3, 1):
         with Running(store, target, **{"restart.max.attempts": 100}) as running:
@@ -100,7 +100,7 @@ def test_totals_are_what_the_topic_directory_holds(stumbling: None, tmp_path: Pa
     assert known == {str(position.partition): position.offset for position in committed}
 
 
-def test_what_is_polled_is_active_until_it_is_committed() -> None:
+def test_polled_records_are_active_until_they_are_committed() -> None:
     store, topics = MemoryStore(), MemoryTopics()
     running = Running(store, topics, **{"transaction.boundary": "interval", "restart.max.attempts": 9})
     running.connector.shares = [{"share": "a"}]
@@ -115,7 +115,7 @@ def test_what_is_polled_is_active_until_it_is_committed() -> None:
     assert info.measures[0].total.active.now == 0
 
 
-def test_a_stopped_source_keeps_what_it_has_told() -> None:
+def test_a_stopped_source_keeps_its_reported_offsets() -> None:
     store, topics = MemoryStore(), MemoryTopics()
     with Running(store, topics):
         eventually(lambda: len(topics.positions["c"]) == 2)
@@ -127,7 +127,7 @@ def test_a_stopped_source_keeps_what_it_has_told() -> None:
     assert not info.has_more_source_offsets
 
 
-def test_the_next_tasks_tell_of_what_they_have_only_read() -> None:
+def test_the_next_tasks_report_requested_offsets() -> None:
     # A task knows its source partitions from their offsets before it commits anything.
     store, topics = MemoryStore(), MemoryTopics()
     with Running(store, topics):
@@ -165,7 +165,7 @@ def told(
     return {str(row.partition["file"]): (int(row.offset["byte"]), row.task) for row in found}
 
 
-def test_what_a_task_has_committed_counts_more_than_what_another_was_answered() -> None:
+def test_a_committed_offset_takes_precedence_over_a_requested_one() -> None:
     rows = (
         (1, [at("a", 9), at("b", 1, committed=False)]),
         (1, [at("a", 3, committed=False), at("b", 1, committed=False)]),
@@ -174,13 +174,13 @@ def test_what_a_task_has_committed_counts_more_than_what_another_was_answered() 
     assert told(*reversed(rows)) == {"a": (9, 1), "b": (1, None)}
 
 
-def test_what_is_told_stays_until_the_next_tasks_have_said_something() -> None:
+def test_reported_offsets_are_kept_until_the_next_tasks_report() -> None:
     assert told((1, [at("a", 5)]), (2, [])) == {"a": (5, 0)}
     assert told((1, [at("a", 5)]), (2, [at("a", 5, committed=False)])) == {"a": (5, 1)}
     assert told((2, [at("a", 7)]), (1, [at("a", 5)])) == {"a": (7, 0)}
 
 
-def test_where_not_all_can_be_told_only_what_is_certain_is() -> None:
+def test_with_incomplete_reports_only_certain_offsets_are_listed() -> None:
     # Positions that are not reported may be newer than another task's, or than a former commit.
     rows = (2, [at("a", 9), at("b", 1, committed=False)]), (1, [at("c", 3)])
     assert told(*rows, more=True) == {"a": (9, 0)}

@@ -67,7 +67,7 @@ def ranges(launcher: InProcess) -> list[dict[TopicPartition, tuple[int, int]]]:
         pytest.param({OTHER: 0}, {P0: (3, 3)}, [], id="no-longer-subscribed"),
     ],
 )
-def test_a_partition_with_stale_tokens_is_planned_and_they_are_discarded_before_it_is_opened(
+def test_stale_tokens_are_discarded_before_their_partition_is_opened(
     calls: list[tuple[object, ...]],
     ends: dict[TopicPartition, int],
     planned: dict[TopicPartition, tuple[int, int]],

@@ -109,7 +109,7 @@ def close_for_hanging(rows: Rows) -> ClosingReason | None:
 
 
 @pytest.mark.parametrize("error", [StoreUnavailable("down"), StoreRefused("no permission")])
-def test_a_store_that_has_a_bad_hour_ends_no_generation(error: Exception) -> None:
+def test_store_errors_do_not_end_a_generation(error: Exception) -> None:
     site = Site(looks=50)
 
     def moods() -> None:
@@ -121,7 +121,7 @@ def test_a_store_that_has_a_bad_hour_ends_no_generation(error: Exception) -> Non
     assert not site.running.is_cancelled
 
 
-def test_a_newer_driver_ends_it_and_its_job() -> None:
+def test_a_newer_driver_ends_the_generation_and_its_job() -> None:
     site = Site(looks=100)
 
     def replaced() -> None:
@@ -158,7 +158,7 @@ def test_a_driver_that_waits_to_take_over_makes_the_generation_close() -> None:
     assert site.generations.yield_to_successor() == "other:1#1"
 
 
-def test_measures_of_a_task_that_reported_nothing_are_those_of_its_progress() -> None:
+def test_a_task_without_a_report_has_the_measures_of_its_progress() -> None:
     site = Site(looks=10_000)
     site.running.tells = no_results
     partition = PartitionOutcome(TopicPartition("t", 0), 5, 7, 7, 2, 7, counts={"files": 2})
@@ -173,7 +173,7 @@ def test_measures_of_a_task_that_reported_nothing_are_those_of_its_progress() ->
     assert (outcome.committed, outcome.records, outcome.tail, outcome.counts) == (5, 5, 0, {"files": 2})
 
 
-def test_measures_are_those_that_the_tasks_reported() -> None:
+def test_measures_come_from_the_task_reports() -> None:
     # A result is newer than the progress before it.
     site = Site(looks=3)
     outcomes = [PartitionOutcome.unread(TP, 0, None)]
@@ -185,7 +185,7 @@ def test_measures_are_those_that_the_tasks_reported() -> None:
     assert site.ended().measures == {0: measures}
 
 
-def test_tasks_are_told_when_closing_was_asked_for() -> None:
+def test_the_close_request_has_its_time() -> None:
     # Each task can then report its close latency.
     site = Site(looks=10)
     site.signal.request(ClosingReason.REBALANCE)
@@ -197,7 +197,7 @@ def test_tasks_are_told_when_closing_was_asked_for() -> None:
     assert plan.closing.asked == pytest.approx(site.clock.time(), abs=1.0)
 
 
-def test_the_log_has_the_reason_of_a_closing_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_the_reason_for_closing_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     site = Site(looks=10)
     site.signal.request(ClosingReason.REBALANCE)
     with caplog.at_level("INFO", "sinksdk"):
@@ -212,7 +212,7 @@ def no_results() -> list[TaskResult]:
     raise ConnectException(message)
 
 
-def test_a_task_that_hangs_lets_the_others_close_and_is_cut_off() -> None:
+def test_a_hanging_task_is_cancelled_after_the_others_have_closed() -> None:
     site = Site(looks=1000)
 
     def hang() -> None:
@@ -235,7 +235,7 @@ def test_a_task_that_hangs_lets_the_others_close_and_is_cut_off() -> None:
     assert site.clock.now() - began < 40
 
 
-def test_a_store_that_is_away_when_the_tasks_are_to_close_cancels_nothing() -> None:
+def test_an_unavailable_store_delays_the_cancellation_of_the_job() -> None:
     site = Site(looks=1_000)
     away = 60.0
     site.store.error = StoreUnavailable("no answer")
@@ -256,7 +256,7 @@ def test_a_store_that_is_away_when_the_tasks_are_to_close_cancels_nothing() -> N
     assert site.clock.now() - began == pytest.approx(away, abs=1.5)
 
 
-def test_the_end_of_the_process_waits_for_no_store() -> None:
+def test_a_stopping_process_does_not_wait_for_the_store() -> None:
     # Tasks that cannot be asked to close are cancelled after their graceful time.
     site = Site(looks=10_000)
     site.store.error = StoreUnavailable("no answer")
@@ -292,7 +292,7 @@ def test_executors_that_cannot_run_its_tasks_fail_it_at_once() -> None:
 CAST = "[CAST_INVALID_INPUT] The value '0.0' cannot be cast to \"BIGINT\". SQLSTATE: 22018"
 
 
-def test_a_record_that_a_transform_cannot_compute_is_named_and_ends_the_connector() -> None:
+def test_a_failing_transform_names_the_record_and_fails_the_connector() -> None:
     # The record comes after the last offset that the task accepted; ranges before that one are read. No retry
     # can help.
     site = Site(looks=3)

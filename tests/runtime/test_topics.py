@@ -61,7 +61,7 @@ def named() -> Scene:
     return Scene("a", "b")
 
 
-def test_a_topic_is_missing_for_certain_once_the_grace_time_is_over(named: Scene) -> None:
+def test_a_topic_is_certainly_missing_after_the_grace_time(named: Scene) -> None:
     # Only a poll can tell, not the passing time.
     named.look(a=5)
     assert (named.watch.gone, named.watch.recheck_at) == (frozenset("b"), named.clock.now() + 10)
@@ -78,7 +78,7 @@ def test_a_topic_is_missing_for_certain_once_the_grace_time_is_over(named: Scene
     assert (named.watch.is_in_doubt, named.watch.recheck_at) == (False, math.inf)
 
 
-def test_a_topic_that_appears_within_the_grace_time_was_never_missing(named: Scene) -> None:
+def test_a_topic_that_appears_within_the_grace_time_is_not_missing(named: Scene) -> None:
     named.look(a=5)
     named.clock.advance(9)
     named.look(a=5, b=0)
@@ -92,7 +92,7 @@ def test_a_topic_that_appears_within_the_grace_time_was_never_missing(named: Sce
     assert named.alarm() is None
 
 
-def test_without_grace_the_first_look_is_certain() -> None:
+def test_without_a_grace_time_the_first_query_is_certain() -> None:
     scene = Scene("a", "b", grace=0)
     scene.look(a=5)
     assert scene.alarm() == ("b",)
@@ -108,21 +108,21 @@ def test_only_topics_that_are_certainly_missing_are_named(named: Scene) -> None:
     assert (named.alarm(), named.watch.gone) == (("b",), frozenset("ab"))
 
 
-def test_what_the_source_says_of_several_topics_is_said_once() -> None:
+def test_an_error_of_several_topics_is_reported_once() -> None:
     scene = Scene("a", "b", grace=0)
     scene.watch.see(Snapshot(0, {}, absent=dict.fromkeys("ab", "neither 'a' nor 'b' is there")), Read())
 
     assert str(scene.watch.alarm()) == "connector c: neither 'a' nor 'b' is there"
 
 
-def test_an_expression_that_matches_nothing_waits(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_topics_regex_without_a_match_waits(caplog: pytest.LogCaptureFixture) -> None:
     # As in Connect; the log has one line.
     scene = Scene(regex="a|b", grace=0)
     scene.look()
     scene.look()
     assert (scene.alarm(), scene.watch.gone) == (None, frozenset())
     assert [r.getMessage() for r in caplog.records] == [
-        "connector c: no topic with partitions matches 'topics.regex' yet; it is read once there is one"
+        "connector c: no topic with partitions matches 'topics.regex' yet; matching topics are read once they exist"
     ]
 
     scene.look(a=5)
@@ -131,23 +131,23 @@ def test_an_expression_that_matches_nothing_waits(caplog: pytest.LogCaptureFixtu
 
 
 @pytest.mark.parametrize("read", [Read({B: 3}), Read({}, {"b": "one"})], ids=["committed", "planned"])
-def test_a_topic_that_an_expression_has_read_must_stay(read: Read) -> None:
+def test_a_topic_read_by_topics_regex_must_not_vanish(read: Read) -> None:
     scene = Scene(regex="a|b", grace=0)
     scene.read = read
     scene.look(a=5)
 
     assert scene.alarm() == ("b",)
-    assert "no longer has topic 'b', of which records were read" in str(scene.watch.alarm())
+    assert "no longer has topic 'b', whose records were read" in str(scene.watch.alarm())
 
 
-def test_a_topic_that_is_not_subscribed_any_more_is_nobodys() -> None:
+def test_an_unsubscribed_topic_cannot_be_missing() -> None:
     for scene in (Scene("a", grace=0), Scene(regex="a", grace=0)):
         scene.read = Read({B: 3}, {"b": "one"})
         scene.look(a=5)
         assert scene.watch.gone == frozenset()
 
 
-def test_another_id_is_another_topic(named: Scene) -> None:
+def test_a_different_topic_id_means_a_replaced_topic(named: Scene) -> None:
     # The new topic has more records: its end shows nothing.
     named.read = Read({B: 3}, {"b": "one"})
     named.look(a=5, b=500, ids={"b": "two"})
@@ -156,12 +156,12 @@ def test_another_id_is_another_topic(named: Scene) -> None:
 
     assert named.alarm() == ("b",)
     assert (
-        "topic 'b' was deleted and created again (its id is two, what was read had one): restore it, give"
+        "topic 'b' was deleted and created again (its id is two, but records were read with id one): restore it, give"
         in str(named.watch.alarm())
     )
 
 
-def test_ids_that_are_not_known_say_nothing(named: Scene) -> None:
+def test_unknown_topic_ids_are_not_compared(named: Scene) -> None:
     # A commit from before ids were stored, and a source without ids.
     named.read = Read({A: 3, B: 3}, {"b": "one"})
     named.look(a=5, b=5, ids={"a": "x"})
@@ -169,24 +169,26 @@ def test_ids_that_are_not_known_say_nothing(named: Scene) -> None:
 
 
 @pytest.mark.parametrize(("end", "gone"), [(2, True), (3, False), (4, False)])
-def test_an_end_below_the_commit_is_another_topic(named: Scene, *, end: int, gone: bool) -> None:
+def test_an_end_offset_below_the_commit_means_a_replaced_topic(named: Scene, *, end: int, gone: bool) -> None:
     named.read = Read({B: 3})
     named.look(a=5, b=end)
 
     assert named.watch.gone == (frozenset("b") if gone else frozenset())
 
 
-def test_a_partition_that_was_read_and_is_gone_is_an_end_below_the_commit(named: Scene) -> None:
+def test_a_vanished_partition_means_a_replaced_topic(named: Scene) -> None:
     named.read = Read({TopicPartition("b", 1): 3, TopicPartition("a", 1): 0})
     named.look(a=5, b=500)
     named.clock.advance(10)
     named.look(a=5, b=500)
 
-    assert "b-1 is committed up to offset 3, but the source ends at 0" in str(named.watch.alarm())
+    assert "b-1 is committed up to offset 3, but the end offset of the source is 0" in str(
+        named.watch.alarm()
+    )
     assert named.alarm() == ("b",)
 
 
-def test_a_topic_without_partitions_is_there(named: Scene) -> None:
+def test_a_topic_without_partitions_is_not_missing(named: Scene) -> None:
     here = Snapshot(0, {A: OffsetRange(0, 5)})
     named.watch.see(here, Read())
     assert named.watch.gone == frozenset()
@@ -195,7 +197,7 @@ def test_a_topic_without_partitions_is_there(named: Scene) -> None:
     assert named.watch.gone == frozenset("b")
 
 
-def test_waiting_goes_on_without_it_and_says_so_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_policy_wait_continues_without_the_topic_and_logs_it_once(caplog: pytest.LogCaptureFixture) -> None:
     scene = Scene("a", "b", waits=True)
     for _ in range(4):
         scene.look(a=5)
@@ -211,9 +213,9 @@ def test_waiting_goes_on_without_it_and_says_so_once(caplog: pytest.LogCaptureFi
         ),
         (
             logging.ERROR,
-            f"connector c goes on without topic 'b' until it is back, as missing.topic.policy says: {NO_B}",
+            f"connector c continues without topic 'b' until it exists again (missing.topic.policy=wait): {NO_B}",
         ),
-        (logging.WARNING, "connector c: topic 'b' is back"),
+        (logging.WARNING, "connector c: topic 'b' exists again"),
         (
             logging.WARNING,
             "connector c: topic 'b' is missing; retrying for 10 s (missing.topic.grace.ms)",
@@ -221,7 +223,7 @@ def test_waiting_goes_on_without_it_and_says_so_once(caplog: pytest.LogCaptureFi
     ]
 
 
-def test_which_generations_close() -> None:
+def test_a_missing_topic_closes_generations_by_policy() -> None:
     # A failing connector closes every generation, a waiting one only those that read the missing topic.
     failing, waiting = Scene("a", "b", grace=0), Scene("a", "b", grace=0, waits=True)
     assert not failing.watch.must_close({"a"})
@@ -233,7 +235,7 @@ def test_which_generations_close() -> None:
     assert waiting.watch.must_close({"a", "b"})
 
 
-def test_a_vanished_topics_failures_are_nobodys() -> None:
+def test_failures_of_vanished_topics_are_cleared() -> None:
     own, jobs = Failure("E", "own", ""), Failure("E", "the job failed", "", shared=True)
     c = TopicPartition("c", 0)
     fell, vanished, broke, went_well = (

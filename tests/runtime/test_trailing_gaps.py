@@ -38,20 +38,20 @@ def looks(source: Source, *backlogs: Backlog) -> list[list[tuple[int, int, bool]
     return [[(r.start, r.end, r.due) for r in gaps.among([backlog])] for backlog in backlogs]
 
 
-def test_a_marker_behind_the_last_record_is_committed_once_the_partition_is_quiet() -> None:
+def test_a_trailing_marker_is_committed_once_the_partition_is_steady() -> None:
     behind = Backlog(TP, OffsetRange(0, 101), 100)
 
     assert looks(Source(), behind, behind) == [[], [(100, 101, True)]]
 
 
-def test_a_partition_that_grows_is_not_asked_about() -> None:
+def test_a_growing_partition_is_not_queried_for_records() -> None:
     source = Source()
 
     assert looks(source, *(Backlog(TP, OffsetRange(0, end), 0) for end in range(5, 9))) == [[], [], [], []]
     assert source.asked == 0
 
 
-def test_a_range_with_records_is_asked_about_once() -> None:
+def test_a_range_with_records_is_queried_once() -> None:
     # A found record is remembered while it is unread, whether or not the end moves.
     source = Source(3, 5, 7)
     ends = [5, 5, 6, 6, 8, 8]
@@ -60,14 +60,14 @@ def test_a_range_with_records_is_asked_about_once() -> None:
     assert source.asked == 1
 
 
-def test_once_the_record_is_committed_what_follows_is_asked_about() -> None:
+def test_offsets_after_a_committed_record_are_queried() -> None:
     source = Source(3)
     before, after = Backlog(TP, OffsetRange(0, 5), 0), Backlog(TP, OffsetRange(0, 5), 4)
 
     assert looks(source, before, before, after, after) == [[], [], [(4, 5, True)], [(4, 5, True)]]
 
 
-def test_records_that_were_read_and_kept_back_are_not_asked_about() -> None:
+def test_records_held_back_by_the_sink_are_not_queried() -> None:
     source = Source()
     tail = PlannerState(topic="t", partition=0, tail=Tail(committed=0, end=5, records=2))
     kept = Backlog(TP, OffsetRange(0, 5), 0, state=tail)
@@ -76,19 +76,19 @@ def test_records_that_were_read_and_kept_back_are_not_asked_about() -> None:
     assert source.asked == 0
 
 
-def test_a_partition_that_is_read_to_its_end_is_left_alone() -> None:
+def test_a_partition_read_to_its_end_is_not_queried() -> None:
     done = Backlog(TP, OffsetRange(0, 5), 5)
 
     assert looks(Source(), done, done) == [[], []]
 
 
-def test_a_source_that_gives_no_answer_is_asked_again() -> None:
+def test_an_unresponsive_source_is_queried_again() -> None:
     behind = Backlog(TP, OffsetRange(0, 101), 100)
 
     assert looks(Source(failures=1), behind, behind, behind) == [[], [], [(100, 101, True)]]
 
 
-def test_ten_thousand_quiet_partitions_do_not_hold_the_driver_up() -> None:
+def test_ten_thousand_steady_partitions_do_not_block_the_driver() -> None:
     # Regression: the driver queried them one after another in its step, and sent no heartbeat.
     source, later = Source(most=6_000), []
     gaps = TrailingGaps(source, later.append)  # type: ignore[arg-type]  # the same

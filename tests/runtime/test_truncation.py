@@ -82,24 +82,24 @@ def test_a_log_that_lost_its_tail_and_grew_beyond_the_commit_is_an_error(store: 
     for _ in range(2):
         with pytest.raises(
             OffsetOutOfRangeException,
-            match=r"t-0 is committed up to offset 100, but .* lost records .* from offset 60 on it has others, "
-            r"which were not read; set on.data.loss=skip to go on at 100 .*offsets alter NAME t-0=60'",
+            match=r"t-0 is committed up to offset 100, but .* lost records .* from offset 60 on it has new records, "
+            r"which were not read; set on.data.loss=skip to continue at 100 .*offsets alter NAME t-0=60'",
         ):
             run(store, log)
     assert committed_offsets(store, "c")[P0].offset == 100
 
 
-def test_a_log_that_does_not_know_the_epoch_of_the_commit_is_an_error(store: MemoryStore) -> None:
+def test_a_log_without_the_epoch_of_the_commit_is_an_error(store: MemoryStore) -> None:
     log = Log({P0: 100})
     run(store, log)
     log.epochs[P0], log.begins[P0] = 2, {2: 0}
     log.ends[P0] = 150
-    with pytest.raises(OffsetOutOfRangeException, match="from an offset that is not known on it has others"):
+    with pytest.raises(OffsetOutOfRangeException, match="from an unknown offset on it has new records"):
         run(store, log)
 
 
 @pytest.mark.parametrize("end", [150, 100])
-def test_with_skip_a_truncated_log_is_read_on_above_the_commit(
+def test_with_skip_a_truncated_log_is_read_from_the_commit(
     store: MemoryStore, end: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     log = Log({P0: 100})
@@ -110,7 +110,7 @@ def test_with_skip_a_truncated_log_is_read_on_above_the_commit(
     said = [record.getMessage() for record in caplog.records if "has lost its records" in record.getMessage()]
     assert len(said) == 1
     assert "t-0: the source has lost its records from offset 60 on" in said[0]
-    assert "(40 offsets), as on.data.loss says" in said[0]
+    assert "(40 offsets; on.data.loss=skip)" in said[0]
     log.ends[P0] = 200
     assert run(store, log) == [(150, 200)] if end == 150 else True
 
@@ -126,7 +126,7 @@ def test_a_loss_from_an_unknown_offset_on_is_counted(store: MemoryStore) -> None
     assert Herder(store).info("c").partitions[0].lost_offsets == 1
 
 
-def test_with_skip_a_log_that_ends_below_the_commit_is_waited_for(
+def test_with_skip_a_log_that_ends_below_the_commit_is_awaited(
     store: MemoryStore, caplog: pytest.LogCaptureFixture
 ) -> None:
     log = Log({P0: 100})
@@ -143,12 +143,13 @@ def test_a_log_that_ends_below_the_commit_fails_by_default(store: MemoryStore) -
     run(store, log)
     log.elect(P0, loses_from=60)
     with pytest.raises(
-        MissingSourceTopicException, match="committed up to offset 100, but the source ends at 60"
+        MissingSourceTopicException,
+        match="committed up to offset 100, but the end offset of the source is 60",
     ):
         run(store, log, **{"missing.topic.grace.ms": "0"})
 
 
-def test_a_new_leader_that_has_everything_is_asked_once(store: MemoryStore) -> None:
+def test_a_new_leader_with_all_records_is_queried_once(store: MemoryStore) -> None:
     log = Log({P0: 100, P1: 5})
     run(store, log)
     log.elect(P0)
@@ -160,7 +161,7 @@ def test_a_new_leader_that_has_everything_is_asked_once(store: MemoryStore) -> N
     assert len(log.asked) == 1
 
 
-def test_a_check_without_a_response_is_repeated_before_anything_is_planned(store: MemoryStore) -> None:
+def test_a_check_without_a_response_is_repeated_before_planning(store: MemoryStore) -> None:
     log = Log({P0: 100})
     run(store, log)
     log.elect(P0)

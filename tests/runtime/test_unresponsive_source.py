@@ -153,7 +153,7 @@ def test_a_source_that_does_not_respond_for_longer_than_the_retry_timeout_is_a_f
     assert not any(line.startswith("sinksdk_partition_lag{") for line in metrics[0])
     assert failures_of(metrics[0])
     assert all(count > 2 for count in failures_of(metrics[0]))
-    assert caplog.text.count("nothing could be planned") == 1
+    assert caplog.text.count("no generation could be planned") == 1
 
     assert (scene.failures[1], healed.trace, healed.failing_count) == ({}, None, 0)
     assert failures_of(metrics[1]) == [0, 0]

@@ -164,7 +164,7 @@ def test_pausing_stops_the_connector_and_resuming_starts_it(scene: Scene) -> Non
     assert scene.outside.calls == ["start 1", "stop False"] * 2
 
 
-def test_offsets_altered_while_it_is_stopped_hold_when_it_goes_on(scene: Scene) -> None:
+def test_offsets_altered_while_stopped_apply_after_a_resume(scene: Scene) -> None:
     # KIP-875: the claim of the herder that altered them does not fence the process that resumes.
     with scene.running():
         soon(lambda: scene.committed() == 10, "nothing was read")
@@ -178,7 +178,7 @@ def test_offsets_altered_while_it_is_stopped_hold_when_it_goes_on(scene: Scene) 
     assert scene.error is None
 
 
-def test_a_new_configuration_is_a_new_start(scene: Scene) -> None:
+def test_a_new_configuration_restarts_the_connector(scene: Scene) -> None:
     with scene.running():
         soon(lambda: scene.committed() == 10, "nothing was read")
         scene.herder.configure("c", {**RAW, "tasks.max": 3})
@@ -186,7 +186,7 @@ def test_a_new_configuration_is_a_new_start(scene: Scene) -> None:
     assert scene.outside.calls == ["start 1", "stop False", "start 3", "stop False"]
 
 
-def test_restarting_stops_and_starts_the_connector(scene: Scene) -> None:
+def test_a_restart_stops_and_starts_the_connector(scene: Scene) -> None:
     with scene.running():
         soon(lambda: scene.committed() == 10, "nothing was read")
         scene.herder.restart("c")
@@ -211,7 +211,7 @@ def test_a_failed_connector_waits_for_its_operator(scene: Scene) -> None:
         assert scene.state() == "RUNNING"
 
 
-def test_a_process_for_one_connector_ends_when_that_fails(scene: Scene) -> None:
+def test_a_process_for_one_connector_ends_when_it_fails(scene: Scene) -> None:
     def refuse() -> None:
         message = "no bucket"
         raise ConnectException(message)
@@ -223,7 +223,7 @@ def test_a_process_for_one_connector_ends_when_that_fails(scene: Scene) -> None:
     assert isinstance(scene.error, ConnectException)
 
 
-def test_a_configuration_that_is_brought_becomes_the_connectors(scene: Scene) -> None:
+def test_a_configuration_of_the_process_becomes_that_of_the_connector(scene: Scene) -> None:
     scene.herder.configure("c", {**RAW, "tasks.max": 7})
     scene.herder.pause("c")
     with scene.running(brings_config=True):
@@ -232,7 +232,7 @@ def test_a_configuration_that_is_brought_becomes_the_connectors(scene: Scene) ->
     assert (record.config["tasks.max"], record.target_state) == ("1", "RUNNING")
 
 
-def test_deleting_a_running_connector_stops_it_for_good(scene: Scene) -> None:
+def test_deleting_a_running_connector_calls_stop_with_is_deleted(scene: Scene) -> None:
     with scene.running() as thread:
         soon(lambda: scene.committed() == 10, "nothing was read")
         Herder(scene.store).delete("c")
@@ -242,7 +242,7 @@ def test_deleting_a_running_connector_stops_it_for_good(scene: Scene) -> None:
     assert scene.store.list("connectors/c/") == [task_count_key("c")]
 
 
-def test_while_its_process_deletes_a_connector_nobody_else_takes_it_over(scene: Scene) -> None:
+def test_a_connector_being_deleted_is_not_taken_over_by_another_process(scene: Scene) -> None:
     seen: list[str] = []
 
     def look(_: bool) -> None:
@@ -258,7 +258,7 @@ def test_while_its_process_deletes_a_connector_nobody_else_takes_it_over(scene: 
 
 
 @pytest.mark.parametrize("state", ["PAUSED", "STOPPED"])
-def test_deleting_a_connector_that_does_not_run_cleans_up_too(scene: Scene, state: str) -> None:
+def test_deleting_a_stopped_connector_cleans_up(scene: Scene, state: str) -> None:
     # D4: the KIP says nothing, Connect would skip it; here a connector is created and started for it.
     with scene.running() as thread:
         soon(lambda: scene.committed() == 10, "nothing was read")
@@ -271,7 +271,7 @@ def test_deleting_a_connector_that_does_not_run_cleans_up_too(scene: Scene, stat
     assert scene.herder.connectors() == []
 
 
-def test_a_failed_connector_is_cleaned_up_too(scene: Scene) -> None:
+def test_deleting_a_failed_connector_cleans_up(scene: Scene) -> None:
     # D5: start raised; what it created before must be removed all the same.
 
     def refuse() -> None:
@@ -288,7 +288,7 @@ def test_a_failed_connector_is_cleaned_up_too(scene: Scene) -> None:
     assert scene.outside.calls.count("stop True") == 1
 
 
-def test_a_deletion_that_a_crash_ended_is_finished_first(scene: Scene) -> None:
+def test_a_crashed_deletion_is_finished_before_a_start(scene: Scene) -> None:
     with scene.running():
         soon(lambda: scene.committed() == 10, "nothing was read")
     scene.outside.calls.clear()
@@ -300,7 +300,7 @@ def test_a_deletion_that_a_crash_ended_is_finished_first(scene: Scene) -> None:
     assert scene.store.list("connectors/c/") == [task_count_key("c")]
 
 
-def test_a_connector_created_again_is_never_told_that_it_was_deleted(scene: Scene) -> None:
+def test_a_connector_created_again_is_not_stopped_as_deleted(scene: Scene) -> None:
     with scene.running() as thread:
         soon(lambda: scene.committed() == 10, "nothing was read")
         row = scene.store._read("connectors/c/config")
@@ -315,7 +315,7 @@ def test_a_connector_created_again_is_never_told_that_it_was_deleted(scene: Scen
 
 
 @pytest.mark.parametrize("behaviour", ["hangs", "raises"])
-def test_a_connector_that_cannot_be_stopped_is_deleted_all_the_same(
+def test_a_connector_whose_stop_raises_is_deleted(
     scene: Scene, behaviour: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     never = threading.Event()
@@ -340,7 +340,7 @@ def test_a_connector_that_cannot_be_stopped_is_deleted_all_the_same(
 
 
 @pytest.mark.slow
-def test_an_old_connector_works_unchanged(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_connector_with_an_old_stop_signature_works(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     def stop(connector: Connector) -> None:
         connector._outside.calls.append("stop")
 
@@ -363,7 +363,7 @@ def test_an_old_connector_works_unchanged(scene: Scene, monkeypatch: pytest.Monk
     assert scene.outside.calls == [*(["start 1", "stop"] * 3), *(["start 3", "stop"] * 2)]
 
 
-def test_a_connector_that_is_not_there_is_not_run(scene: Scene) -> None:
+def test_a_missing_connector_is_not_run(scene: Scene) -> None:
     Herder(scene.store).delete("c")
     scene.worker().run()
 
@@ -371,7 +371,7 @@ def test_a_connector_that_is_not_there_is_not_run(scene: Scene) -> None:
         scene.worker().run()
 
 
-def test_flushing_commits_what_would_wait(scene: Scene) -> None:
+def test_a_flush_commits_waiting_records(scene: Scene) -> None:
     scene.herder.configure("c", {**RAW})
     with scene.running():
         soon(lambda: scene.committed() == 10, "nothing was read")
@@ -383,7 +383,7 @@ def test_flushing_commits_what_would_wait(scene: Scene) -> None:
 
 
 @pytest.mark.parametrize("wish", ["pause", "delete"])
-def test_a_connector_that_hangs_in_start_is_still_controlled(
+def test_a_connector_that_hangs_in_start_can_be_controlled(
     scene: Scene, wish: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     never = threading.Event()
@@ -404,7 +404,7 @@ def test_a_connector_that_hangs_in_start_is_still_controlled(
     assert "never.wait(90)" in caplog.text
 
 
-def test_a_connector_that_hangs_in_start_for_ever_has_failed(scene: Scene) -> None:
+def test_a_start_that_never_returns_fails_the_connector(scene: Scene) -> None:
     never = threading.Event()
     scene.outside.start = lambda: (never.wait(90), None)[1]
     scene.herder.configure("c", {**RAW, "connector.start.timeout.ms": "100"})
@@ -416,7 +416,7 @@ def test_a_connector_that_hangs_in_start_for_ever_has_failed(scene: Scene) -> No
     assert "never.wait(90)" in (row.value.trace or "")
 
 
-def test_what_may_go_by_itself_is_tried_again(scene: Scene) -> None:
+def test_a_retriable_error_of_start_is_retried(scene: Scene) -> None:
     failures = iter([True, False])
     states: list[str] = []
 
@@ -434,7 +434,7 @@ def test_what_may_go_by_itself_is_tried_again(scene: Scene) -> None:
 
 
 @pytest.mark.slow
-def test_an_outage_of_the_store_ends_no_connector(scene: Scene) -> None:
+def test_an_outage_of_the_store_does_not_end_a_connector(scene: Scene) -> None:
     # A process that stays retries until the store responds.
     answer, reads = scene.store._read, []
 
@@ -451,7 +451,7 @@ def test_an_outage_of_the_store_ends_no_connector(scene: Scene) -> None:
         soon(lambda: scene.committed() == 10, "it did not go on")
 
 
-def test_what_was_wanted_while_it_started_is_done_before_it_reads(scene: Scene) -> None:
+def test_a_connector_deleted_during_its_start_is_not_run(scene: Scene) -> None:
     # Regression: a deletion that finished just before the driver's claim left a plan under the deleted name.
     scene.outside.start = lambda: remove_by_hand(scene)
     with scene.running() as thread:
@@ -481,7 +481,7 @@ def away(scene: Scene, attempts: int) -> list[int]:
     return begun
 
 
-def test_a_connector_says_what_it_waits_for(scene: Scene) -> None:
+def test_a_waiting_connector_shows_the_reason(scene: Scene) -> None:
     away(scene, 10**6)
     seen: list[tuple[Waiting, float]] = []
 
@@ -500,7 +500,7 @@ def test_a_connector_says_what_it_waits_for(scene: Scene) -> None:
     assert waiting.since <= waiting.next_attempt <= at + 0.01 * 2**waiting.attempts
 
 
-def test_a_process_for_one_connector_waits_with_what_it_brings(scene: Scene) -> None:
+def test_a_process_for_one_connector_waits_with_its_own_configuration(scene: Scene) -> None:
     # `sinksdk run` while S3 is unavailable resumes by itself, with the configuration of its own file.
     scene.herder.configure("c", {**RAW, "tasks.max": "7"})
     begun = away(scene, 2)
@@ -511,7 +511,7 @@ def test_a_process_for_one_connector_waits_with_what_it_brings(scene: Scene) -> 
     assert scene.herder.connector("c").config["tasks.max"] == "1"
 
 
-def test_who_waits_tells_nothing_in_the_place_of_a_driver_that_runs(scene: Scene) -> None:
+def test_a_waiting_process_does_not_write_the_status_of_a_running_driver(scene: Scene) -> None:
     # The waiting process has not taken over: the status stays that of the driver that still reads.
     away(scene, 10**6)
     status = StatusKeeper(scene.store, "c", "elsewhere:1#1", SystemWallClock())
@@ -521,15 +521,15 @@ def test_who_waits_tells_nothing_in_the_place_of_a_driver_that_runs(scene: Scene
         assert (scene.status().driver, scene.status().waiting) == ("elsewhere:1#1", None)
 
 
-def test_an_outage_at_the_start_is_two_lines(scene: Scene, caplog: pytest.LogCaptureFixture) -> None:
+def test_an_outage_at_the_start_is_logged_in_two_lines(
+    scene: Scene, caplog: pytest.LogCaptureFixture
+) -> None:
     away(scene, 3)
     with scene.running(backoff=0.01):
         soon(lambda: scene.committed() == 10, "it was not started again")
     first, last = [r.getMessage() for r in caplog.records if r.levelno >= logging.WARNING]
-    assert first.startswith(
-        "connector c waits for an unavailable system, and retries by itself in 0.0 s: the bucket"
-    )
-    assert last.startswith("connector c: what it waited for works again after")
+    assert first.startswith("connector c waits for an unavailable system, retrying in 0.0 s: the bucket")
+    assert last.startswith("connector c: the unavailable system works again after")
 
 
 class Unreachable(InProcess):
@@ -545,7 +545,7 @@ class Lost(Finished):
         raise RetriableException(message)
 
 
-def test_an_outage_of_the_store_at_its_tasks_counts_no_attempt(
+def test_an_outage_of_the_store_for_tasks_uses_up_no_restart_attempt(
     scene: Scene, caplog: pytest.LogCaptureFixture
 ) -> None:
     # The log has one line for the beginning and one for the end of the outage.
@@ -562,11 +562,11 @@ def test_an_outage_of_the_store_at_its_tasks_counts_no_attempt(
     assert status.waiting is not None
     assert status.waiting.reason == "its tasks cannot work: store s: no answer for 30 s"
     first, last = [r.getMessage() for r in caplog.records if r.levelno >= logging.WARNING]
-    assert first.startswith("connector c waits for an unavailable system, and retries by itself in ")
-    assert last.startswith("connector c: what it waited for works again after")
+    assert first.startswith("connector c waits for an unavailable system, retrying in ")
+    assert last.startswith("connector c: the unavailable system works again after")
 
 
-def test_what_waits_ends_at_once_when_it_is_asked_to(scene: Scene) -> None:
+def test_a_waiting_process_stops_at_once(scene: Scene) -> None:
     # Ctrl-C ends a wait of any length.
     message = "the bucket is away"
 

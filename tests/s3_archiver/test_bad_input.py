@@ -123,7 +123,7 @@ class Case(NamedTuple):
 
 
 HOMELESS = "topic orders, partition 0, offset 3: the record has no folder: "
-NO_JSON, CONVERTER = "topic orders: the bytes are no JSON: ", "or name the converter that reads them"
+NO_JSON, CONVERTER = "topic orders: the bytes are not JSON: ", "or configure the converter for its format"
 UNFIT = "orders-0: the record at offset 3 cannot be archived: "
 TOLERATE = "correct what produces such records, or skip them with 'errors.tolerance' = all"
 OF_REGISTRY = "correct what produces it, or its schema, or which registry"

@@ -140,7 +140,7 @@ def test_gzip_and_bytes_beside() -> None:
     ("changed", "said"),
     [
         ({"key": None}, "it has no key (null), and 'store.kafka.keys' asks for one"),
-        ({"key": b"\xff"}, "the bytes are no UTF-8 text"),
+        ({"key": b"\xff"}, "the bytes are not UTF-8 text"),
         ({"headers": (Header("h", b"\xff"),)}, "the value of its header 'h' is no UTF-8 text"),
     ],
     ids=["no key", "key of bytes", "header of bytes"],

@@ -234,7 +234,7 @@ def test_the_same_json_is_bad_whatever_else_is_configured(keys: dict[str, str]) 
         failure = made.harness.outcome(TP).failure
         assert failure is not None, value
         assert "failed in VALUE_CONVERTER" in failure.message
-        assert "the bytes are no JSON" in failure.message
+        assert "the bytes are not JSON" in failure.message
         assert made.visible() == []
 
 

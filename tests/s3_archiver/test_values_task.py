@@ -307,7 +307,7 @@ def test_bad_values_end_a_partition_or_are_passed_over(caplog: pytest.LogCapture
     failing = bench(settings=config(JSON))
     deliver(failing, b"[1]", b"\xff")
     assert "orders-0 at offset 1 failed in VALUE_CONVERTER" in caplog.text
-    assert "the bytes are no JSON: it is not UTF-8 (invalid start byte at byte 0)" in caplog.text
+    assert "the bytes are not JSON: it is not UTF-8 (invalid start byte at byte 0)" in caplog.text
     failing.harness.revoke()
     assert failing.visible() == []
 

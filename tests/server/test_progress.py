@@ -137,7 +137,7 @@ def test_a_damaged_connector_does_not_hide_the_others(client: TestClient, store:
     assert [one["name"] for one in found["connectors"]] == ["whole"]
     ((name, message),) = ((one["name"], one["message"]) for one in found["damaged"])
     assert name == "broken"
-    assert "has a format this version of sinksdk does not know" in message
+    assert "has a format that this version of sinksdk does not know" in message
 
 
 def test_the_paths_are_in_the_open_api_document(client: TestClient) -> None:

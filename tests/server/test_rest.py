@@ -381,7 +381,7 @@ def test_health_names_connectors_that_have_not_been_able_to_plan(client: TestCli
     while (sick := client.get("/health")).status_code == 200 and time.monotonic() < deadline:
         time.sleep(0.1)
     assert (sick.status_code, sick.json()["status"]) == (503, "unhealthy")
-    assert "archive: nothing could be planned for 7" in sick.json()["message"]
+    assert "archive: no generation could be planned for 7" in sick.json()["message"]
     assert "broker 1 has not responded" in sick.json()["message"]
     assert client.get("/ready").status_code == 200
 

@@ -48,7 +48,7 @@ def test_transaction_timeout_must_exceed_the_interval() -> None:
         "transaction.boundary.interval.ms": "30000",
         "producer.override.transaction.timeout.ms": "30000",
     }
-    with pytest.raises(ConfigException, match=r"is 30000, .* stay open for 30000 ms: take"):
+    with pytest.raises(ConfigException, match=r"is 30000, .* stay open for 30000 ms: remove"):
         SourceConnectorConfig.parse(written)
     SourceConnectorConfig.parse({**written, "producer.override.transaction.timeout.ms": "30001"})
     SourceConnectorConfig.parse({**written, "transaction.boundary": "poll"})

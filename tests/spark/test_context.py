@@ -164,13 +164,13 @@ def test_the_signal_handler_is_restored() -> None:
     assert signal.getsignal(signal.SIGINT) is before
 
 
-def test_a_missing_pyspark_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_pyspark_error_names_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pyspark", None)
     with pytest.raises(ConfigException, match=r"install sinksdk\[spark\]"):
         start_spark("x", "local")
 
 
-def test_a_missing_java_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_java_error_names_the_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("JAVA_HOME", raising=False)
     with pytest.raises(ConfigException, match=r"java is not on the PATH\. Spark needs Java 17"):

@@ -131,7 +131,7 @@ def test_unread_ranges_wait_for_rows_in_flight() -> None:
     ]
 
 
-def test_a_failure_of_the_reading_worker_is_raised_as_its_own() -> None:
+def test_a_failure_of_the_reading_worker_is_raised_unchanged() -> None:
     items = arranged([batch_of((P0, 1))], lambda: [ConnectException("no such broker")], cut)  # type: ignore[list-item]
     with pytest.raises(ConnectException, match="no such broker"):
         list(items)

@@ -51,7 +51,7 @@ def _environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         ),
     ],
 )
-def test_what_an_address_on_s3_means(url: str, parts: S3Address) -> None:
+def test_s3_urls_are_parsed(url: str, parts: S3Address) -> None:
     assert S3Address.parse(url) == parts
 
 
@@ -69,14 +69,14 @@ def test_what_an_address_on_s3_means(url: str, parts: S3Address) -> None:
         ("s3://b?secret_access_key=${env:NO_SUCH}", "the environment variable NO_SUCH is not set here"),
     ],
 )
-def test_what_is_wrong_with_an_address_on_s3(url: str, problem: str) -> None:
+def test_invalid_s3_urls_are_refused(url: str, problem: str) -> None:
     with pytest.raises(ConfigException) as caught:
         open_store(url)
     assert problem in str(caught.value)
     assert "=secret" not in str(caught.value)
 
 
-def test_an_address_on_s3_masks_its_secrets() -> None:
+def test_s3_urls_mask_their_secrets() -> None:
     address = S3Address.parse(
         "s3://bucket/a b?endpoint=http://h:1&region=r&path_style=false&access_key_id=AK"
         "&secret_access_key=${env:HARD}&session_token=token"
@@ -92,7 +92,7 @@ def test_an_address_on_s3_masks_its_secrets() -> None:
     "url",
     ["s3://b", "s3://b/a/b", "s3://b/a%20b?region=r", "s3://b/p?endpoint=http://h:1&path_style=false"],
 )
-def test_an_address_without_secrets_is_shown_as_it_is_written(url: str) -> None:
+def test_s3_urls_without_secrets_are_shown_unchanged(url: str) -> None:
     assert str(S3Address.parse(url)) == url
 
 
@@ -100,12 +100,12 @@ def test_an_address_without_secrets_is_shown_as_it_is_written(url: str) -> None:
 
 
 @pytest.mark.parametrize("scheme", ["postgresql", "postgres", "postgresql+psycopg"])
-def test_postgresql_is_reached_by_psycopg(scheme: str) -> None:
+def test_postgresql_urls_use_psycopg(scheme: str) -> None:
     url = sql_address(f"{scheme}://user@host:5432/db?sslmode=require")
     assert url.render_as_string() == "postgresql+psycopg://user@host:5432/db?sslmode=require"
 
 
-def test_a_password_may_hold_anything(tmp_path: Path) -> None:
+def test_a_password_may_contain_any_character(tmp_path: Path) -> None:
     url = sql_address(
         f"postgresql://${{env:HARD}}:${{file:{tmp_path}/secrets:password}}@${{env:HOST}}:${{env:PORT}}/d"
     )
@@ -119,20 +119,20 @@ def test_a_password_may_hold_anything(tmp_path: Path) -> None:
     assert HARD not in url.render_as_string()
 
 
-def test_a_whole_address_may_be_a_reference(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_complete_url_may_be_a_reference(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("STORE", f"sqlite:///{tmp_path}/state.db")
     open_store("${env:STORE}", create=True).put("k", {"x": 1}, None)
     assert open_store(f"sqlite:///{tmp_path}/state.db").list("") == ["k"]
 
 
-def test_a_reference_within_a_files_path(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_file_path_may_contain_a_reference(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("FOLDER", str(tmp_path))
     open_store("sqlite:///${env:FOLDER}/state.db", create=True)
     assert (tmp_path / "state.db").exists()
 
 
 @pytest.mark.parametrize("url", ["mysql://u:secret@h/db", "nonsense://u:secret@h/db"])
-def test_other_databases_are_no_store(url: str) -> None:
+def test_other_databases_are_refused(url: str) -> None:
     with pytest.raises(
         ConfigException, match="postgresql://USER@HOST/DATABASE or s3://BUCKET/PREFIX"
     ) as caught:

@@ -559,12 +559,12 @@ def named(case: object) -> str | None:
 
 
 @pytest.mark.parametrize(("value", "written"), GOLDEN, ids=named)
-def test_values_are_written_so(value: Value, written: dict[str, object]) -> None:
+def test_values_are_written_in_their_documented_format(value: Value, written: dict[str, object]) -> None:
     assert json.dumps(value.as_json()) == json.dumps(written)
 
 
 @pytest.mark.parametrize(("value", "written"), GOLDEN, ids=named)
-def test_values_are_read_so(value: Value, written: dict[str, object]) -> None:
+def test_values_are_read_from_their_documented_format(value: Value, written: dict[str, object]) -> None:
     assert type(value).model_validate(written) == value
 
 
@@ -593,7 +593,7 @@ def test_values_of_a_later_version_are_read(value: Value, written: dict[str, obj
         ),
     ],
 )
-def test_whoever_changes_a_newer_record_takes_nothing_from_it(
+def test_rewriting_a_newer_record_keeps_its_unknown_fields(
     model: type[Value], newer: dict[str, object]
 ) -> None:
     # Regression: a driver of an older version that fenced a newer one's task dropped fields of it.
@@ -615,7 +615,7 @@ def test_whoever_changes_a_newer_record_takes_nothing_from_it(
     assert contains(kept.value, newer)
 
 
-def test_what_an_older_task_writes_keeps_what_a_newer_attempt_wrote() -> None:
+def test_an_older_task_keeps_unknown_fields_of_a_newer_attempt() -> None:
     store = MemoryStore()
     plan(store, 5, [P0])
     newer = TaskRecord.model_validate({"generation": 5, "attempt": 1, "added_later": 1})
@@ -628,12 +628,12 @@ def test_what_an_older_task_writes_keeps_what_a_newer_attempt_wrote() -> None:
     assert (kept.value["attempt"], kept.value["added_later"]) == (2, 1)
 
 
-def test_a_token_is_read_as_this_version_knows_it() -> None:
+def test_unknown_fields_of_a_token_are_ignored() -> None:
     newer = {**ENTRY_JSON, "publish": [{"id": "u", "data": {"n": 1}, "added_later": 1}]}
     assert PartitionCommit.model_validate(newer).publish == (Token("u", {"n": 1}),)
 
 
-def test_what_is_tried_again_is_read_as_this_version_knows_it() -> None:
+def test_unknown_fields_of_a_retry_are_ignored() -> None:
     newer = {"topic": "t", "partition": 0, "start": 0, "end": 9, "retry": {**RETRY_JSON, "added_later": 1}}
     range_ = RangePlan.model_validate({**newer, "added_later": 2})
     assert range_.retry == RETRY
@@ -651,7 +651,7 @@ def test_what_is_tried_again_is_read_as_this_version_knows_it() -> None:
     }
 
 
-def test_a_word_of_a_newer_version_is_no_damage() -> None:
+def test_an_enum_value_of_a_newer_version_is_not_reported_as_damage() -> None:
     # Regression: the message told the operator to restore the store from a backup, and to lose commits.
     store = MemoryStore()
     body = {"generation": 1, "config_version": 1, "tasks": [], "committed": []}
@@ -662,17 +662,17 @@ def test_a_word_of_a_newer_version_is_no_damage() -> None:
     assert "plan has 'DRAIN' as 'closing.reason', which this version of sinksdk does not know" in str(
         raised.value
     )
-    assert "upgrade sinksdk here" in str(raised.value)
+    assert "a newer version has written it: upgrade sinksdk" in str(raised.value)
     assert "backup" not in str(raised.value)
 
 
-def test_values_from_before_orders_are_read() -> None:
+def test_values_without_orders_are_read() -> None:
     before = {"config": {}, "version": 1, "incarnation": "9a1c", "target_state": "RUNNING", "deleted": False}
     record = ConnectorRecord.model_validate(before)
     assert (record.orders, record.claimed) == (Orders(), 0)
 
 
-def test_every_value_has_a_golden_text() -> None:
+def test_every_model_has_a_golden_value() -> None:
     def kinds(value: object) -> set[type]:
         inner = (
             value.__dict__.values() if isinstance(value, Value) else value if isinstance(value, tuple) else ()
@@ -768,7 +768,7 @@ def test_defaults_are_part_of_the_format(model: type[Value], least: dict[str, ob
     ("model", "broken"),
     [(TaskRecord, {}), (PartitionCommit, {"topic": "t", "partition": 0}), (StoreIdentity, {})],
 )
-def test_what_is_missing_is_not_guessed(model: type[Value], broken: dict[str, object]) -> None:
+def test_missing_fields_are_refused(model: type[Value], broken: dict[str, object]) -> None:
     with pytest.raises(ValidationError):
         model.model_validate(broken)
 
@@ -778,14 +778,14 @@ def test_measures_of_other_versions_are_read() -> None:
     assert TaskProgress.model_validate(other).measures == TaskMeasures(puts=Timing(count=2))
 
 
-def test_the_envelope() -> None:
+def test_values_are_stored_with_format_and_nonce() -> None:
     store = MemoryStore()
     row = table.write(store, "store", StoreIdentity(id="5d2f"), None)
     assert json.loads(store._records["store"].body) == {"format": 1, "nonce": row.version, "id": "5d2f"}
     assert table.read(store, "store", StoreIdentity) == row
 
 
-def test_values_that_were_read_are_not_kept() -> None:
+def test_read_values_are_not_cached() -> None:
     store = MemoryStore()
     table.write(store, "k", ConnectorRecord(config={"name": "c"}, incarnation="i"), None)
     row = table.read(store, "k", ConnectorRecord)
@@ -796,7 +796,7 @@ def test_values_that_were_read_are_not_kept() -> None:
     assert kept() is None
 
 
-def test_a_value_whose_version_still_stands_is_not_read_again() -> None:
+def test_a_value_with_an_unchanged_version_is_not_read_again() -> None:
     store = MemoryStore()
     first = table.write(store, "k", StoreIdentity(id="a"), None)
     assert table.read_again(store, "k", StoreIdentity, first) is first
@@ -806,6 +806,6 @@ def test_a_value_whose_version_still_stands_is_not_read_again() -> None:
     assert table.read_again(store, "k", StoreIdentity, second) is None
 
 
-def test_values_cannot_be_changed() -> None:
+def test_values_are_immutable() -> None:
     with pytest.raises(ValidationError):
         TaskRecord(generation=1).generation = 2

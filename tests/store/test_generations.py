@@ -49,14 +49,14 @@ def taken(store: MemoryStore, generation: int, number: int = 0) -> TaskLedger:
     return found.ledger
 
 
-def test_generations_are_numbered_from_one_for_ever(store: MemoryStore) -> None:
+def test_generations_are_numbered_from_one(store: MemoryStore) -> None:
     first = Generations(store, "c")
 
     assert [first.claim().generation, first.claim().generation] == [1, 2]
     assert Generations(store, "c").claim().generation == 3
 
 
-def test_a_driver_that_was_replaced_is_fenced_and_never_claims_again(store: MemoryStore) -> None:
+def test_a_replaced_driver_is_fenced_and_never_claims_again(store: MemoryStore) -> None:
     old, new = Generations(store, "c"), Generations(store, "c")
     old.claim()
     new.claim()
@@ -67,7 +67,7 @@ def test_a_driver_that_was_replaced_is_fenced_and_never_claims_again(store: Memo
     assert not old.is_newest()
 
 
-def test_a_claim_that_was_overtaken_cannot_plan(store: MemoryStore) -> None:
+def test_an_overtaken_claim_cannot_plan(store: MemoryStore) -> None:
     old, new = Generations(store, "c"), Generations(store, "c")
     claim = old.claim()
     new.claim()
@@ -77,7 +77,7 @@ def test_a_claim_that_was_overtaken_cannot_plan(store: MemoryStore) -> None:
     assert take_over(store, "c", claim.generation, 0) is None
 
 
-def test_commits_of_a_generation_are_the_next_ones_base(store: MemoryStore) -> None:
+def test_commits_of_a_generation_are_the_base_of_the_next(store: MemoryStore) -> None:
     generations = Generations(store, "c")
     next_generation(generations, task(TP), task(OTHER))
     taken(store, 1, 0).commit({TP: OffsetAndMetadata(40, "forty")})
@@ -100,7 +100,7 @@ def test_a_claim_fences_the_tasks_of_the_generation_before(store: MemoryStore) -
         zombie.commit({TP: OffsetAndMetadata(1)})
 
 
-def test_a_commit_that_came_before_the_fence_counts(store: MemoryStore) -> None:
+def test_a_commit_before_the_fence_is_kept(store: MemoryStore) -> None:
     generations = Generations(store, "c")
     next_generation(generations, task(TP))
     taken(store, 1).commit({TP: OffsetAndMetadata(55)})
@@ -108,7 +108,7 @@ def test_a_commit_that_came_before_the_fence_counts(store: MemoryStore) -> None:
     assert generations.claim().committed[TP].offset == 55
 
 
-def test_partitions_a_plan_leaves_out_keep_their_commits(store: MemoryStore) -> None:
+def test_partitions_outside_a_plan_keep_their_commits(store: MemoryStore) -> None:
     generations = Generations(store, "c")
     next_generation(generations, task(TP, OTHER))
     taken(store, 1).commit({TP: OffsetAndMetadata(1), OTHER: OffsetAndMetadata(2)})
@@ -119,7 +119,7 @@ def test_partitions_a_plan_leaves_out_keep_their_commits(store: MemoryStore) -> 
     assert {p: e.offset for p, e in generations.claim().committed.items()} == {TP: 3, OTHER: 2}
 
 
-def test_a_claim_that_was_never_planned_loses_nothing(store: MemoryStore) -> None:
+def test_an_unplanned_claim_loses_no_commit(store: MemoryStore) -> None:
     first = Generations(store, "c")
     next_generation(first, task(TP), task(OTHER))
     taken(store, 1, 1).commit({OTHER: OffsetAndMetadata(9)})
@@ -128,7 +128,7 @@ def test_a_claim_that_was_never_planned_loses_nothing(store: MemoryStore) -> Non
     assert Generations(store, "c").claim().committed[OTHER].offset == 9
 
 
-def test_tokens_that_no_commit_covers_are_carried_until_they_are_discarded(store: MemoryStore) -> None:
+def test_uncommitted_tokens_are_carried_until_they_are_discarded(store: MemoryStore) -> None:
     generations = Generations(store, "c")
     next_generation(generations, task(TP))
     taken(store, 1).prepare({TP: [Token("upload")]})
@@ -156,16 +156,16 @@ def test_committed_tokens_are_never_stale(store: MemoryStore) -> None:
     assert TP in claim.all_unsettled()
 
 
-def test_a_lost_plan_is_an_error_and_never_an_empty_base(store: MemoryStore) -> None:
+def test_a_lost_plan_is_an_error(store: MemoryStore) -> None:
     next_generation(Generations(store, "c"), task(TP))
     key = plan_key("c", 1)
     store.delete(key, store.get(key).version)  # type: ignore[union-attr]  # it is there
 
-    with pytest.raises(ConnectException, match="no plan of generation 1"):
+    with pytest.raises(ConnectException, match="lost the plan of generation 1"):
         Generations(store, "c").claim()
 
 
-def test_old_plans_are_pruned_and_the_last_one_stays(store: MemoryStore) -> None:
+def test_old_plans_are_pruned_and_the_last_one_is_kept(store: MemoryStore) -> None:
     generations = Generations(store, "c")
     for _ in range(4):
         next_generation(generations, task(TP))
@@ -199,7 +199,7 @@ def many(partitions: int, tasks: int) -> list[TaskPlan]:
     return [task(*found[number::tasks]) for number in range(tasks)]
 
 
-def test_looking_whether_to_close_reads_next_to_nothing_of_a_large_plan() -> None:
+def test_checking_for_a_close_request_does_not_read_a_large_plan() -> None:
     store, clock = Counting(), ManualClock()
     generations = Generations(store, "c")
     claim = next_generation(generations, *many(10_000, 100))
@@ -220,7 +220,7 @@ def test_looking_whether_to_close_reads_next_to_nothing_of_a_large_plan() -> Non
     assert store.read.total() < 1024
 
 
-def test_tasks_are_fenced_at_the_same_time() -> None:
+def test_tasks_are_fenced_concurrently() -> None:
     store = Counting()
     generations = Generations(store, "c")
     next_generation(generations, *many(100, 100))
@@ -233,7 +233,7 @@ def test_tasks_are_fenced_at_the_same_time() -> None:
     assert {table.read(store, task_key("c", n), TaskRecord).value.generation for n in range(100)} == {2}
 
 
-def test_a_request_to_close_goes_with_its_plan(store: MemoryStore) -> None:
+def test_a_close_request_is_pruned_with_its_plan(store: MemoryStore) -> None:
     generations = Generations(store, "c")
     next_generation(generations, task(TP))
     generations.close_running(Closing(reason=ClosingReason.REBALANCE, timeout=5.0))
@@ -242,7 +242,7 @@ def test_a_request_to_close_goes_with_its_plan(store: MemoryStore) -> None:
     assert store.list(plans_prefix("c")) == [plan_key("c", 2)]
 
 
-def test_closing_is_asked_for_once_and_seen_in_the_plan(store: MemoryStore) -> None:
+def test_a_close_request_is_written_once_and_seen_in_the_plan(store: MemoryStore) -> None:
     generations = Generations(store, "c")
     next_generation(generations, task(TP))
     generations.close_running(Closing(reason=ClosingReason.REBALANCE, timeout=5.0))
@@ -254,7 +254,7 @@ def test_closing_is_asked_for_once_and_seen_in_the_plan(store: MemoryStore) -> N
     assert closing_request(store, "c", 1) == found.plan.closing
 
 
-def test_a_record_beyond_our_generation_means_that_we_are_the_zombie(store: MemoryStore) -> None:
+def test_a_record_of_a_newer_generation_fences_the_claim(store: MemoryStore) -> None:
     generations = Generations(store, "c")
     next_generation(generations, task(TP))
     store.put(task_key("c", 0), TaskRecord(generation=99, attempt=1).as_json(), None)
@@ -263,7 +263,7 @@ def test_a_record_beyond_our_generation_means_that_we_are_the_zombie(store: Memo
         generations.claim()
 
 
-def test_a_base_that_a_newer_driver_pruned_is_a_fence_and_no_damage(store: MemoryStore) -> None:
+def test_a_base_pruned_by_a_newer_driver_means_fencing(store: MemoryStore) -> None:
     # Regression: a driver that was overtaken between its claim and reading the base took the store for
     # damaged.
     next_generation(Generations(store, "c"), task(TP))
@@ -275,7 +275,7 @@ def test_a_base_that_a_newer_driver_pruned_is_a_fence_and_no_damage(store: Memor
         old._base(count)
 
 
-def test_bystanders_read_commits_without_disturbing_them(store: MemoryStore) -> None:
+def test_read_commits_does_not_fence_tasks(store: MemoryStore) -> None:
     generations = Generations(store, "c")
     next_generation(generations, task(TP))
     ledger = taken(store, 1)
@@ -287,7 +287,7 @@ def test_bystanders_read_commits_without_disturbing_them(store: MemoryStore) -> 
     assert read_commits(store, "other").committed == {}
 
 
-def test_what_a_plan_was_made_from_is_not_merged_again(store: MemoryStore) -> None:
+def test_records_included_in_a_plan_are_not_merged_again(store: MemoryStore) -> None:
     # Regression: a task that did not start left its old notes, and the next merge revived them as stale.
     generations = Generations(store, "c")
     next_generation(generations, task(OTHER), task(TP))
@@ -306,7 +306,7 @@ def test_what_a_plan_was_made_from_is_not_merged_again(store: MemoryStore) -> No
     assert (claim.stale, claim.committed[TP].offset, claim.committed[TP].publish) == ({}, 100, ())
 
 
-def test_a_fencing_that_fails_leaves_the_plan_as_it_was(store: MemoryStore) -> None:
+def test_a_failed_fencing_leaves_the_plan_unchanged(store: MemoryStore) -> None:
     # KIP-618 (F4): the next round fences the same tasks.
     next_generation(Generations(store, "c"), task(TP), task(OTHER))
     broken = BrokenStore(store, task_key("c", 1))
@@ -352,7 +352,7 @@ def test_a_connector_created_again_is_fenced_against_its_former_self(store: Memo
         zombie.commit({TP: OffsetAndMetadata(1)})
 
 
-def test_offsets_below_records_that_are_visible_above_a_withdrawn_commit_are_refused(
+def test_offsets_below_visible_records_above_a_withdrawn_commit_are_refused(
     store: MemoryStore,
 ) -> None:
     # An operator's commit does not know the visible tokens: their records would be written twice.
@@ -366,7 +366,9 @@ def test_offsets_below_records_that_are_visible_above_a_withdrawn_commit_are_ref
     taken.ledger.flush()
     for offset in (None, 10, 24):
         generations = Generations(store, "c")
-        with pytest.raises(UnpublishedException, match=r"visible of t-0 \(up to offset 25\)"):
+        with pytest.raises(
+            UnpublishedException, match=r"withdrawn commits of t-0 \(up to offset 25\) are visible"
+        ):
             generations.alter(generations.claim(), {TP: offset, OTHER: 3}, 1, {})
     generations = Generations(store, "c")
     generations.alter(generations.claim(), {TP: 25}, 1, {})

@@ -28,7 +28,7 @@ from sinksdk.store import keys
         (keys.task_key("A-Z_a.z~0", 0), "connectors/A-Z_a.z~0/tasks/0"),
     ],
 )
-def test_keys(key: str, text: str) -> None:
+def test_keys_have_their_documented_format(key: str, text: str) -> None:
     # A connector's name is percent-encoded, so that no name reaches into another connector's keys.
     assert key == text
 
@@ -38,6 +38,6 @@ def test_plans_sort_by_generation() -> None:
     assert sorted(found) == found
 
 
-def test_what_belongs_to_a_generation_sorts_between_its_plan_and_the_next() -> None:
+def test_keys_of_a_generation_sort_between_its_plan_and_the_next() -> None:
     # Every key below a plan's is of an older generation, and may be removed.
     assert keys.plan_key("c", 7) < keys.closing_key("c", 7) < keys.plan_key("c", 8)

@@ -33,7 +33,7 @@ def merged(store: Store, generation: int, tasks: int = 1) -> object:
     return merge(base, [recorded(store, task) for task in range(tasks)])
 
 
-def test_an_outage_is_not_taken_for_a_fence(store: MemoryStore) -> None:
+def test_an_outage_is_not_reported_as_fencing(store: MemoryStore) -> None:
     plan(store, 1, [P0])
     lossy = LossyStore(store, patience=0.02)
     ledger = take_over(lossy, "c", 1, 0).ledger
@@ -79,7 +79,7 @@ def test_published_is_durable_with_the_next_write(store: MemoryStore, ledger: Ta
     ledger.commit({P0: OffsetAndMetadata(20)})
 
 
-def test_stale_tokens_are_those_of_the_own_partitions(ledger: TaskLedger) -> None:
+def test_stale_tokens_are_limited_to_the_partitions_of_the_task(ledger: TaskLedger) -> None:
     assert ledger.stale(P0) == (A,)
     assert ledger.stale(P1) == ledger.stale(P2) == ()
 
@@ -91,14 +91,14 @@ def test_discarded_is_durable_with_the_next_write(store: MemoryStore, ledger: Ta
     assert take_over(store, "c", 5, 0).ledger.stale(P0) == (A,), "a crash before the next write: once more"
 
 
-def test_discarded_is_known_to_a_further_attempt(store: MemoryStore, ledger: TaskLedger) -> None:
+def test_a_further_attempt_sees_discarded_tokens(store: MemoryStore, ledger: TaskLedger) -> None:
     ledger.mark_discarded(P0, [A])
     ledger.flush()
     assert recorded(store).discarded == ("a",)
     assert take_over(store, "c", 5, 0).ledger.stale(P0) == ()
 
 
-def test_what_an_earlier_attempt_noted_is_stale(store: MemoryStore, ledger: TaskLedger) -> None:
+def test_tokens_prepared_by_an_earlier_attempt_are_stale(store: MemoryStore, ledger: TaskLedger) -> None:
     ledger.prepare({P1: [B]})
     second = take_over(store, "c", 5, 0).ledger
     assert second.stale(P1) == (B,)
@@ -112,7 +112,9 @@ def test_what_an_earlier_attempt_noted_is_stale(store: MemoryStore, ledger: Task
     assert take_over(store, "c", 5, 0).ledger.stale(P1) == (D,)
 
 
-def test_own_tokens_that_are_discarded_are_noted_no_longer(store: MemoryStore, ledger: TaskLedger) -> None:
+def test_discarded_tokens_of_this_attempt_are_no_longer_prepared(
+    store: MemoryStore, ledger: TaskLedger
+) -> None:
     ledger.prepare({P1: [B]})
     ledger.mark_discarded(P1, [B])
     ledger.flush()
@@ -120,7 +122,7 @@ def test_own_tokens_that_are_discarded_are_noted_no_longer(store: MemoryStore, l
     assert ledger.prepared(P1) == ()
 
 
-def test_flush_writes_only_what_waits(store: MemoryStore, ledger: TaskLedger) -> None:
+def test_flush_writes_only_unsaved_marks(store: MemoryStore, ledger: TaskLedger) -> None:
     before = store.get(task_key("c", 0)).version
     ledger.flush()
     ledger.mark_published(P0)
@@ -132,12 +134,12 @@ def test_flush_writes_only_what_waits(store: MemoryStore, ledger: TaskLedger) ->
     assert store.get(task_key("c", 0)).version == after
 
 
-def test_an_id_that_is_refused_stays_to_be_discarded(store: MemoryStore, ledger: TaskLedger) -> None:
+def test_a_token_with_a_refused_id_is_still_discarded(store: MemoryStore, ledger: TaskLedger) -> None:
     ledger.mark_published(P0)
     ledger.prepare({P1: [B_NEW]})
     second = take_over(store, "c", 5, 0).ledger
     for token, partition in ((A, P0), (A, P1), (B_NEW, P1), (B_NEW, P0)):
-        with pytest.raises(ConnectException, match=f"token {token.id} was noted by an earlier attempt"):
+        with pytest.raises(ConnectException, match=f"token {token.id} was prepared by an earlier attempt"):
             second.prepare({partition: [token]})
     second.flush()
     left = merged(store, 5).stale
@@ -156,9 +158,7 @@ def test_a_discarded_id_is_refused_in_later_generations(store: MemoryStore, ledg
     assert merge(base, []).retired == kept
 
 
-def test_a_commit_says_what_is_visible_above_it_until_one_is_beyond(
-    store: MemoryStore, ledger: TaskLedger
-) -> None:
+def test_partly_visible_to_is_kept_until_a_commit_beyond_it(store: MemoryStore, ledger: TaskLedger) -> None:
     def ahead() -> int | None:
         ledger.flush()
         return merged(store, 5).committed[P0].partly_visible_to
@@ -182,7 +182,7 @@ def test_a_commit_says_what_is_visible_above_it_until_one_is_beyond(
     assert ahead() is None
 
 
-def test_a_record_of_an_older_version_with_a_withdrawn_token_is_understood() -> None:
+def test_a_withdrawn_token_of_an_older_version_is_read() -> None:
     base = GenerationPlan(generation=5, config_version=1, tasks=(), committed=(), stale=(note(P0, A),))
     record = TaskRecord(generation=5, attempt=1, prepared=(note(P0, A),), discarded=("a",))
     assert merge(base, [record]).stale == {P0: {"a": A}}

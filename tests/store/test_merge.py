@@ -30,11 +30,11 @@ def based(*committed: PartitionCommit, stale: tuple[PreparedTokens, ...] = ()) -
     return GenerationPlan(generation=5, config_version=1, tasks=(), committed=committed, stale=stale)
 
 
-def test_merging_nothing() -> None:
+def test_merging_without_records_gives_no_commits() -> None:
     assert merge(None, []) == ({}, {}, ())
 
 
-def test_what_no_task_touched_stays() -> None:
+def test_commits_without_a_newer_entry_are_kept() -> None:
     assert merge(based(entry(P0, 10, 3, A)), []).committed == {P0: entry(P0, 10, 3, A)}
 
 
@@ -51,7 +51,7 @@ def test_a_later_entry_of_the_same_generation_wins_over_the_plan() -> None:
     assert merge(based(entry(P0, 10, 5)), [record]).committed == {P0: entry(P0, 20, 5)}
 
 
-def test_published_tokens_do_not_come_back() -> None:
+def test_published_tokens_are_not_merged_again() -> None:
     # A leftover record may still list tokens that a newer entry has published.
     leftover = TaskRecord(generation=5, entries=(entry(P0, 10, 3, A),))
     publisher = TaskRecord(generation=5, attempt=1, entries=(entry(P0, 10, 5),))
@@ -59,7 +59,7 @@ def test_published_tokens_do_not_come_back() -> None:
         assert merge(based(entry(P0, 10, 3, A)), records).committed == {P0: entry(P0, 10, 5)}
 
 
-def test_noted_tokens_that_no_entry_has_are_stale() -> None:
+def test_prepared_tokens_without_a_commit_are_stale() -> None:
     record = TaskRecord(
         generation=5,
         attempt=1,
@@ -69,27 +69,27 @@ def test_noted_tokens_that_no_entry_has_are_stale() -> None:
     assert merge(based(), [record]).stale == {P0: {"b": B}, P1: {"c": C}}
 
 
-def test_stale_tokens_are_carried_until_somebody_has_discarded_them() -> None:
+def test_stale_tokens_are_carried_until_a_task_discards_them() -> None:
     base = based(stale=(note(P0, A, B),))
     assert merge(base, []).stale == {P0: {"a": A, "b": B}}
     record = TaskRecord(generation=5, attempt=1, discarded=("a",))
     assert merge(base, [record]).stale == {P0: {"b": B}}
 
 
-def test_a_token_that_moved_with_its_partition_is_settled_by_whoever_discarded_it() -> None:
+def test_a_token_discarded_by_another_task_is_settled() -> None:
     noted_by = TaskRecord(generation=5, prepared=(note(P0, A),))
     discarded_by = TaskRecord(generation=5, attempt=1, discarded=("a",))
     assert merge(based(stale=(note(P0, A),)), [noted_by, discarded_by]).stale == {}
 
 
-def test_reading_commits_before_there_are_any(store: MemoryStore) -> None:
+def test_reading_commits_of_an_unplanned_connector_returns_none(store: MemoryStore) -> None:
     # The connector is unknown, or its first generation is only claimed.
     assert committed_offsets(store, "c") == {}
     claim(store, 1)
     assert committed_offsets(store, "c") == {}
 
 
-def test_reading_commits_while_tasks_write(store: MemoryStore) -> None:
+def test_commits_are_consistent_while_tasks_write(store: MemoryStore) -> None:
     # Records are read while a generation runs and while it is being fenced.
     plan(store, 1, [P0], [P1], committed=(entry(P0, 10, 0), entry(P1, 20, 0), entry(P2, 30, 0)))
     first = take_over(store, "c", 1, 0).ledger
@@ -102,7 +102,7 @@ def test_reading_commits_while_tasks_write(store: MemoryStore) -> None:
     assert committed_offsets(store, "c") == expected
 
 
-def test_reading_commits_by_url(tmp_path: object) -> None:
+def test_commits_are_read_by_store_url(tmp_path: object) -> None:
     url = f"sqlite:///{tmp_path}/state.db"
     store = open_store(url, create=True)
     plan(store, 1, [P0], committed=(entry(P0, 10, 0),))
@@ -111,14 +111,14 @@ def test_reading_commits_by_url(tmp_path: object) -> None:
     assert store.list("") == keys
 
 
-def test_a_plan_that_is_lost_is_an_error(store: MemoryStore) -> None:
+def test_reading_commits_without_the_plan_is_an_error(store: MemoryStore) -> None:
     plan(store, 1, [P0])
     store.delete(plan_key("c", 1), store.get(plan_key("c", 1)).version)
-    with pytest.raises(ConnectException, match="has no plan of generation 1, which it says was planned"):
+    with pytest.raises(ConnectException, match="has lost the plan of generation 1"):
         read_commits(store, "c")
 
 
-def test_a_generation_planned_while_reading(store: MemoryStore) -> None:
+def test_commits_are_read_again_when_a_generation_is_planned_meanwhile(store: MemoryStore) -> None:
     # The old plan is pruned during the read.
     plan(store, 1, [P0], committed=(entry(P0, 10, 0),))
     lossy = LossyStore(store)

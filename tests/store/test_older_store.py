@@ -61,7 +61,7 @@ def holds(value: Any, older: Any) -> bool:
     return bool(value == older)
 
 
-def test_every_row_is_read_and_nothing_in_it_is_lost(file: Path, store: Store) -> None:
+def test_every_value_is_read_and_written_without_loss(file: Path, store: Store) -> None:
     with closing(sqlite3.connect(file)) as database:
         rows = dict(database.execute("SELECT key, value FROM sinksdk_records"))
     assert {kind(key) for key in rows} == KINDS.keys()
@@ -74,7 +74,7 @@ def test_every_row_is_read_and_nothing_in_it_is_lost(file: Path, store: Store) -
         assert holds(row.value.as_json(), older), key
 
 
-def test_its_commits_and_tokens_are_those_that_s3_had(file: Path, store: Store) -> None:
+def test_commits_and_tokens_of_an_older_store_match_s3(file: Path, store: Store) -> None:
     # S3 still had all of these uploads, but for a complete one.
     merged = read_commits(store, CONNECTOR)
     unpublished = {p.partition: [t.id for t in e.publish] for p, e in merged.committed.items() if e.publish}
@@ -104,7 +104,7 @@ class MuchLater(SystemWallClock):
         return 2e9
 
 
-def test_an_operator_sees_what_it_did(store: Store) -> None:
+def test_status_and_history_of_an_older_store_are_shown(store: Store) -> None:
     herder = Herder(store, MuchLater())
     info, history = herder.info(CONNECTOR), herder.history(CONNECTOR)
 

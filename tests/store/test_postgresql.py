@@ -74,7 +74,7 @@ cuts = pytest.mark.parametrize(
 
 
 @cuts
-def test_a_first_write_is_made_exactly_once(
+def test_a_first_write_takes_effect_exactly_once(
     store: SqlStore, remote: SqlStore, proxy: TcpProxy, how: list[str]
 ) -> None:
     proxy.spoil(rb"INSERT INTO sinksdk_records", *how)
@@ -85,7 +85,7 @@ def test_a_first_write_is_made_exactly_once(
 
 
 @cuts
-def test_a_replacement_is_made_exactly_once(
+def test_a_replacement_takes_effect_exactly_once(
     store: SqlStore, remote: SqlStore, proxy: TcpProxy, how: list[str]
 ) -> None:
     first = remote.put("k", {"x": 1}, None)
@@ -97,7 +97,9 @@ def test_a_replacement_is_made_exactly_once(
 
 
 @cuts
-def test_a_delete_is_made(store: SqlStore, remote: SqlStore, proxy: TcpProxy, how: list[str]) -> None:
+def test_a_delete_takes_effect_despite_a_fault(
+    store: SqlStore, remote: SqlStore, proxy: TcpProxy, how: list[str]
+) -> None:
     version = remote.put("k", {"x": 1}, None)
     proxy.spoil(rb"DELETE FROM sinksdk_records", *how)
     remote.delete("k", version)
@@ -106,7 +108,7 @@ def test_a_delete_is_made(store: SqlStore, remote: SqlStore, proxy: TcpProxy, ho
 
 
 @cuts
-def test_reading_and_listing_are_asked_again(
+def test_reading_and_listing_are_retried(
     store: SqlStore, remote: SqlStore, proxy: TcpProxy, how: list[str]
 ) -> None:
     version = store.put("k", {"x": 1}, None)
@@ -116,7 +118,7 @@ def test_reading_and_listing_are_asked_again(
     assert len(proxy.spoiled) == 2 * len(how)
 
 
-def test_somebody_else_writes_while_the_answer_is_lost(
+def test_another_process_writes_while_the_response_is_lost(
     store: SqlStore, remote: SqlStore, proxy: TcpProxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # The UPDATE took effect and its response was lost; another value has replaced it since.
@@ -145,10 +147,10 @@ def test_somebody_else_writes_while_the_answer_is_lost(
     assert store.get("k").value == {"by": "them"}
 
 
-def test_a_server_that_falls_silent(
+def test_a_server_without_a_response_is_disconnected(
     store: SqlStore, remote: SqlStore, proxy: TcpProxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sql_engine, "_ANSWER_SECONDS", 0.5)
+    monkeypatch.setattr(sql_engine, "_RESPONSE_SECONDS", 0.5)
     proxy.spoil(rb"INSERT INTO sinksdk_records", SILENCE)
     before = time.monotonic()
     version = remote.put("k", {"x": 1}, None)
@@ -156,14 +158,16 @@ def test_a_server_that_falls_silent(
     assert store.get("k") == ({"x": 1}, version)
 
 
-def test_connections_cut_while_nothing_happens(remote: SqlStore, proxy: TcpProxy) -> None:
+def test_idle_connections_that_were_cut_are_replaced(remote: SqlStore, proxy: TcpProxy) -> None:
     version = remote.put("k", {"x": 1}, None)
     proxy.cut_all()
     version = remote.put("k", {"x": 2}, version)
     assert remote.get("k") == ({"x": 2}, version)
 
 
-def test_a_lasting_outage(postgres: PostgresServer, schema: str, proxy: TcpProxy) -> None:
+def test_a_lasting_outage_raises_store_unavailable(
+    postgres: PostgresServer, schema: str, proxy: TcpProxy
+) -> None:
     remote = SqlStore(postgres.url(schema, port=proxy.port), create=True, patience=0.5)
     version = remote.put("k", {"x": 1}, None)
     proxy.is_refusing = True
@@ -184,7 +188,7 @@ def test_one_connection_serves_many_requests(remote: SqlStore, proxy: TcpProxy) 
     assert remote.get("k").version == version
 
 
-def test_a_store_that_nobody_holds_keeps_no_connection(
+def test_an_unreferenced_store_closes_its_connections(
     remote: SqlStore, proxy: TcpProxy, postgres: PostgresServer
 ) -> None:
     with postgres.connect() as looking:
@@ -220,7 +224,7 @@ store.get("k")
 """
 
 
-def test_a_forked_process_has_connections_of_its_own(
+def test_a_forked_process_opens_its_own_connections(
     postgres: PostgresServer, schema: str, store: SqlStore, proxy: TcpProxy
 ) -> None:
     store.put("k", {"x": 1}, None)
@@ -232,7 +236,7 @@ def test_a_forked_process_has_connections_of_its_own(
 # -- the server's own behaviour ---------------------------------------------------------------------
 
 
-def test_a_deadlock_is_resolved(postgres: PostgresServer, schema: str, store: SqlStore) -> None:
+def test_a_deadlock_is_retried(postgres: PostgresServer, schema: str, store: SqlStore) -> None:
     first = store.put("k", {"x": 1}, None)
     deadlocks = "SELECT deadlocks FROM pg_stat_database WHERE datname = 'postgres'"
     versions: list[str] = []
@@ -259,7 +263,7 @@ def wait_for_lock(looking: psycopg.Connection) -> None:
         time.sleep(0.01)
 
 
-def test_a_lock_is_waited_for_in_vain(
+def test_a_lock_timeout_raises_store_unavailable(
     postgres: PostgresServer, schema: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sql_engine, "_POSTGRESQL_SESSION", "SET lock_timeout = '200ms'")
@@ -273,7 +277,7 @@ def test_a_lock_is_waited_for_in_vain(
     store.close()
 
 
-def test_sessions_have_their_limits(store: SqlStore) -> None:
+def test_sessions_have_timeouts(store: SqlStore) -> None:
     with store._engine().connect() as connection:
         shown = [connection.exec_driver_sql(f"SHOW {name}").scalar() for name in
                  ("statement_timeout", "lock_timeout", "synchronous_commit", "application_name")]  # fmt: skip
@@ -303,7 +307,7 @@ def asked(postgres: PostgresServer, schema: str) -> int:
 @pytest.mark.parametrize(
     "state", ["40001", "40P01", "53200", "53300", "55P03", "57014", "57P01", "58030", "08006"]
 )
-def test_what_passes_is_asked_again(
+def test_transient_errors_are_retried(
     postgres: PostgresServer, schema: str, store: SqlStore, state: str
 ) -> None:
     version = store.put("k", {"x": 1}, None)
@@ -317,12 +321,12 @@ def test_what_passes_is_asked_again(
     ("state", "words"),
     [
         ("53100", "the server's disk is full: make room"),
-        ("25006", "it is a standby, or read-only. Name the primary"),
+        ("25006", "it is a standby, or read-only. Set the primary"),
         ("42501", "grant this user select, insert, update and delete on sinksdk_records"),
         ("XX001", "look the error up in PostgreSQL's manual"),
     ],
 )
-def test_what_does_not_pass_is_told_at_once(
+def test_permanent_errors_are_raised_at_once(
     postgres: PostgresServer, schema: str, store: SqlStore, state: str, words: str
 ) -> None:
     version = store.put("k", {"x": 1}, None)
@@ -333,7 +337,7 @@ def test_what_does_not_pass_is_told_at_once(
     assert store.get("k") == ({"x": 1}, version)
 
 
-def test_too_many_connections_are_waited_for(postgres: PostgresServer, schema: str, store: SqlStore) -> None:
+def test_too_many_connections_are_retried(postgres: PostgresServer, schema: str, store: SqlStore) -> None:
     version = store.put("k", {"x": 1}, None)
     store.close()
     with session(postgres, schema) as other:
@@ -353,13 +357,13 @@ def test_too_many_connections_are_waited_for(postgres: PostgresServer, schema: s
 
 
 def test_opening_creates_nothing(postgres: PostgresServer, schema: str) -> None:
-    with pytest.raises(ConfigException, match="is there but is no store of sinksdk"):
+    with pytest.raises(ConfigException, match="does not exist: the database has no table sinksdk_records"):
         open_store(postgres.url(schema))
     with session(postgres, schema) as other:
         assert other.execute("SELECT to_regclass('sinksdk_records')").fetchone() == (None,)
 
 
-def test_plain_urls_are_taken(postgres: PostgresServer, schema: str, store: SqlStore) -> None:
+def test_plain_postgresql_urls_are_accepted(postgres: PostgresServer, schema: str, store: SqlStore) -> None:
     # The scheme names no driver: the store chooses psycopg.
     store.put("k", {"x": 1}, None)
     url = postgres.url(schema)
@@ -368,7 +372,7 @@ def test_plain_urls_are_taken(postgres: PostgresServer, schema: str, store: SqlS
         assert open_store(each).get("k").value == {"x": 1}
 
 
-def test_a_database_that_is_missing(postgres: PostgresServer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_database_is_reported(postgres: PostgresServer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sql, "_OPENING", 300.0)
     before = time.monotonic()
     with pytest.raises(
@@ -378,14 +382,14 @@ def test_a_database_that_is_missing(postgres: PostgresServer, monkeypatch: pytes
     assert time.monotonic() - before < 30.0
 
 
-def test_a_wrong_password(postgres: PostgresServer) -> None:
+def test_a_wrong_password_is_reported(postgres: PostgresServer) -> None:
     with postgres.password_required("somebody", "right"), pytest.raises(ConfigException) as caught:
         open_store(f"postgresql://somebody:wrong@127.0.0.1:{postgres.port}/postgres", create=True)
     assert "correct user and password in the store's URL" in str(caught.value)
     assert "wrong" not in str(caught.value)
 
 
-def test_a_password_from_a_reference(
+def test_a_password_may_be_a_reference(
     postgres: PostgresServer, schema: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("STORE_PASSWORD", "p@ss/w:rd?&=%41+#")
@@ -400,7 +404,7 @@ def test_a_password_from_a_reference(
             other.execute(f'DROP SCHEMA "{schema}" CASCADE')
 
 
-def test_a_user_that_may_not_create(postgres: PostgresServer, schema: str) -> None:
+def test_a_user_without_create_permission_is_reported(postgres: PostgresServer, schema: str) -> None:
     # A table that another user has created is enough.
     url = postgres.url(schema).replace("//sinksdk@", "//guest@")
     with session(postgres, schema) as other:
@@ -425,14 +429,14 @@ def test_a_standby_is_refused(postgres: PostgresServer, schema: str, store: SqlS
         other.execute(f'GRANT USAGE ON SCHEMA "{schema}" TO reader')
         other.execute("GRANT ALL ON sinksdk_records TO reader")
     url = postgres.url(schema).replace("//sinksdk@", "//reader@")
-    with pytest.raises(ConfigException, match="read-only transaction; this server takes no writes"):
+    with pytest.raises(ConfigException, match="read-only transaction; this server refuses writes"):
         open_store(url, create=True)
     with session(postgres, schema) as other:
         other.execute("DROP OWNED BY reader")
         other.execute("DROP ROLE reader")
 
 
-def test_nobody_listens() -> None:
+def test_an_unreachable_server_is_reported() -> None:
     # An operator at a terminal does not wait long.
     with pytest.raises(StoreUnavailable, match=r"opening it got no response for 0\.3 s: .*127\.0\.0\.1"):
         SqlStore("postgresql://127.0.0.1:9/db", create=True, patience=0.3)
@@ -453,7 +457,7 @@ sys.exit(max(process.exitcode for process in running))
 """
 
 
-def test_processes_that_create_it_at_the_same_time(postgres: PostgresServer, schema: str) -> None:
+def test_processes_may_create_the_store_at_the_same_time(postgres: PostgresServer, schema: str) -> None:
     ran = subprocess.run(
         [sys.executable, "-c", CREATE, postgres.url(schema)],
         check=True,

@@ -85,7 +85,7 @@ def play(store: Store) -> None:
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_the_protocol_on_each_store(backend: str, new_store: Callable[[str], Store]) -> None:
+def test_each_store_runs_the_complete_protocol(backend: str, new_store: Callable[[str], Store]) -> None:
     play(new_store(backend))
 
 
@@ -96,7 +96,7 @@ def test_the_protocol_on_each_store(backend: str, new_store: Callable[[str], Sto
 @pytest.mark.parametrize(
     "fault", extended_after(1, [DROP_REQUEST, DROP_ANSWER]), ids=["request lost", "answer lost"]
 )
-def test_every_mutation_of_the_protocol_spoiled_once(
+def test_the_protocol_survives_a_fault_at_every_s3_write(
     fault: Fault, places: Callable[[str], Place], s3_server: tuple[str, FaultProxy], tmp_path: Path
 ) -> None:
     # Each request that changes something is spoiled once.
@@ -118,7 +118,7 @@ def test_every_mutation_of_the_protocol_spoiled_once(
 @pytest.mark.extended
 @pytest.mark.slow
 @pytest.mark.parametrize("how", extended_after(1, [CUT_BEFORE, CUT_AFTER]))
-def test_every_statement_of_the_protocol_cut_once(
+def test_the_protocol_survives_a_cut_connection_at_every_statement(
     how: str, postgres: PostgresServer, places: Callable[[str], Place], tmp_path: Path
 ) -> None:
     # Each write's connection is cut once.
@@ -175,7 +175,9 @@ sys.exit(max(process.exitcode for process in running))
 
 @pytest.mark.slow
 @pytest.mark.parametrize("backend", extended_after(1, SHARED))
-def test_two_processes_race_for_one_key(backend: str, new_store: Callable[[str], Store]) -> None:
+def test_two_processes_racing_for_one_key_lose_no_write(
+    backend: str, new_store: Callable[[str], Store]
+) -> None:
     ran = subprocess.run(
         [sys.executable, "-c", RACE, new_store(backend).url, str(ROUNDS)],
         check=True,

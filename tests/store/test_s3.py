@@ -91,7 +91,9 @@ def store(place: Place) -> S3Store:
 
 @every_fault
 @pytest.mark.parametrize("times", [1, 3])
-def test_a_first_write_is_made_exactly_once(place: Place, store: S3Store, fault: Fault, times: int) -> None:
+def test_a_first_write_takes_effect_exactly_once(
+    place: Place, store: S3Store, fault: Fault, times: int
+) -> None:
     place.proxy.next("PutObject", *[fault] * times)
     version = store.put("k", {"x": 1}, None)
     assert [request.fault for request in place.proxy.requests][:times] == [fault] * times
@@ -101,7 +103,9 @@ def test_a_first_write_is_made_exactly_once(place: Place, store: S3Store, fault:
 
 @every_fault
 @pytest.mark.parametrize("times", [1, 3])
-def test_a_replacement_is_made_exactly_once(place: Place, store: S3Store, fault: Fault, times: int) -> None:
+def test_a_replacement_takes_effect_exactly_once(
+    place: Place, store: S3Store, fault: Fault, times: int
+) -> None:
     first = store.put("k", {"x": 1}, None)
     place.proxy.reset()
     place.proxy.next("PutObject", *[fault] * times)
@@ -112,7 +116,7 @@ def test_a_replacement_is_made_exactly_once(place: Place, store: S3Store, fault:
 
 
 @every_fault
-def test_a_delete_is_made(place: Place, store: S3Store, fault: Fault) -> None:
+def test_a_delete_takes_effect_despite_a_fault(place: Place, store: S3Store, fault: Fault) -> None:
     warm = store.put("warm", {}, None)
     store.delete("warm", warm)  # the store now knows whether the endpoint deletes on condition
     version = store.put("k", {"x": 1}, None)
@@ -126,7 +130,7 @@ def test_a_delete_is_made(place: Place, store: S3Store, fault: Fault) -> None:
 
 
 @every_fault
-def test_reading_and_listing_are_asked_again(place: Place, store: S3Store, fault: Fault) -> None:
+def test_reading_and_listing_are_retried(place: Place, store: S3Store, fault: Fault) -> None:
     version = store.put("k", {"x": 1}, None)
     place.proxy.next("GetObject", fault, fault)
     place.proxy.next("List", fault, fault)
@@ -134,7 +138,7 @@ def test_reading_and_listing_are_asked_again(place: Place, store: S3Store, fault
     assert store.list("") == ["k"]
 
 
-def test_an_own_retry_is_answered_with_412(place: Place, store: S3Store) -> None:
+def test_a_412_after_a_lost_response_is_resolved_by_the_nonce(place: Place, store: S3Store) -> None:
     # The response was lost and the retry meets the first attempt; the nonce shows it with one read.
     place.proxy.next("PutObject", DROP_ANSWER)
     version = store.put("k", {"x": 1}, None)
@@ -142,7 +146,7 @@ def test_an_own_retry_is_answered_with_412(place: Place, store: S3Store) -> None
     assert store.get("k").version == version
 
 
-def test_boto3_itself_asks_only_once(place: Place, store: S3Store) -> None:
+def test_boto3_does_not_retry_itself(place: Place, store: S3Store) -> None:
     # The store itself resolves lost responses: a retry within boto3 would leave their outcome unknown.
     place.proxy.always(INTERNAL_ERROR)
     with pytest.raises(Lost):
@@ -150,7 +154,7 @@ def test_boto3_itself_asks_only_once(place: Place, store: S3Store) -> None:
     assert place.proxy.operations() == ["GetObject"]
 
 
-def test_somebody_else_writes_while_the_answer_is_lost(place: Place, store: S3Store) -> None:
+def test_another_process_writes_while_the_response_is_lost(place: Place, store: S3Store) -> None:
     # The write took effect, its response was lost, and another process has replaced the value since.
     other = place.open()
     first = store.put("k", {"by": "us"}, None)
@@ -167,7 +171,7 @@ def test_somebody_else_writes_while_the_answer_is_lost(place: Place, store: S3St
     assert store.get("k").value == {"by": "them"}
 
 
-def test_an_answer_that_comes_late(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_late_response_is_retried(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     # A response after the time limit counts as lost.
     monkeypatch.setattr(s3, "_READ_TIMEOUT", 0.3)
     s3._client.cache_clear()
@@ -182,7 +186,7 @@ def test_an_answer_that_comes_late(place: Place, monkeypatch: pytest.MonkeyPatch
 @pytest.mark.parametrize(
     "fault", [DROP_REQUEST, DROP_ANSWER, SLOW_DOWN], ids=["lost", "answers lost", "throttled"]
 )
-def test_a_lasting_outage(place: Place, fault: Fault) -> None:
+def test_a_lasting_outage_raises_store_unavailable(place: Place, fault: Fault) -> None:
     store = place.open(patience=0.5)
     place.proxy.always(fault)
     with pytest.raises(StoreUnavailable, match=r"writing k got no response for 0\.5 s: "):
@@ -192,7 +196,7 @@ def test_a_lasting_outage(place: Place, fault: Fault) -> None:
     assert (found.value if found else None) == ({"x": 1} if fault == DROP_ANSWER else None)
 
 
-def test_a_refusal_is_told_at_once(place: Place, store: S3Store) -> None:
+def test_a_refusal_is_raised_at_once(place: Place, store: S3Store) -> None:
     place.proxy.next("PutObject", Fault(403, "AccessDenied"))
     with pytest.raises(
         StoreRefused, match=r"PutObject of s3://stores/.*/k failed with AccessDenied.*s3:PutObject"
@@ -204,7 +208,7 @@ def test_a_refusal_is_told_at_once(place: Place, store: S3Store) -> None:
 # -- opening -----------------------------------------------------------------------------------------
 
 
-def test_opening_leaves_one_object(place: Place) -> None:
+def test_opening_a_store_leaves_one_object(place: Place) -> None:
     place.open()
     assert place.names() == ["!store"]
     before = place.body("!store")
@@ -217,14 +221,14 @@ def test_opening_leaves_one_object(place: Place) -> None:
 @pytest.mark.parametrize(
     ("body", "message"),
     [
-        (b'{"what": "a store of sinksdk", "format": 2}', "has a format this version .* upgrade it here"),
+        (b'{"what": "a store of sinksdk", "format": 2}', "has a format that this version .* upgrade sinksdk"),
         (b'{"what": "a store of sinksdk"}', "is damaged"),
         (b"[1]", "is damaged"),
         (b"my notes", "is damaged"),
     ],
 )
 @pytest.mark.parametrize("create", [False, True], ids=["a task", "a driver"])
-def test_store_whose_mark_is_of_another_format_is_not_opened(
+def test_a_store_with_a_marker_of_another_format_is_refused(
     place: Place, body: bytes, message: str, *, create: bool
 ) -> None:
     # A newer sinksdk may keep its values elsewhere: this version would take the store for an empty one.
@@ -236,15 +240,13 @@ def test_store_whose_mark_is_of_another_format_is_not_opened(
 
 
 def test_opening_creates_nothing(place: Place) -> None:
-    with pytest.raises(
-        ConfigException, match=f"{place.prefix}.* is no store of sinksdk; check bucket and prefix"
-    ):
+    with pytest.raises(ConfigException, match=f"{place.prefix}.* does not exist: check bucket and prefix"):
         place.open(create=False)
     assert place.names() == []
 
 
 @every_fault
-def test_opening_through_faults(place: Place, fault: Fault) -> None:
+def test_opening_a_store_survives_faults(place: Place, fault: Fault) -> None:
     # The endpoint is not blamed for a single fault.
     needed = 0
     while True:
@@ -271,19 +273,21 @@ def test_an_endpoint_that_ignores_a_condition_is_refused(forgetful: Place, condi
     assert forgetful.names() == []
 
 
-def test_an_endpoint_that_knows_no_conditions_is_refused(place: Place) -> None:
+def test_an_endpoint_without_conditional_writes_is_refused(place: Place) -> None:
     place.proxy.always(NOT_IMPLEMENTED, lambda request: bool(request.condition))
-    with pytest.raises(ConfigException, match=r"NotImplemented.*knows no conditional writes; use another S3"):
+    with pytest.raises(
+        ConfigException, match=r"NotImplemented.*does not support conditional writes; use another one"
+    ):
         S3Store(place.url, create=True)
     assert place.names() == []
 
 
-def test_a_bucket_that_is_missing_is_named(place: Place) -> None:
+def test_a_missing_bucket_is_reported(place: Place) -> None:
     with pytest.raises(ConfigException, match=r"s3://no-such-bucket/.*NoSuchBucket.*create the bucket"):
         S3Store(f"s3://no-such-bucket/p?endpoint={place.endpoint}", create=True)
 
 
-def test_denied_access_says_what_to_grant(place: Place) -> None:
+def test_denied_access_names_the_required_permissions(place: Place) -> None:
     place.proxy.always(Fault(403, "AccessDenied"))
     with pytest.raises(
         ConfigException, match="grant these credentials s3:GetObject, s3:PutObject and s3:Delete"
@@ -292,7 +296,9 @@ def test_denied_access_says_what_to_grant(place: Place) -> None:
     assert place.proxy.operations() == ["PutObject", "DeleteObject"]  # of the probe, each once
 
 
-def test_without_credentials(place: Place, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_missing_credentials_are_reported(
+    place: Place, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.delenv(name)
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
@@ -306,7 +312,7 @@ def test_without_credentials(place: Place, monkeypatch: pytest.MonkeyPatch, tmp_
     s3._client.cache_clear()
 
 
-def test_an_endpoint_that_is_down(place: Place) -> None:
+def test_an_unreachable_endpoint_is_reported(place: Place) -> None:
     with pytest.raises(StoreUnavailable, match=r"got no response for 0\.3 s: .*http://127\.0\.0\.1:9"):
         S3Store("s3://bucket/p?endpoint=http://127.0.0.1:9", create=True, patience=0.3)
 
@@ -328,7 +334,7 @@ def without_deletes(place: Place) -> S3Store:
     return store
 
 
-def test_a_delete_without_condition_is_never_trusted(place: Place, without_deletes: S3Store) -> None:
+def test_an_unconditional_delete_is_never_used(place: Place, without_deletes: S3Store) -> None:
     version = without_deletes.put("k", {"x": 1}, None)
     without_deletes.delete("k", version)
     assert without_deletes.get("k") is None
@@ -338,7 +344,7 @@ def test_a_delete_without_condition_is_never_trusted(place: Place, without_delet
     without_deletes.delete("k", version)
 
 
-def test_what_was_emptied_is_made_anew(place: Place, without_deletes: S3Store) -> None:
+def test_an_emptied_object_is_replaced_by_a_new_value(place: Place, without_deletes: S3Store) -> None:
     old = without_deletes.put("k", {"x": 1}, None)
     without_deletes.delete("k", old)
     other = place.open(create=False)
@@ -355,7 +361,7 @@ def test_what_was_emptied_is_made_anew(place: Place, without_deletes: S3Store) -
 
 
 @every_fault
-def test_emptying_through_faults(place: Place, without_deletes: S3Store, fault: Fault) -> None:
+def test_emptying_an_object_survives_faults(place: Place, without_deletes: S3Store, fault: Fault) -> None:
     warm = without_deletes.put("warm", {}, None)
     without_deletes.delete("warm", warm)
     version = without_deletes.put("k", {"x": 1}, None)
@@ -367,7 +373,7 @@ def test_emptying_through_faults(place: Place, without_deletes: S3Store, fault: 
     assert without_deletes.get("k") == ({"x": 2}, again)
 
 
-def test_somebody_elses_write_survives_a_delete_without_condition(
+def test_a_write_of_another_process_survives_an_emulated_delete(
     place: Place, without_deletes: S3Store
 ) -> None:
     first = without_deletes.put("k", {"x": 1}, None)
@@ -393,20 +399,20 @@ def test_keys_are_readable_names(place: Place, store: S3Store) -> None:
 
 
 @pytest.mark.extended
-def test_more_keys_than_a_page_holds(place: Place, store: S3Store) -> None:
+def test_keys_of_several_pages_are_listed(place: Place, store: S3Store) -> None:
     for number in range(1005):
         place.client.put_object(Bucket=BUCKET, Key=f"{place.prefix}/many/{number:04d}", Body=b"{}")
     assert len(store.list("many/")) == 1005
 
 
 @pytest.mark.parametrize("body", [b"my notes", b"\xff\xfe", b"{}", b"[1]", b'"text"'])
-def test_an_object_that_is_not_ours(place: Place, store: S3Store, body: bytes) -> None:
+def test_a_foreign_object_is_reported(place: Place, store: S3Store, body: bytes) -> None:
     place.client.put_object(Bucket=BUCKET, Key=f"{place.prefix}/k", Body=body)
     with pytest.raises(StoreUnreadable, match="the object under k was not written by sinksdk"):
         store.get("k")
 
 
-def test_two_stores_in_one_bucket(place: Place) -> None:
+def test_two_stores_in_one_bucket_are_independent(place: Place) -> None:
     one, other = place.open(), S3Store(place.url.replace("/state?", "/state-2?"), create=True)
     one.put("k", {"x": 1}, None)
     assert other.list("") == []
@@ -426,7 +432,7 @@ def test_a_replacement_needs_one_request_once_the_version_was_seen(place: Place,
     assert place.proxy.operations() == ["GetObject", "PutObject"]
 
 
-def test_tasks_look_seldom(place: Place, store: S3Store) -> None:
+def test_the_closing_poll_on_s3_is_five_seconds(place: Place, store: S3Store) -> None:
     # Each poll costs money.
     assert store.closing_poll == 5.0
 
@@ -437,6 +443,6 @@ def counting(call: Callable[[], object], proxy: FaultProxy) -> int:
     return len(proxy.requests)
 
 
-def test_what_opening_costs(place: Place) -> None:
+def test_opening_a_store_takes_few_requests(place: Place) -> None:
     assert counting(lambda: S3Store(place.url, create=True), place.proxy) == 7
     assert counting(lambda: S3Store(place.url), place.proxy) == 1

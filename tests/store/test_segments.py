@@ -77,13 +77,13 @@ def bytes_per_partition(partitions: int) -> float:
     return store.written / partitions
 
 
-def test_what_a_task_writes_is_proportional_to_what_has_changed() -> None:
+def test_a_commit_writes_only_changed_partitions() -> None:
     assert bytes_per_partition(600) < 1.5 * bytes_per_partition(60) < 15_000
 
 
 @pytest.mark.extended
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_commits_set_apart_are_commits(backend: str, new_store: Callable[[str], Store]) -> None:
+def test_commits_in_segments_are_read(backend: str, new_store: Callable[[str], Store]) -> None:
     store = new_store(backend)
     ends = planned(store, 2 * store.most_entries + 3)
     ledger = taken(store)
@@ -137,7 +137,7 @@ def test_segments_do_not_grow_with_time() -> None:
     assert offsets(store) == dict.fromkeys(ends, 199)
 
 
-def test_a_withdrawn_commit_that_was_set_apart_goes_back() -> None:
+def test_a_commit_in_a_segment_can_be_withdrawn() -> None:
     store = MemoryStore()
     ends = planned(store, 100)
     ledger = taken(store)
@@ -151,7 +151,7 @@ def test_a_withdrawn_commit_that_was_set_apart_goes_back() -> None:
     assert offsets(store)[ends[0]] == 1
 
 
-def test_a_sinksdk_that_does_not_know_segments_reads_nothing_of_a_record_that_has_some() -> None:
+def test_an_older_sinksdk_refuses_a_record_with_segments() -> None:
     # An older version would take archived commits for missing. Records without segments stay readable.
     store = MemoryStore()
     ends = planned(store, 100)
@@ -161,7 +161,7 @@ def test_a_sinksdk_that_does_not_know_segments_reads_nothing_of_a_record_that_ha
     assert json.loads(store._read(task_key("c", 0)).body)["format"] == 2
 
 
-def test_a_segment_that_is_lost_is_an_error() -> None:
+def test_a_lost_segment_is_an_error() -> None:
     store = MemoryStore()
     ends = planned(store, 100)
     taken(store).commit({p: OffsetAndMetadata(3) for p in ends})
@@ -171,11 +171,11 @@ def test_a_segment_that_is_lost_is_an_error() -> None:
         lambda: read_commits(store, "c"),
         lambda: Generations(store, "c").claim(),
     ):
-        with pytest.raises(ConnectException, match="has lost commits that task 0 has set apart"):
+        with pytest.raises(ConnectException, match="has lost a segment with commits of task 0"):
             look()
 
 
-def test_commits_that_are_set_apart_while_somebody_reads() -> None:
+def test_commits_are_consistent_while_segments_are_replaced() -> None:
     store = LossyStore(MemoryStore())
     ends = planned(store.inner, 100)
     ledger = taken(store.inner)

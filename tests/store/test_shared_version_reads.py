@@ -10,7 +10,7 @@ import sqlalchemy as sa
 
 from sinksdk.errors import ConnectException
 from sinksdk.store import open_store
-from sinksdk.store.sql import AGE, Glances
+from sinksdk.store.sql import AGE, SharedVersions
 from sinksdk.testing.faults import ManualClock
 
 
@@ -26,58 +26,58 @@ class Read:
         return {key: version for key, version in self.versions.items() if key in keys}
 
 
-def test_keys_are_read_together() -> None:
+def test_versions_of_several_keys_are_read_in_one_request() -> None:
     read, clock = Read(), ManualClock()
-    glances = Glances(read, clock.now)
+    shared = SharedVersions(read, clock.now)
     for key in ("a", "b", "c"):
-        glances.version(key)
+        shared.version(key)
     del read.requests[:]
     for _ in range(10):
         clock.advance(AGE)
-        assert [glances.version(key) for key in ("a", "b", "c")] == ["a1", "b1", None]
+        assert [shared.version(key) for key in ("a", "b", "c")] == ["a1", "b1", None]
     assert read.requests == [{"a", "b", "c"}] * 10
 
 
-def test_a_version_is_no_older_than_it_may_be() -> None:
+def test_a_shared_version_is_not_older_than_its_maximum_age() -> None:
     # A new key is read at once.
     read, clock = Read(), ManualClock()
-    glances = Glances(read, clock.now)
-    glances.version("a")
+    shared = SharedVersions(read, clock.now)
+    shared.version("a")
     read.versions |= {"a": "a2", "b": "b2"}
-    assert glances.version("b") == "b2"
+    assert shared.version("b") == "b2"
     read.versions |= {"a": "a3"}
     clock.advance(AGE)
-    assert glances.version("a") == "a3"
+    assert shared.version("a") == "a3"
 
 
-def test_keys_that_nobody_asks_for_are_forgotten() -> None:
+def test_keys_without_recent_requests_are_forgotten() -> None:
     read, clock = Read(), ManualClock()
-    glances = Glances(read, clock.now)
-    glances.version("a")
+    shared = SharedVersions(read, clock.now)
+    shared.version("a")
     for _ in range(100):
         clock.advance(1.0)
-        glances.version("b")
+        shared.version("b")
     assert read.requests[-1] == {"b"}
 
 
-def test_a_read_that_takes_long_holds_nobody_up() -> None:
+def test_a_slow_read_does_not_block_other_threads() -> None:
     # Each thread waits only for its own request during an outage.
     read, clock = Read(), ManualClock()
-    glances = Glances(read, clock.now)
+    shared = SharedVersions(read, clock.now)
     found = []
 
     def another_thread() -> None:
         read.meanwhile = lambda: None
-        found.append(glances.version("b"))
+        found.append(shared.version("b"))
 
     read.meanwhile = another_thread
-    glances.version("a")
+    shared.version("a")
     assert found == ["b1"]
 
 
-def test_a_read_that_fails_is_made_again() -> None:
+def test_a_failed_read_is_repeated() -> None:
     read, clock = Read(), ManualClock()
-    glances = Glances(read, clock.now)
+    shared = SharedVersions(read, clock.now)
 
     def fail() -> None:
         read.meanwhile = lambda: None
@@ -86,11 +86,11 @@ def test_a_read_that_fails_is_made_again() -> None:
 
     read.meanwhile = fail
     with pytest.raises(ConnectException, match="no answer"):
-        glances.version("a")
-    assert glances.version("a") == "a1"
+        shared.version("a")
+    assert shared.version("a") == "a1"
 
 
-def test_a_stores_looks_are_few_requests(tmp_path: Path) -> None:
+def test_recent_versions_take_few_requests(tmp_path: Path) -> None:
     store = open_store(f"sqlite:///{tmp_path}/state.db", create=True)
     versions = {f"k{at}": store.put(f"k{at}", {"x": at}, None) for at in range(50)}
     for key in versions:

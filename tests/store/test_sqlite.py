@@ -20,7 +20,9 @@ from sinksdk.store import StoreRefused, StoreUnavailable, identify, open_store, 
 from sinksdk.store.sql import SqlStore
 
 
-def test_a_relative_path_is_made_absolute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_relative_path_is_converted_to_an_absolute_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     # A process with another working directory opens the same file.
     monkeypatch.chdir(tmp_path)
     store = open_store("sqlite:///state.db", create=True)
@@ -44,7 +46,7 @@ def test_a_relative_path_is_made_absolute(tmp_path: Path, monkeypatch: pytest.Mo
         ("a&mode=ro.db", "a&mode=ro.db"),
     ],
 )
-def test_any_file_name_will_do(tmp_path: Path, written: str, name: str) -> None:
+def test_any_file_name_is_accepted(tmp_path: Path, written: str, name: str) -> None:
     folder = tmp_path / f"in {name}"
     folder.mkdir()
     url = f"sqlite:///{tmp_path}/in {written}/{written}"
@@ -64,42 +66,42 @@ def test_opening_creates_nothing(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_an_empty_file_is_no_store(tmp_path: Path) -> None:
+def test_an_empty_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "state.db").touch()
-    with pytest.raises(ConfigException, match="is there but is no store of sinksdk"):
+    with pytest.raises(ConfigException, match="does not exist: the database has no table sinksdk_records"):
         open_store(f"sqlite:///{tmp_path}/state.db")
 
 
 @pytest.mark.parametrize("create", [False, True])
-def test_a_file_that_is_no_database(tmp_path: Path, create: bool) -> None:
+def test_a_file_that_is_not_a_database_is_refused(tmp_path: Path, create: bool) -> None:
     (tmp_path / "state.db").write_text("these are my notes, and they are long enough to be looked at " * 10)
     with pytest.raises(ConfigException, match="file is not a database"):
         open_store(f"sqlite:///{tmp_path}/state.db", create=create)
     assert "these are my notes" in (tmp_path / "state.db").read_text()
 
 
-def test_a_folder_that_is_missing(tmp_path: Path) -> None:
-    with pytest.raises(ConfigException, match="check that it exists and may be written"):
+def test_a_missing_folder_is_reported(tmp_path: Path) -> None:
+    with pytest.raises(ConfigException, match="check that it exists and is writable"):
         open_store(f"sqlite:///{tmp_path}/nowhere/state.db", create=True)
 
 
 @pytest.mark.parametrize("url", ["sqlite://", "sqlite:///:memory:"])
 def test_a_database_in_memory_is_refused(url: str) -> None:
     # Each process would have another database in memory.
-    with pytest.raises(ConfigException, match="dies with its process; name a file"):
+    with pytest.raises(ConfigException, match="ends with its process; use a file"):
         open_store(url, create=True)
 
 
 @pytest.mark.parametrize(
     "url", ["state.db", "", "://", "a b://x", "nosuchdb://host/db", "postgresql://u:secret@host:secret/db"]
 )
-def test_an_address_that_is_none(url: str) -> None:
+def test_an_invalid_store_url_is_refused(url: str) -> None:
     with pytest.raises(ConfigException) as caught:
         open_store(url)
     assert "secret" not in str(caught.value)
 
 
-def test_creating_twice_keeps_what_is_there(tmp_path: Path) -> None:
+def test_creating_a_store_twice_keeps_its_values(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/state.db"
     open_store(url, create=True).put("k", {"x": 1}, None)
     assert open_store(url, create=True).get("k").value == {"x": 1}
@@ -121,7 +123,7 @@ sys.exit(max(process.exitcode for process in running))
 
 
 @pytest.mark.slow
-def test_processes_that_create_it_at_the_same_time(tmp_path: Path) -> None:
+def test_processes_may_create_the_store_at_the_same_time(tmp_path: Path) -> None:
     ran = subprocess.run(
         [sys.executable, "-c", CREATE, f"sqlite:///{tmp_path}/state.db"],
         check=True,
@@ -157,7 +159,7 @@ def locked(database: Path, kind: str) -> Iterator[subprocess.Popen[str]]:
 
 
 @pytest.mark.parametrize("kind", ["IMMEDIATE", "EXCLUSIVE"])
-def test_a_locked_database_is_waited_for(tmp_path: Path, kind: str) -> None:
+def test_a_locked_database_is_awaited(tmp_path: Path, kind: str) -> None:
     store = open_store(f"sqlite:///{tmp_path}/state.db", create=True)
     first = store.put("k", {"x": 1}, None)
     with locked(tmp_path / "state.db", kind) as holder, ThreadPoolExecutor() as pool:
@@ -168,7 +170,7 @@ def test_a_locked_database_is_waited_for(tmp_path: Path, kind: str) -> None:
     assert store.get("k") == ({"x": 2}, second)
 
 
-def test_opening_a_locked_database(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_opening_a_locked_database_waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # A store is opened and read without the lock; creating one waits for it.
     monkeypatch.setattr(sql, "_OPENING", 60.0)
     url = f"sqlite:///{tmp_path}/state.db"
@@ -190,7 +192,7 @@ def on_every_connection(store: SqlStore, pragma: str) -> None:
         connection.execute(pragma)
 
 
-def test_a_full_disk_is_told_at_once(tmp_path: Path) -> None:
+def test_a_full_disk_is_reported_at_once(tmp_path: Path) -> None:
     store = SqlStore(f"sqlite:///{tmp_path}/state.db", create=True, patience=300.0)
     version = store.put("k", {"x": 1}, None)
     on_every_connection(store, "PRAGMA max_page_count = 10")
@@ -207,16 +209,16 @@ def test_a_full_disk_is_told_at_once(tmp_path: Path) -> None:
     assert store.put("k", {"x": 2}, version)
 
 
-def test_a_file_that_may_only_be_read_is_told_at_once(tmp_path: Path) -> None:
+def test_a_read_only_file_is_reported_at_once(tmp_path: Path) -> None:
     store = SqlStore(f"sqlite:///{tmp_path}/state.db", create=True)
     version = store.put("k", {"x": 1}, None)
     on_every_connection(store, "PRAGMA query_only = 1")
-    with pytest.raises(StoreRefused, match="readonly database; the file or its folder may not be written"):
+    with pytest.raises(StoreRefused, match="readonly database; the file or its folder is not writable"):
         store.put("k", {"x": 2}, version)
     assert store.get("k") == ({"x": 1}, version)
 
 
-def test_a_damaged_file_is_told_at_once(tmp_path: Path) -> None:
+def test_a_damaged_file_is_reported_at_once(tmp_path: Path) -> None:
     store = SqlStore(f"sqlite:///{tmp_path}/state.db", create=True)
     for number in range(50):
         store.put(f"key-{number}", {"text": "x" * 1000}, None)
@@ -230,7 +232,7 @@ def test_a_damaged_file_is_told_at_once(tmp_path: Path) -> None:
         store.get("key-7")
 
 
-def test_a_table_that_is_gone_is_told_at_once(tmp_path: Path) -> None:
+def test_a_missing_table_is_reported_at_once(tmp_path: Path) -> None:
     store = SqlStore(f"sqlite:///{tmp_path}/state.db", create=True)
     with sqlite3.connect(tmp_path / "state.db") as connection:
         connection.execute("DROP TABLE sinksdk_records")
@@ -239,7 +241,9 @@ def test_a_table_that_is_gone_is_told_at_once(tmp_path: Path) -> None:
         store.get("k")
 
 
-def test_a_file_that_stays_locked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_that_stays_locked_raises_store_unavailable(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(sql_engine, "_BUSY_SECONDS", 0.1)
     store = SqlStore(f"sqlite:///{tmp_path}/state.db", create=True, patience=0.3)
     version = store.put("k", {"x": 1}, None)
@@ -262,7 +266,7 @@ def test_a_commit_survives_a_power_cut(tmp_path: Path) -> None:
 # -- which store it is -------------------------------------------------------------------------------
 
 
-def test_a_store_has_one_id_for_ever(tmp_path: Path) -> None:
+def test_a_store_keeps_its_id(tmp_path: Path) -> None:
     url, other = f"sqlite:///{tmp_path}/a.db", f"sqlite:///{tmp_path}/b.db"
     first = identify(open_store(url, create=True))
     assert identify(open_store(url)) == first
@@ -283,7 +287,7 @@ def test_another_store_is_refused(tmp_path: Path) -> None:
         open_store(url, expected_id="another")
 
 
-def test_a_store_without_an_id_is_refused_and_not_touched(tmp_path: Path) -> None:
+def test_a_store_without_an_id_is_refused_and_unchanged(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/a.db"
     open_store(url, create=True)
     with pytest.raises(ConfigException, match="is not the store"):
@@ -291,7 +295,7 @@ def test_a_store_without_an_id_is_refused_and_not_touched(tmp_path: Path) -> Non
     assert open_store(url).list("") == []
 
 
-def test_the_table_is_where_sql_users_look_for_it(tmp_path: Path) -> None:
+def test_the_table_is_readable_with_sql(tmp_path: Path) -> None:
     version = open_store(f"sqlite:///{tmp_path}/a.db", create=True).put("k", {"x": 1}, None)
     with sqlite3.connect(tmp_path / "a.db") as connection:
         rows = connection.execute("SELECT key, value, version FROM sinksdk_records").fetchall()
@@ -299,7 +303,7 @@ def test_the_table_is_where_sql_users_look_for_it(tmp_path: Path) -> None:
     assert rows == [("k", f'{{"format": 1, "nonce": "{version}", "x": 1}}', version)]
 
 
-def test_the_file_is_its_owners_alone(tmp_path: Path) -> None:
+def test_the_file_is_readable_only_by_its_owner(tmp_path: Path) -> None:
     store = SqlStore(f"sqlite:///{tmp_path}/state.db", create=True)
     store.put("k", {"x": 1}, None)
     with sqlite3.connect(tmp_path / "state.db") as reader:  # the files next to it exist while it is open
@@ -336,7 +340,7 @@ def test_one_connection_serves_many_requests(tmp_path: Path) -> None:
     assert len(opened) <= 1
 
 
-def test_a_file_that_was_replaced(tmp_path: Path) -> None:
+def test_a_replaced_file_is_opened_again(tmp_path: Path) -> None:
     for name in ("state.db", "backup.db"):
         open_store(f"sqlite:///{tmp_path}/{name}", create=True).put("k", {"from": name}, None)
     store = open_store(f"sqlite:///{tmp_path}/state.db")
@@ -348,7 +352,7 @@ def test_a_file_that_was_replaced(tmp_path: Path) -> None:
     assert store.get("k").value == {"from": "backup.db"}
 
 
-def test_a_file_that_was_removed(tmp_path: Path) -> None:
+def test_a_removed_file_is_reported(tmp_path: Path) -> None:
     version = open_store(f"sqlite:///{tmp_path}/state.db", create=True).put("k", {"x": 1}, None)
     store = open_store(f"sqlite:///{tmp_path}/state.db")
     for path in tmp_path.iterdir():
@@ -370,7 +374,7 @@ def test_a_forked_process_inherits_no_connection(tmp_path: Path) -> None:
     assert store.get("k").value == {"x": 1}
 
 
-def test_connections_that_are_all_busy_are_not_taken_for_a_database_that_is_away(
+def test_busy_connections_are_not_reported_as_an_outage_of_the_database(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = SqlStore(f"sqlite:///{tmp_path / 'store.sqlite'}", create=True, patience=0.0)
@@ -380,5 +384,5 @@ def test_connections_that_are_all_busy_are_not_taken_for_a_database_that_is_away
         raise sa.exc.TimeoutError(message)
 
     monkeypatch.setattr(store, "_engine", busy)
-    with pytest.raises(StoreUnavailable, match="all 4 connections that this process may have to it are busy"):
+    with pytest.raises(StoreUnavailable, match="all 4 connections of this process are busy"):
         store.get("key")

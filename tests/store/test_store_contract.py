@@ -49,23 +49,23 @@ def lossy(store: Store) -> LossyStore:
 # -- compare and set ---------------------------------------------------------------------------------
 
 
-def test_a_key_without_a_value(store: Store) -> None:
+def test_a_missing_key_has_no_value(store: Store) -> None:
     assert store.get("k") is None
 
 
-def test_what_is_written_is_read(store: Store) -> None:
+def test_a_written_value_is_read(store: Store) -> None:
     value = {"number": 7, "text": "Zürich \u0000 ☂", "list": [1, None, {"deep": [True, 1.5]}], "empty": {}}
     version = store.put("k", value, None)
     assert store.get("k") == (value, version)
 
 
-def test_a_large_value(store: Store) -> None:
+def test_a_large_value_is_stored(store: Store) -> None:
     value = {"text": "x" * 1_000_000}
     store.put("k", value, None)
     assert store.get("k").value == value
 
 
-def test_a_version_is_told_without_its_value(store: Store) -> None:
+def test_a_version_is_read_without_its_value(store: Store) -> None:
     assert store.version("k") is None
     first = store.put("k", {"x": 1}, None)
     assert store.version("k") == first
@@ -75,7 +75,7 @@ def test_a_version_is_told_without_its_value(store: Store) -> None:
     assert store.version("k") is None
 
 
-def test_a_version_that_somebody_else_wrote_is_told(shared: Store) -> None:
+def test_a_version_written_by_another_process_is_read(shared: Store) -> None:
     first = shared.put("k", {"x": 1}, None)
     other = open_store(shared.url)
     second = other.put("k", {"x": 2}, first)
@@ -83,7 +83,7 @@ def test_a_version_that_somebody_else_wrote_is_told(shared: Store) -> None:
     assert shared.version("k") == second
 
 
-def test_requests_at_once_answer_in_order(store: Store) -> None:
+def test_concurrent_requests_return_results_in_order(store: Store) -> None:
     assert store.at_once(lambda n: store.put(f"k{n}", {"n": n}, None), range(30)) == [
         store.version(f"k{n}") for n in range(30)
     ]
@@ -92,11 +92,11 @@ def test_requests_at_once_answer_in_order(store: Store) -> None:
 
 
 @pytest.mark.parametrize("key", ["a/b", "a b", "100%", "a_b", "'; drop table x; --", "Ünïcode/☂", "a" * 250])
-def test_any_text_is_a_key(store: Store, key: str) -> None:
+def test_any_text_may_be_a_key(store: Store, key: str) -> None:
     is_a_key(store, key)
 
 
-def test_a_long_text_is_a_key(of_any_key: Store) -> None:
+def test_a_long_text_may_be_a_key(of_any_key: Store) -> None:
     is_a_key(of_any_key, "a" * 500)
 
 
@@ -108,14 +108,14 @@ def is_a_key(store: Store, key: str) -> None:
     assert store.get(key) is None
 
 
-def test_creating_what_is_there_is_a_conflict(store: Store) -> None:
+def test_creating_an_existing_key_is_a_conflict(store: Store) -> None:
     store.put("k", {"x": 1}, None)
-    with pytest.raises(Conflict, match="k was written by somebody else"):
+    with pytest.raises(Conflict, match="k was written by another process"):
         store.put("k", {"x": 1}, None)
     assert store.get("k").value == {"x": 1}
 
 
-def test_replacing_the_last_version(store: Store) -> None:
+def test_the_last_version_can_be_replaced(store: Store) -> None:
     first = store.put("k", {"x": 1}, None)
     second = store.put("k", {"x": 2}, first)
     assert store.get("k") == ({"x": 2}, second)
@@ -130,7 +130,7 @@ def test_replacing_an_older_version_is_a_conflict(store: Store) -> None:
     assert store.get("k") == ({"x": 2}, second)
 
 
-def test_replacing_what_is_not_there_is_a_conflict(store: Store) -> None:
+def test_replacing_a_missing_key_is_a_conflict(store: Store) -> None:
     with pytest.raises(Conflict):
         store.put("k", {"x": 1}, "made up")
     assert store.get("k") is None
@@ -150,7 +150,7 @@ def test_versions_never_repeat(store: Store) -> None:
     assert len(versions) == 12
 
 
-def test_a_version_from_before_a_delete_is_worth_nothing(store: Store) -> None:
+def test_a_version_from_before_a_delete_is_a_conflict(store: Store) -> None:
     old = store.put("k", {"x": 1}, None)
     store.delete("k", old)
     new = store.put("k", {"x": 1}, None)
@@ -161,7 +161,7 @@ def test_a_version_from_before_a_delete_is_worth_nothing(store: Store) -> None:
     assert store.get("k") == ({"x": 1}, new)
 
 
-def test_deleting(store: Store) -> None:
+def test_a_deleted_key_has_no_value(store: Store) -> None:
     version = store.put("k", {"x": 1}, None)
     store.delete("k", version)
     assert store.get("k") is None
@@ -176,7 +176,7 @@ def test_deleting_another_version_is_a_conflict(store: Store) -> None:
     assert store.get("k") == ({"x": 2}, second)
 
 
-def test_listing(store: Store) -> None:
+def test_keys_are_listed_by_prefix(store: Store) -> None:
     keys = ("a/2", "a/10", "ab/1", "A/1", "b/1", "a_/1", "a%/1")
     for key in keys:
         store.put(key, {}, None)
@@ -188,14 +188,14 @@ def test_listing(store: Store) -> None:
     assert store.list("") == sorted(keys)
 
 
-def test_a_key_is_a_folder_of_others(of_any_key: Store) -> None:
+def test_a_key_may_be_a_prefix_of_other_keys(of_any_key: Store) -> None:
     for key in ("a/2", "a/10", "a"):
         of_any_key.put(key, {}, None)
     assert of_any_key.list("a/") == ["a/10", "a/2"]
     assert of_any_key.list("") == ["a", "a/10", "a/2"]
 
 
-def test_a_snapshot_has_what_is_below_its_prefix(store: Store) -> None:
+def test_a_snapshot_has_the_keys_below_its_prefix(store: Store) -> None:
     for key in ("a/1", "a/2", "A/1", "a_/1"):
         store.put(key, {"key": key}, None)
     seen = store.snapshot("a/")
@@ -203,7 +203,7 @@ def test_a_snapshot_has_what_is_below_its_prefix(store: Store) -> None:
     assert seen.list("a/") == ["a/1", "a/2"]
 
 
-def test_a_snapshot_is_of_one_moment_and_takes_no_writes(store: Store) -> None:
+def test_a_snapshot_is_consistent_and_read_only(store: Store) -> None:
     version = store.put("a/1", {"x": 1}, None)
     seen = store.snapshot("a/")
     if seen is store:
@@ -218,7 +218,7 @@ def test_a_snapshot_is_of_one_moment_and_takes_no_writes(store: Store) -> None:
         seen.delete("a/1", version)
 
 
-def test_reading_does_not_share_the_value(store: Store) -> None:
+def test_read_values_are_independent_copies(store: Store) -> None:
     value = {"list": [1]}
     store.put("k", value, None)
     value["list"].append(2)
@@ -227,7 +227,7 @@ def test_reading_does_not_share_the_value(store: Store) -> None:
 
 
 @pytest.mark.parametrize("name", ["format", "nonce"])
-def test_the_stores_own_fields(store: Store, name: str) -> None:
+def test_reserved_fields_are_refused(store: Store, name: str) -> None:
     # A lost nonce would be a lost response.
     with pytest.raises(ValueError, match=name):
         store.put("k", {name: "mine"}, None)
@@ -240,7 +240,7 @@ def test_a_value_of_another_format_is_refused(store: Store, written: object) -> 
     body = json.dumps({"format": written, "nonce": "n", "x": 1})
     assert store._write("k", Stored(body, "n"), None)
     with pytest.raises(
-        ConnectException, match="k has a format this version of sinksdk does not know; upgrade"
+        ConnectException, match="k has a format that this version of sinksdk does not know; upgrade"
     ):
         store.get("k")
 
@@ -256,7 +256,9 @@ def test_a_damaged_value_is_an_error_that_names_its_key(store: Store, body: str)
         table.read(store, "k", ConnectorStatus)
 
 
-def test_an_error_of_the_backend_is_no_damage(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_of_the_backend_is_not_reported_as_damage(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
     # Regression: the message for a driver's KeyError was "is damaged; restore the store from a backup".
 
     def read(key: str) -> Stored | None:
@@ -283,7 +285,7 @@ def increment(store: Store, times: int) -> None:
         done += 1
 
 
-def test_threads_lose_nothing(store: Store) -> None:
+def test_concurrent_threads_lose_no_write(store: Store) -> None:
     threads = [threading.Thread(target=increment, args=(store, 10)) for _ in range(8)]
     for thread in threads:
         thread.start()
@@ -306,7 +308,7 @@ sys.exit(max(process.exitcode for process in running))
 
 
 @pytest.mark.slow
-def test_processes_lose_nothing(shared: Store) -> None:
+def test_concurrent_processes_lose_no_write(shared: Store) -> None:
     # Another store object was opened before.
     subprocess.run([sys.executable, "-c", INCREMENT, shared.url], check=True, timeout=120)
     assert shared.get("counter").value == {"count": 100}
@@ -318,7 +320,7 @@ def test_processes_lose_nothing(shared: Store) -> None:
 @pytest.mark.parametrize(
     "lost", [["before"], ["after"], ["before", "before", "after"], ["after", "before", "after"]]
 )
-def test_a_lost_answer_to_a_first_write(lost: list[str], lossy: LossyStore) -> None:
+def test_a_lost_response_to_a_first_write_is_resolved(lost: list[str], lossy: LossyStore) -> None:
     # The nonce resolves a response that was lost before or after the effect.
     lossy.faults["write"].extend(lost)
     version = lossy.put("k", {"x": 1}, None)
@@ -328,7 +330,7 @@ def test_a_lost_answer_to_a_first_write(lost: list[str], lossy: LossyStore) -> N
 @pytest.mark.parametrize(
     "lost", [["before"], ["after"], ["before", "before", "after"], ["after", "before", "after"]]
 )
-def test_a_lost_answer_to_a_replacement(lost: list[str], lossy: LossyStore) -> None:
+def test_a_lost_response_to_a_replacement_is_resolved(lost: list[str], lossy: LossyStore) -> None:
     first = lossy.put("k", {"x": 1}, None)
     lossy.faults["write"].extend(lost)
     version = lossy.put("k", {"x": 1}, first)
@@ -338,7 +340,7 @@ def test_a_lost_answer_to_a_replacement(lost: list[str], lossy: LossyStore) -> N
 
 
 @pytest.mark.parametrize("lost", [["before"], ["after"], ["after", "after", "before"]])
-def test_a_lost_answer_to_a_delete(lost: list[str], lossy: LossyStore) -> None:
+def test_a_lost_response_to_a_delete_is_resolved(lost: list[str], lossy: LossyStore) -> None:
     version = lossy.put("k", {"x": 1}, None)
     lossy.faults["remove"].extend(lost)
     lossy.delete("k", version)
@@ -346,7 +348,7 @@ def test_a_lost_answer_to_a_delete(lost: list[str], lossy: LossyStore) -> None:
 
 
 @pytest.mark.parametrize("lost", ["before", "after"])
-def test_a_lost_answer_to_reading(lost: str, lossy: LossyStore) -> None:
+def test_a_lost_response_to_a_read_is_retried(lost: str, lossy: LossyStore) -> None:
     version = lossy.put("k", {"x": 1}, None)
     lossy.faults["read"].append(lost)
     lossy.faults["keys"].extend([lost, lost])
@@ -354,7 +356,7 @@ def test_a_lost_answer_to_reading(lost: str, lossy: LossyStore) -> None:
     assert lossy.list("") == ["k"]
 
 
-def test_the_answer_that_resolves_may_get_lost_too(lossy: LossyStore) -> None:
+def test_the_response_to_the_resolving_read_may_be_lost(lossy: LossyStore) -> None:
     lossy.faults["write"].append("after")
     lossy.faults["read"].extend(["before", "after"])
     version = lossy.put("k", {"x": 1}, None)
@@ -363,7 +365,7 @@ def test_the_answer_that_resolves_may_get_lost_too(lossy: LossyStore) -> None:
 
 
 @pytest.mark.parametrize("effect", [False, True], ids=["before the effect", "after the effect"])
-def test_somebody_else_writing_in_the_window(effect: bool, lossy: LossyStore) -> None:
+def test_a_write_of_another_process_during_a_retry_is_a_conflict(effect: bool, lossy: LossyStore) -> None:
     # Another process has written since.
     first = lossy.put("k", {"by": "us"}, None)
 
@@ -380,7 +382,7 @@ def test_somebody_else_writing_in_the_window(effect: bool, lossy: LossyStore) ->
     assert lossy.inner.get("k").value == {"by": "them"}
 
 
-def test_somebody_else_creating_in_the_window(lossy: LossyStore) -> None:
+def test_a_creation_by_another_process_during_a_retry_is_a_conflict(lossy: LossyStore) -> None:
     def made_anew() -> None:
         lossy.inner.delete("k", lossy.inner.get("k").version)
         lossy.inner.put("k", {"by": "them"}, None)
@@ -391,7 +393,7 @@ def test_somebody_else_creating_in_the_window(lossy: LossyStore) -> None:
     assert lossy.inner.get("k").value == {"by": "them"}
 
 
-def test_somebody_else_recreating_what_was_deleted(lossy: LossyStore) -> None:
+def test_a_recreation_by_another_process_during_a_deletion_is_a_conflict(lossy: LossyStore) -> None:
     # Another process has created the key again since.
     version = lossy.put("k", {"by": "us"}, None)
     lossy.faults["remove"].append(lambda: lossy.inner.put("k", {"by": "them"}, None))
@@ -400,14 +402,14 @@ def test_somebody_else_recreating_what_was_deleted(lossy: LossyStore) -> None:
     assert lossy.inner.get("k").value == {"by": "them"}
 
 
-def test_without_a_doubt_a_write_is_one_request(lossy: LossyStore) -> None:
+def test_a_write_without_faults_is_one_request(lossy: LossyStore) -> None:
     version = lossy.put("k", {"x": 1}, None)
     version = lossy.put("k", {"x": 2}, version)
     lossy.delete("k", version)
     assert lossy.requests == ["write", "write", "remove"]
 
 
-def test_an_honest_conflict_is_no_doubt(lossy: LossyStore) -> None:
+def test_a_conflict_without_faults_takes_one_read(lossy: LossyStore) -> None:
     lossy.put("k", {"x": 1}, None)
     lossy.requests.clear()
     with pytest.raises(Conflict):
@@ -416,7 +418,9 @@ def test_an_honest_conflict_is_no_doubt(lossy: LossyStore) -> None:
 
 
 @pytest.mark.parametrize("primitive", ["read", "write", "remove", "keys"])
-def test_a_lasting_outage(primitive: Primitive, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lasting_outage_raises_store_unavailable(
+    primitive: Primitive, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
     lossy = LossyStore(store, patience=10.0)
     lossy._pause = 0.5
     version = lossy.put("k", {"x": 1}, None)
@@ -436,7 +440,7 @@ def test_a_lasting_outage(primitive: Primitive, store: Store, monkeypatch: pytes
     assert lossy.get("k").value == {"x": 1}
 
 
-def test_an_outage_after_the_effect(store: Store) -> None:
+def test_an_outage_after_a_write_took_effect_raises_store_unavailable(store: Store) -> None:
     lossy = LossyStore(store, patience=0.05)
 
     def goes_down() -> None:
@@ -448,7 +452,7 @@ def test_an_outage_after_the_effect(store: Store) -> None:
     assert store.get("k").value == {"x": 1}
 
 
-def test_a_value_that_nobody_has_replaced_is_written() -> None:
+def test_an_object_copied_in_place_is_not_a_conflict() -> None:
     # Regression: an object copied in place has another ETag and the same value; its owner saw a conflict.
 
     class Touched(MemoryStore):
@@ -472,10 +476,10 @@ def test_a_value_that_nobody_has_replaced_is_written() -> None:
         store.put("key", {"n": 3}, again)
 
 
-def test_an_outage_of_a_store_that_is_opened_again_and_again_is_one_line(
+def test_an_outage_of_a_repeatedly_opened_store_is_logged_once(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(base, "_TOLD_AFTER", 0.0)
+    monkeypatch.setattr(base, "_LOGGED_AFTER", 0.0)
     with closed_port() as port:
         for _ in range(3):
             with pytest.raises(StoreUnavailable):
@@ -486,7 +490,7 @@ def test_an_outage_of_a_store_that_is_opened_again_and_again_is_one_line(
 
 
 @pytest.mark.slow
-def test_an_outage_is_two_lines(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_outage_is_logged_in_two_lines(caplog: pytest.LogCaptureFixture) -> None:
     class Away(MemoryStore):
         answers_at = time.monotonic() + 1.5
 

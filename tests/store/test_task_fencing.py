@@ -24,7 +24,7 @@ def store() -> MemoryStore:
     return MemoryStore()
 
 
-def test_a_plan_is_in_force_while_its_generation_is_the_newest(store: MemoryStore) -> None:
+def test_a_plan_is_current_while_its_generation_is_the_newest(store: MemoryStore) -> None:
     assert current_plan(store, "c", 1) is None
     claim(store, 1)
     assert current_plan(store, "c", 1) is None
@@ -36,7 +36,7 @@ def test_a_plan_is_in_force_while_its_generation_is_the_newest(store: MemoryStor
     assert current_plan(store, "c", 2) is None
 
 
-def test_the_first_attempt_begins_with_the_plans_entries(store: MemoryStore) -> None:
+def test_the_first_attempt_starts_with_the_commits_of_the_plan(store: MemoryStore) -> None:
     plan(store, 1, [P0], [P1], committed=(entry(P0, 10, 0), entry(P1, 20, 0), entry(P2, 30, 0)))
     taken = take_over(store, "c", 1, 1)
     assert recorded(store, 1) == TaskRecord(generation=1, attempt=1, entries=(entry(P1, 20, 0),))
@@ -46,7 +46,7 @@ def test_the_first_attempt_begins_with_the_plans_entries(store: MemoryStore) -> 
     assert taken.plan == current_plan(store, "c", 1)
 
 
-def test_a_further_attempt_begins_where_the_one_before_committed(store: MemoryStore) -> None:
+def test_a_further_attempt_starts_with_the_commits_of_the_previous_one(store: MemoryStore) -> None:
     plan(store, 1, [P0], committed=(entry(P0, 10, 0),))
     first = take_over(store, "c", 1, 0).ledger
     first.commit({P0: OffsetAndMetadata(50)})
@@ -56,7 +56,7 @@ def test_a_further_attempt_begins_where_the_one_before_committed(store: MemorySt
     assert recorded(store) == TaskRecord(generation=1, attempt=2, entries=(entry(P0, 50, 1),))
 
 
-def test_a_further_attempt_fences_the_one_before(store: MemoryStore) -> None:
+def test_a_further_attempt_fences_the_previous_one(store: MemoryStore) -> None:
     plan(store, 1, [P0])
     first = take_over(store, "c", 1, 0).ledger
     take_over(store, "c", 1, 0)
@@ -71,7 +71,7 @@ def test_a_further_attempt_fences_the_one_before(store: MemoryStore) -> None:
     assert first.prepared(P0) == ()
 
 
-def test_an_older_generation_takes_nothing_over(store: MemoryStore) -> None:
+def test_an_older_generation_takes_over_no_task(store: MemoryStore) -> None:
     plan(store, 1, [P0])
     claim(store, 2)
     assert take_over(store, "c", 1, 0) is None
@@ -80,7 +80,7 @@ def test_an_older_generation_takes_nothing_over(store: MemoryStore) -> None:
     assert store.get(task_key("c", 0)) is None
 
 
-def test_a_record_beyond_ours_is_left_alone(store: MemoryStore) -> None:
+def test_a_record_of_a_newer_generation_is_unchanged(store: MemoryStore) -> None:
     plan(store, 1, [P0])
     fence(store, 0, 2)
     before = recorded(store)
@@ -88,7 +88,7 @@ def test_a_record_beyond_ours_is_left_alone(store: MemoryStore) -> None:
     assert recorded(store) == before
 
 
-def test_a_generation_claimed_between_the_two_looks(store: MemoryStore) -> None:
+def test_a_generation_claimed_during_a_take_over_wins(store: MemoryStore) -> None:
     # The second read sees a generation that was claimed while the record was taken over.
     plan(store, 1, [P0])
     lossy = LossyStore(store)
@@ -100,7 +100,7 @@ def test_a_generation_claimed_between_the_two_looks(store: MemoryStore) -> None:
     assert take_over(lossy, "c", 1, 0) is None
 
 
-def test_a_fence_between_looking_and_taking_over(store: MemoryStore) -> None:
+def test_a_fence_during_a_take_over_is_detected(store: MemoryStore) -> None:
     plan(store, 1, [P0])
     lossy = LossyStore(store)
     write = lossy._write
@@ -116,7 +116,7 @@ def test_a_fence_between_looking_and_taking_over(store: MemoryStore) -> None:
     assert recorded(store) == TaskRecord(generation=2)
 
 
-def test_two_attempts_at_the_same_time(store: MemoryStore) -> None:
+def test_the_later_of_two_simultaneous_attempts_wins(store: MemoryStore) -> None:
     plan(store, 1, [P0])
     lossy = LossyStore(store)
     write = lossy._write
@@ -135,7 +135,7 @@ def test_two_attempts_at_the_same_time(store: MemoryStore) -> None:
         other[0].commit({P0: OffsetAndMetadata(2)})
 
 
-def test_a_lost_answer_does_not_fence_oneself(store: MemoryStore) -> None:
+def test_a_lost_response_does_not_fence_the_task_itself(store: MemoryStore) -> None:
     # The store resolves a response that was lost after the effect.
     plan(store, 1, [P0])
     lossy = LossyStore(store)
@@ -147,7 +147,7 @@ def test_a_lost_answer_does_not_fence_oneself(store: MemoryStore) -> None:
     assert recorded(store).entries == (entry(P0, 2, 1),)
 
 
-def test_records_of_a_generation_are_counted_by_all_attempts_at_its_task(store: MemoryStore) -> None:
+def test_records_of_all_attempts_of_a_generation_are_counted(store: MemoryStore) -> None:
     plan(store, 1, [P0])
     ledger = take_over(store, "c", 1, 0).ledger
     ledger.prepare({P0: [A]})
@@ -183,7 +183,7 @@ def test_moving_the_record_fences_its_task(store: MemoryStore) -> None:
     assert recorded(store) == TaskRecord(generation=2, attempt=0, entries=(entry(P0, 10, 1),))
 
 
-def test_a_commit_before_the_fence_is_read_by_it(store: MemoryStore) -> None:
+def test_a_fence_reads_the_last_commit(store: MemoryStore) -> None:
     plan(store, 1, [P0])
     ledger = take_over(store, "c", 1, 0).ledger
     ledger.prepare({P0: [A]})
@@ -206,7 +206,7 @@ def test_a_fenced_record_is_taken_over_from_the_plan(store: MemoryStore) -> None
     assert ledger.stale(P0) == (A,)
 
 
-def test_losing_every_answer_once_changes_nothing() -> None:
+def test_losing_each_response_once_changes_no_result() -> None:
     # Each request takes effect and loses its first response.
 
     class LosesFirst(MemoryStore):

@@ -58,7 +58,7 @@ def test_each_step_leads_to_one_state_or_is_refused(state: TokenState | None, st
     assert [one for one in TokenState if A in before.of(P0, one)] == ([state] if state else []), "a copy"
 
 
-def test_published_tokens_are_gone() -> None:
+def test_published_tokens_are_removed() -> None:
     published = at(TokenState.COMMITTED).publish(P0)
     assert published.of(P0, *TokenState) == ()
     for step in ("commit", "withdraw", "discard"):
@@ -66,13 +66,13 @@ def test_published_tokens_are_gone() -> None:
             STEPS[step](published)
 
 
-def test_a_withdrawn_commit_has_nothing_left_to_publish() -> None:
+def test_a_withdrawn_commit_has_no_tokens_to_publish() -> None:
     both = NOTHING.prepare({P0: [A, B]}).commit(P0, OffsetAndMetadata(10, publish=[A, B]))
     after = both.withdraw(P0, [B])
     assert after.of(P0, *TokenState) == after.of(P0, TokenState.PREPARED) == (B,)
 
 
-def test_a_commit_covers_tokens_as_it_lists_them() -> None:
+def test_a_commit_stores_the_listed_data_of_tokens() -> None:
     sized = Token("a", {"size": 3})
     committed = at(TokenState.PREPARED).commit(P0, OffsetAndMetadata(10, publish=[sized]))
     assert committed.of(P0, TokenState.COMMITTED)[0].data == {"size": 3}
@@ -89,7 +89,9 @@ def test_tokens_are_published_in_the_order_of_their_commit() -> None:
 
 def test_a_token_of_another_partition_is_refused() -> None:
     noted = at(TokenState.PREPARED)
-    with pytest.raises(ConnectException, match="cannot commit token a, which was not noted by this attempt"):
+    with pytest.raises(
+        ConnectException, match="cannot commit token a, which was not prepared by this attempt"
+    ):
         noted.commit(P1, OffsetAndMetadata(1, publish=[A]))
     with pytest.raises(ConnectException, match="cannot discard token a"):
         noted.discard(P1, [A])
@@ -98,12 +100,12 @@ def test_a_token_of_another_partition_is_refused() -> None:
 def test_an_id_is_prepared_by_one_attempt_only() -> None:
     # A frozen predecessor may be about to discard the id.
     for state in (TokenState.STALE, TokenState.LEFT):
-        with pytest.raises(ConnectException, match="token a was noted by an earlier attempt, and another"):
+        with pytest.raises(ConnectException, match="token a was prepared by an earlier attempt, and another"):
             at(state).prepare({P1: [A]})
     for state in (TokenState.STALE, TokenState.LEFT, TokenState.PREPARED):
-        with pytest.raises(ConnectException, match=r"token a was discarded before, .* such as one with uuid"):
+        with pytest.raises(ConnectException, match=r"token a was discarded before, .* for example with uuid"):
             at(state).discard(P0, [A]).prepare({P0: [B, A]})
-    with pytest.raises(ConnectException, match="token a is noted for flights-0: a token stands for one"):
+    with pytest.raises(ConnectException, match="token a was prepared for flights-0: use a different token"):
         at(TokenState.PREPARED).prepare({P1: [A]})
 
 

@@ -49,15 +49,15 @@ def seconds(folder: Path, **config: str) -> float:
     return intervals[0]
 
 
-def test_the_store_says_how_often(tmp_path: Path) -> None:
+def test_the_closing_poll_defaults_to_that_of_the_store(tmp_path: Path) -> None:
     assert seconds(tmp_path) == 7.0
 
 
-def test_the_configuration_overrides_it(tmp_path: Path) -> None:
+def test_the_configuration_overrides_the_closing_poll(tmp_path: Path) -> None:
     assert seconds(tmp_path, closing_poll_ms="250") == 0.25
 
 
-def test_tasks_do_not_look_all_at_once(store: MemoryStore) -> None:
+def test_closing_polls_have_jitter(store: MemoryStore) -> None:
     plan(store, 1, [P0])
     waits: list[float] = []
 

@@ -18,7 +18,7 @@ def file(number: int, first: int) -> DataFile:
     return DataFile(path, first, first + 9, 1_000, frozenset({"offset", "key", "value"}))
 
 
-def test_a_task_reads_with_what_is_its_own() -> None:
+def test_a_packed_reader_has_only_the_files_of_its_task() -> None:
     partitions = [TopicPartition("orders", number) for number in range(3)]
     reader = TopicDirectoryReader({p: (file(p.partition, 0),) for p in partitions})
     readers = packed(reader.of([partition]) for partition in partitions)
@@ -27,7 +27,7 @@ def test_a_task_reads_with_what_is_its_own() -> None:
     ]
 
 
-def test_what_travels_to_every_task_is_small() -> None:
+def test_packed_readers_are_small() -> None:
     # Regression: each of 1,000 tasks of 100 files took half a second to learn of the files of all of them.
     partitions = [TopicPartition("orders", number) for number in range(TASKS)]
     files = {p: tuple(file(p.partition, 10 * n) for n in range(FILES)) for p in partitions}

@@ -16,7 +16,7 @@ def watch(limit: float, clock: ManualClock, told: list[str]) -> HangWatch:
     return HangWatch("connector c, task 3, generation 7", limit, clock, report)
 
 
-def test_a_hang_is_reported_once_with_where_it_is() -> None:
+def test_a_hang_is_reported_once_with_its_stack() -> None:
     clock, told = ManualClock(), list[str]()
     watching = watch(5.0, clock, told)
     for _ in range(3):
@@ -32,7 +32,7 @@ def test_a_hang_is_reported_once_with_where_it_is() -> None:
     assert ", in " in first
 
 
-def test_signs_of_life_put_it_off() -> None:
+def test_a_call_resets_the_hang_timeout() -> None:
     clock, told = ManualClock(), list[str]()
     watching = watch(5.0, clock, told)
     asked = watching.alive(lambda: "closing?")
@@ -43,7 +43,7 @@ def test_signs_of_life_put_it_off() -> None:
     assert told == []
 
 
-def test_it_looks_from_a_thread_of_its_own() -> None:
+def test_the_hang_watch_runs_in_its_own_thread() -> None:
     told, reported = list[str](), threading.Event()
 
     def report(text: str) -> bool:
@@ -58,13 +58,13 @@ def test_it_looks_from_a_thread_of_its_own() -> None:
     assert len(told) == 1
 
 
-def test_without_a_limit_nothing_is_watched() -> None:
+def test_a_hang_timeout_of_zero_disables_the_watch() -> None:
     before = threading.active_count()
     with watch(0.0, ManualClock(), []):
         assert threading.active_count() == before
 
 
-def test_a_hang_that_nobody_heard_of_is_reported_again() -> None:
+def test_a_hang_report_that_was_not_stored_is_repeated() -> None:
     clock, told, is_heard = ManualClock(), list[str](), iter([False, False, True])
 
     def report(text: str) -> bool:
@@ -79,7 +79,7 @@ def test_a_hang_that_nobody_heard_of_is_reported_again() -> None:
     assert set(told) == {told[0]}
 
 
-def test_code_that_came_back_before_anybody_heard_of_its_hang_does_not_hang() -> None:
+def test_a_hang_that_ends_before_its_report_is_stored_is_dropped() -> None:
     clock, told = ManualClock(), list[str]()
 
     def report(text: str) -> bool:

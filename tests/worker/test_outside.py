@@ -57,7 +57,7 @@ def attempt(folder: Path, values: list[bytes], **config: str) -> TaskResult:
     return run_attempt(SPEC, store, 0, lambda *_: nullcontext([SinkRecords(P0, batch)]))
 
 
-def test_a_task_decodes_avro(tmp_path: Path) -> None:
+def test_a_task_decodes_avro_with_the_schema_registry(tmp_path: Path) -> None:
     buffer = io.BytesIO()
     fastavro.schemaless_writer(buffer, fastavro.parse_schema(FLIGHT), {"carrier": "UA"})
     with RegistryServer().running() as registry:
@@ -70,7 +70,7 @@ def test_a_task_decodes_avro(tmp_path: Path) -> None:
     assert registry.requests == [f"/schemas/ids/{schema_id}"]
 
 
-def test_dead_letters_that_go_nowhere_fail_the_task(tmp_path: Path) -> None:
+def test_unreachable_dead_letters_fail_the_task(tmp_path: Path) -> None:
     keys = {"errors.tolerance": "all", "errors.deadletterqueue.topic.name": "bad", "value.converter": "json"}
     (outcome,) = attempt(tmp_path, [b"no JSON"], **keys).outcomes
     assert outcome.failure is not None
@@ -78,7 +78,7 @@ def test_dead_letters_that_go_nowhere_fail_the_task(tmp_path: Path) -> None:
     assert outcome.committed is None
 
 
-def test_an_executor_without_the_clients_properties_says_what_it_cannot_see(
+def test_an_executor_that_cannot_read_topic_ids_logs_a_warning(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     # Spark's reader has its properties from the driver: the executor may lack their file.
@@ -87,7 +87,7 @@ def test_an_executor_without_the_clients_properties_says_what_it_cannot_see(
 
     assert topic_id_check(config, nowhere, {"a": "id"}) is always_valid
     (said,) = caplog.records
-    assert "is noticed late: this executor cannot ask for its id" in said.getMessage()
+    assert "this executor cannot read topic ids, so a topic" in said.getMessage()
     assert "absent.properties" in said.getMessage()
 
 
@@ -99,7 +99,7 @@ def ends_with_its_clients() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("ends_with_its_clients")
-def test_only_topics_with_ids_are_vouched_for(tmp_path: Path) -> None:
+def test_only_topics_with_ids_are_checked(tmp_path: Path) -> None:
     config = Config.parse({"name": "c", "connector.class": "x", "topics": "a", "folder": str(tmp_path)})
 
     assert topic_id_check(config, None, {"a": "id"}) is always_valid

@@ -51,13 +51,13 @@ def written(store: MemoryStore) -> TaskProgress:
     return row.value
 
 
-def test_progress_has_the_measures(store: MemoryStore) -> None:
+def test_progress_contains_the_measures(store: MemoryStore) -> None:
     writer(store, 1, 1).write()
 
     assert written(store).measures == TaskMeasures(records_read=1_700_001_000)
 
 
-def test_a_task_that_has_ended_reads_nothing_more(store: MemoryStore) -> None:
+def test_the_last_progress_of_a_task_has_a_rate_of_zero(store: MemoryStore) -> None:
     # The final rate is 0, so that the page does not show the last rate while nothing runs.
     reading = writer(store, 1, 1)
     reading.write()
@@ -69,7 +69,7 @@ def test_a_task_that_has_ended_reads_nothing_more(store: MemoryStore) -> None:
 
 
 @pytest.mark.parametrize(("generation", "attempt"), [(2, 1), (1, 2)])
-def test_a_zombies_progress_is_not_written_over_its_successors(
+def test_a_zombie_does_not_overwrite_the_progress_of_its_successor(
     generation: int, attempt: int, store: MemoryStore
 ) -> None:
     zombie, successor = writer(store, 1, 1), writer(store, generation, attempt)
@@ -80,7 +80,7 @@ def test_a_zombies_progress_is_not_written_over_its_successors(
     assert (written(store).generation, written(store).attempt) == (generation, attempt)
 
 
-def test_when_closing_was_asked_for_is_told_on_the_tasks_own_clock(
+def test_the_time_of_a_close_request_is_converted_to_the_clock_of_the_task(
     store: MemoryStore, clock: ManualClock
 ) -> None:
     closing = Closing(reason=ClosingReason.REBALANCE, timeout=5.0, asked=clock.time() - 3.0)
@@ -94,7 +94,7 @@ def test_when_closing_was_asked_for_is_told_on_the_tasks_own_clock(
     assert request.asked == clock.now() - 3.0
 
 
-def test_a_hang_noticed_while_the_store_is_away_is_told_once_it_is_back() -> None:
+def test_a_hang_is_reported_once_the_store_is_available_again() -> None:
     class Away(MemoryStore):
         is_away = True
 

@@ -17,7 +17,7 @@ def records(offset: int) -> SinkRecords:
     return SinkRecords.of(P0, [SinkRecord(*P0, offset=offset)])
 
 
-def test_what_is_read_comes_in_order_and_nothing_is_told_as_none() -> None:
+def test_batches_are_read_in_order_and_none_marks_a_pause() -> None:
     # While the source is silent the task gets None again and again.
     more, one = threading.Event(), records(1)  # created here: the first batches take time
 
@@ -37,7 +37,7 @@ def test_what_is_read_comes_in_order_and_nothing_is_told_as_none() -> None:
     ahead.close()
 
 
-def test_what_a_reader_raises_keeps_its_kind_and_its_words() -> None:
+def test_an_exception_of_a_reader_keeps_its_type_and_message() -> None:
     # Regression: the error of a refused login only said that the input could not be read.
 
     def refused() -> Generator[SinkRecords]:
@@ -54,7 +54,7 @@ def test_what_a_reader_raises_keeps_its_kind_and_its_words() -> None:
         list(ReadAhead(broken()))
 
 
-def test_a_reader_is_closed_when_nobody_wants_more() -> None:
+def test_a_reader_is_closed_when_its_task_finishes() -> None:
     closed = threading.Event()
 
     def endless() -> Generator[SinkRecords]:

@@ -144,7 +144,7 @@ class Scene:
         return [record.value for record in self.topics.records("t")]
 
 
-def test_what_poll_still_returns_is_committed() -> None:
+def test_records_returned_by_the_last_poll_are_committed() -> None:
     scene = Scene(PatientSource)
     scene.begin()
     eventually(lambda: Patient.starts)
@@ -155,7 +155,7 @@ def test_what_poll_still_returns_is_committed() -> None:
     assert scene.values() == [b"last"]
 
 
-def test_a_poll_that_never_returns_is_given_up() -> None:
+def test_a_task_whose_poll_never_returns_is_cancelled() -> None:
     Deaf.polling.clear()
     Deaf.release.clear()
     scene = Scene(DeafSource)
@@ -171,7 +171,7 @@ def test_a_poll_that_never_returns_is_given_up() -> None:
     assert scene.values() == []
 
 
-def test_a_task_that_begins_after_closing_was_asked_for_opens_nothing() -> None:
+def test_a_task_started_after_a_close_request_gets_no_call() -> None:
     # The task ends without a call of the author's code, and without a writer that would fence.
     scene = Scene(PatientSource)
     scene.ask()
@@ -181,7 +181,7 @@ def test_a_task_that_begins_after_closing_was_asked_for_opens_nothing() -> None:
     assert (Patient.starts, scene.topics.epochs) == ([], {})
 
 
-def test_a_task_that_cannot_be_made_is_told_of_at_once() -> None:
+def test_a_task_that_cannot_be_created_is_reported_at_once() -> None:
     scene = Scene(UnmakeableSource)
     scene.begin()
 
@@ -191,7 +191,7 @@ def test_a_task_that_cannot_be_made_is_told_of_at_once() -> None:
     assert scene.told().failure == outcome.failure.message == "no licence"
 
 
-def test_a_start_that_hangs_has_failed_even_if_it_comes_back() -> None:
+def test_a_start_that_hangs_fails_even_if_it_returns() -> None:
     # The failure is reported while start hangs; the other tasks and the job continue. Nothing is polled
     # later.
     Late.release.clear()
@@ -228,7 +228,7 @@ def test_the_latest_attempt_owns_the_task() -> None:
     assert scene.values() == [b"last"]
 
 
-def test_somebody_else_with_the_same_transactional_id_is_a_failure() -> None:
+def test_a_foreign_writer_with_the_same_transactional_id_is_a_failure() -> None:
     scene = Scene(PatientSource)
     scene.begin()
     eventually(lambda: Patient.starts)
@@ -242,7 +242,7 @@ def test_somebody_else_with_the_same_transactional_id_is_a_failure() -> None:
     assert scene.values() == []
 
 
-def test_a_result_comes_back_as_it_was() -> None:
+def test_a_task_result_is_unchanged_after_serialization() -> None:
     scene = Scene(UnmakeableSource)
     scene.begin()
     result = scene.ended()
@@ -265,7 +265,7 @@ def test_task_slots_of_a_local_cluster_count_executors_that_have_not_started() -
     check_task_slots(context, 4)
 
 
-def test_too_few_task_slots_of_a_cluster_are_a_warning(caplog: pytest.LogCaptureFixture) -> None:
+def test_too_few_task_slots_of_a_cluster_are_logged_as_a_warning(caplog: pytest.LogCaptureFixture) -> None:
     context: Any = SimpleNamespace(defaultParallelism=2, master="spark://host:7077")
     check_task_slots(context, 3)
     assert "the others wait for executors" in caplog.text

@@ -110,7 +110,12 @@ class Scene:
         # 0: for ever.
         self.task = WatchedSourceTask(self.author, self.clock, timeout)
         self.watch = SourceTaskWatch(
-            self.attempt(1), self.worker, self.task, self.progress, interval=1.0, beside=self.beside
+            self.attempt(1),
+            self.worker,
+            self.task,
+            self.progress,
+            interval=1.0,
+            start_call=self.start_call,
         )
 
     def attempt(self, number: int) -> Attempt:
@@ -118,7 +123,7 @@ class Scene:
         taken.ledger.attempt = number
         return Attempt(self.spec, self.store, 0, taken, self.clock)
 
-    def beside(self, run: Callable[[], None]) -> None:
+    def start_call(self, run: Callable[[], None]) -> None:
         if self.beside_runs:
             run()
 
@@ -150,7 +155,7 @@ def scene() -> Scene:
 @pytest.mark.parametrize(
     "method", ["initialize", "start", "poll", "commit", "commit_record", "stop", "stopped"]
 )
-def test_an_error_names_the_authors_method(scene: Scene, method: str) -> None:
+def test_an_error_names_the_method_of_the_task(scene: Scene, method: str) -> None:
     # Regression: each was reported as "call raised".
     broken = Mock()
     getattr(broken, method).side_effect = ValueError("no such file")
@@ -159,7 +164,7 @@ def test_an_error_names_the_authors_method(scene: Scene, method: str) -> None:
         call_author("task 0", task, method)
 
 
-def test_a_task_is_asked_to_stop_once(scene: Scene) -> None:
+def test_a_task_is_stopped_once(scene: Scene) -> None:
     scene.pass_(5)
     assert scene.worker.calls == []
     scene.ask(timeout=100)
@@ -169,7 +174,7 @@ def test_a_task_is_asked_to_stop_once(scene: Scene) -> None:
     assert scene.worker.calls == ["stop"]
 
 
-def test_a_task_that_does_not_stop_is_given_up(scene: Scene) -> None:
+def test_a_task_that_does_not_stop_in_time_is_cancelled(scene: Scene) -> None:
     scene.ask(timeout=10)
     scene.pass_(9.9)
     assert scene.worker.calls == ["stop"]
@@ -177,14 +182,14 @@ def test_a_task_that_does_not_stop_is_given_up(scene: Scene) -> None:
     assert scene.worker.calls == ["stop", "cancel"]
 
 
-def test_a_stop_that_hangs_keeps_nobody_from_giving_up(scene: Scene) -> None:
+def test_a_hanging_stop_does_not_prevent_the_cancellation(scene: Scene) -> None:
     scene.beside_runs = False
     scene.ask(timeout=10)
     scene.pass_(15)
     assert scene.worker.calls == ["cancel"]
 
 
-def test_a_task_of_a_generation_that_is_over_is_given_up_at_once(scene: Scene) -> None:
+def test_a_task_of_a_replaced_generation_is_cancelled_at_once(scene: Scene) -> None:
     Generations(scene.store, "c").claim()
     scene.pass_(30)
     assert scene.worker.calls == ["cancel"]
@@ -200,7 +205,7 @@ def test_progress_is_written_every_two_seconds(scene: Scene, monkeypatch: pytest
     assert scene.written() == SourceProgress(state="RUNNING", records=50, transactions=3, rate=10.0)
 
 
-def test_progress_has_measures_and_offsets(scene: Scene) -> None:
+def test_progress_contains_measures_and_source_offsets(scene: Scene) -> None:
     # Progress is written while the task runs and when it has ended.
     position = SourcePosition({"file": "a"}, {"byte": 8})
     scene.worker.known.committed({"a": position})
@@ -217,7 +222,7 @@ def test_progress_has_measures_and_offsets(scene: Scene) -> None:
         assert not row.source.has_more_offsets
 
 
-def test_a_later_attempts_progress_stays(scene: Scene) -> None:
+def test_progress_of_a_later_attempt_is_not_overwritten(scene: Scene) -> None:
     SourceProgressWriter(scene.attempt(2)).write_if_due(scene.worker)
     scene.worker.records = 1
     scene.pass_(5)
@@ -225,7 +230,7 @@ def test_a_later_attempts_progress_stays(scene: Scene) -> None:
 
 
 @pytest.mark.parametrize("method", CALLS)
-def test_a_method_that_does_not_return_has_failed(scene: Scene, method: str) -> None:
+def test_a_method_that_does_not_return_fails_the_task(scene: Scene, method: str) -> None:
     scene.author.does = lambda: scene.pass_(29)
     CALLS[method](scene.task)
     assert (scene.worker.calls, scene.written().failure) == ([], None)
@@ -244,20 +249,20 @@ def test_a_method_that_does_not_return_has_failed(scene: Scene, method: str) -> 
     assert "scene.author.does = lambda: scene.pass_(33)" in (told.trace or "")
 
 
-def test_a_poll_may_wait_for_ever(scene: Scene) -> None:
+def test_a_waiting_poll_is_not_a_hang(scene: Scene) -> None:
     scene.author.does = lambda: scene.pass_(10_000)
     scene.task.poll()
     assert (scene.worker.calls, scene.written().failure, scene.row().hangs) == ([], None, None)
 
 
-def test_a_hang_counts_from_each_call(scene: Scene) -> None:
+def test_the_hang_timeout_starts_at_each_call(scene: Scene) -> None:
     scene.author.does = lambda: scene.pass_(20)
     for _ in range(10):
         CALLS["commit_record"](scene.task)
     assert scene.worker.calls == []
 
 
-def test_where_a_poll_is_that_ignores_stop_is_told(scene: Scene) -> None:
+def test_the_stack_of_a_poll_that_ignores_stop_is_reported(scene: Scene) -> None:
     def deaf() -> None:
         scene.ask(timeout=10)
         scene.pass_(60)
@@ -270,7 +275,7 @@ def test_where_a_poll_is_that_ignores_stop_is_told(scene: Scene) -> None:
     assert scene.written().failure is None
 
 
-def test_where_a_stop_is_that_hangs_is_told_too(scene: Scene) -> None:
+def test_the_stack_of_a_hanging_stop_is_reported(scene: Scene) -> None:
     inside, release = threading.Event(), threading.Event()
 
     def hang() -> None:
@@ -295,14 +300,14 @@ def test_where_a_stop_is_that_hangs_is_told_too(scene: Scene) -> None:
     assert "scene.pass_(15)" in (scene.row().hangs or "")
 
 
-def test_without_a_hang_timeout_everything_may_wait(scene: Scene) -> None:
+def test_a_hang_timeout_of_zero_allows_all_calls_to_wait(scene: Scene) -> None:
     scene.let_hang(0)
     scene.author.does = lambda: scene.pass_(10_000)
     CALLS["start"](scene.task)
     assert scene.worker.calls == []
 
 
-def test_whether_the_last_word_was_heard_is_known() -> None:
+def test_write_last_returns_whether_the_store_has_the_outcome() -> None:
     class Failing(MemoryStore):
         is_down = False
 
