@@ -537,7 +537,7 @@ class Archive:
             # Commits of a newer attempt do not count: it has read those offsets itself.
             if row.offset < min(committed, outcome.committed or 0):
                 self.world.happened["late row was passed over before it came"] += 1
-                if f"passed over {row.offset}" not in outcome.failure.message:
+                if f"which skips {row.offset}" not in outcome.failure.message:
                     self.world.violation(f"{row} is lost, and nobody says so: {outcome.failure.message}")
 
     def _on_change(self, key: str, before: Stored | None, after: Stored | None) -> None:

@@ -62,7 +62,7 @@ class SimulatedStore(Store):
             self._world.current.is_fenced = False
         return written
 
-    def _ask(self, request: Callable[[], T], what: str) -> T:
+    def _request(self, request: Callable[[], T], what: str) -> T:
         # The base class would wait in real time.
         give_up = self._world.now() + self._patience
         pause = _FIRST_PAUSE
@@ -115,7 +115,7 @@ class Bystander(MemoryStore):
         super().__init__()
         self._records = stored
 
-    def _ask(self, request: Callable[[], T], what: str) -> T:
+    def _request(self, request: Callable[[], T], what: str) -> T:
         return request()
 
 

@@ -35,7 +35,7 @@ class Noting(Watermark):
         return {p: replace(offset, metadata=str(self.marks[p])) for p, offset in offsets.items()}
 
 
-def asking(
+def requesting(
     mark: object,
     *,
     committed: int | None = None,
@@ -60,7 +60,7 @@ def asking(
 
 def test_a_requested_later_offset_skips_records(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
-    harness = asking(7, committed=5, limits=OffsetRange(5, 20))
+    harness = requesting(7, committed=5, limits=OffsetRange(5, 20))
     harness.deliver(P0, rows(P0, 5, 6, 7, 8))
     harness.commit()
     assert harness.task.taken == {P0: [7, 8]}
@@ -76,20 +76,20 @@ def test_a_requested_later_offset_skips_records(caplog: pytest.LogCaptureFixture
 def test_a_skipped_to_offset_is_committed_without_further_records() -> None:
     # Regression: it would be planned again and again, and skipped each time.
     for end in (7, 9):
-        harness = asking(7, committed=5, limits=OffsetRange(5, end))
+        harness = requesting(7, committed=5, limits=OffsetRange(5, end))
         harness.deliver(P0, rows(P0, 5, 6))
         harness.finish(P0)
         assert harness.committed == {P0: OffsetAndMetadata(end)}
 
 
 def test_a_skipped_to_offset_is_committed_when_the_partition_closes_early() -> None:
-    harness = asking(7, committed=5)
+    harness = requesting(7, committed=5)
     harness.revoke()
     assert harness.committed == {P0: OffsetAndMetadata(7)}
 
 
 def test_an_offset_beyond_the_range_is_reached_by_later_generations() -> None:
-    harness = asking(1_000, limits=OffsetRange(0, 10))
+    harness = requesting(1_000, limits=OffsetRange(0, 10))
     harness.deliver(P0, rows(P0, *range(10)))
     harness.finish(P0)
     assert harness.task.taken == {}
@@ -125,7 +125,7 @@ def test_a_skip_is_committed_with_the_metadata_of_the_sink(end: int) -> None:
 
 
 def test_the_next_generation_starts_at_a_requested_earlier_offset(caplog: pytest.LogCaptureFixture) -> None:
-    harness = asking(3, committed=5, limits=OffsetRange(5, 20))
+    harness = requesting(3, committed=5, limits=OffsetRange(5, 20))
     harness.deliver(P0, rows(P0, 5))
     harness.deliver(P1, rows(P1, 5))
     outcome = harness.outcome(P0)
@@ -191,7 +191,7 @@ def test_a_fenced_task_rewinds_no_commit() -> None:
 def test_a_requested_offset_below_the_log_is_read_from_its_start(
     committed: int | None, begin: int, caplog: pytest.LogCaptureFixture
 ) -> None:
-    harness = asking(5 if committed else 0, committed=committed, limits=OffsetRange(begin, 20))
+    harness = requesting(5 if committed else 0, committed=committed, limits=OffsetRange(begin, 20))
     harness.deliver(P0, rows(P0, 10, 11))
     harness.commit()
     assert harness.outcome(P0).failure is None
@@ -217,7 +217,7 @@ def test_tokens_prepared_in_open_are_discarded_after_a_rewind() -> None:
 
 def test_an_offset_beyond_the_end_of_the_log_is_refused() -> None:
     # A topic that was made anew: skipping to it would pass over all of its records, without an error.
-    harness = asking(1_000, committed=5, limits=OffsetRange(5, 8), held=OffsetRange(0, 10))
+    harness = requesting(1_000, committed=5, limits=OffsetRange(5, 8), held=OffsetRange(0, 10))
     harness.deliver(P0, rows(P0, 5, 6))
     harness.deliver(P1, rows(P1, 5, 6))
     harness.commit()
@@ -228,14 +228,14 @@ def test_an_offset_beyond_the_end_of_the_log_is_refused() -> None:
 
 
 def test_the_end_offset_of_the_log_may_be_requested() -> None:
-    harness = asking(10, committed=5, limits=OffsetRange(5, 8), held=OffsetRange(0, 10))
+    harness = requesting(10, committed=5, limits=OffsetRange(5, 8), held=OffsetRange(0, 10))
     harness.deliver(P0, rows(P0, 5, 6, 7))
     harness.finish(P0)
     assert (harness.committed, harness.task.taken) == ({P0: OffsetAndMetadata(8)}, {})
 
 
 def test_an_offset_below_the_log_is_refused_and_the_commit_is_unchanged() -> None:
-    harness = asking(3, committed=9, limits=OffsetRange(9, 20), held=OffsetRange(5, 20))
+    harness = requesting(3, committed=9, limits=OffsetRange(9, 20), held=OffsetRange(5, 20))
     message = harness.outcome(P0).failure.message
     assert "requested flights-0 at offset 3, but the first offset of the source is 5" in message
     assert "on.data.loss=skip" in message
@@ -244,7 +244,7 @@ def test_an_offset_below_the_log_is_refused_and_the_commit_is_unchanged() -> Non
 
 def test_an_offset_below_the_log_is_accepted_with_on_data_loss_skip() -> None:
     # The commit goes to it, so that the planner sees, counts and logs what is lost.
-    harness = asking(
+    harness = requesting(
         3,
         committed=9,
         limits=OffsetRange(9, 20),
@@ -260,7 +260,7 @@ def test_an_offset_below_the_log_is_accepted_with_on_data_loss_skip() -> None:
 
 @pytest.mark.parametrize("mark", [-1, 1.5, "7"])
 def test_an_invalid_offset_fails_the_partition(mark: object) -> None:
-    harness = asking(mark, committed=5)
+    harness = requesting(mark, committed=5)
     assert f"at {mark!r}, which is not an offset" in harness.outcome(P0).failure.message
     assert harness.committed == {P0: OffsetAndMetadata(5)}
     assert harness.task.context.assignment() == {P1}
@@ -346,5 +346,5 @@ def test_bad_records_at_the_end_do_not_cause_a_rewind() -> None:
 
 
 def test_a_commit_of_an_older_version_is_rewound() -> None:
-    harness = asking(3, committed=5)
+    harness = requesting(3, committed=5)
     assert harness.outcome(P0).moved_to == 3

@@ -146,8 +146,8 @@ def test_a_tick_before_or_after_the_run_has_no_effect() -> None:
 # -- connector ---------------------------------------------------------------------------------------
 
 
-def asking(task: Script, ask: str, *batches: list[object], at: int | None = None) -> None:
-    """Let a poll ask for the end of its transaction, after one of its records or after all of it."""
+def requesting(task: Script, ask: str, *batches: list[object], at: int | None = None) -> None:
+    """Let a poll request the end of its transaction, after one of its records or after all of it."""
 
     def poll() -> list[object]:
         context = task.context.transaction_context()
@@ -163,9 +163,9 @@ def test_the_task_defines_transaction_boundaries() -> None:
     its = scene(task, options=CONNECTOR)
     seen = []
     task.steps.append(lambda: seen.append(list(its.values)))
-    asking(task, "commit", lines(1, 2), at=0)
+    requesting(task, "commit", lines(1, 2), at=0)
     task.steps.append(lambda: seen.append(list(its.values)))
-    asking(task, "commit", lines(3))
+    requesting(task, "commit", lines(3))
     task.steps.append(lambda: seen.append(list(its.values)))
     its.worker.run()
     assert seen == [[], [b"a0", b"a1"], [b"a0", b"a1", b"a2", b"a3"]]
@@ -174,7 +174,7 @@ def test_the_task_defines_transaction_boundaries() -> None:
 def test_an_open_transaction_of_the_task_is_aborted_at_the_end() -> None:
     task = Script()
     its = scene(task, options=CONNECTOR)
-    asking(task, "commit", lines(0))
+    requesting(task, "commit", lines(0))
     task.steps.append(lines(1))
     outcome = its.worker.run()
     assert outcome.end is End.STOPPED
@@ -185,8 +185,8 @@ def test_an_open_transaction_of_the_task_is_aborted_at_the_end() -> None:
 def test_aborted_records_are_neither_visible_nor_read_again(at: int | None) -> None:
     task = Script()
     its = scene(task, options=CONNECTOR)
-    asking(task, "abort", lines(0, 1), at=at)
-    asking(task, "commit", lines(2))
+    requesting(task, "abort", lines(0, 1), at=at)
+    requesting(task, "commit", lines(2))
     its.worker.run()
     assert its.values == [b"a2"]
     assert its.offset() == {"line": 3}
@@ -196,7 +196,7 @@ def test_aborted_records_are_neither_visible_nor_read_again(at: int | None) -> N
 def test_the_offsets_of_aborted_records_are_durable_at_once() -> None:
     task = Script()
     its = scene(task, options=CONNECTOR)
-    asking(task, "abort", lines(0, 1))
+    requesting(task, "abort", lines(0, 1))
     task.steps.append(OSError("crash"))
     its.worker.run()
     assert (its.values, its.offset()) == ([], {"line": 2})
@@ -242,7 +242,7 @@ def test_aborting_an_empty_transaction_is_ignored(caplog: pytest.LogCaptureFixtu
     """125: with a warning; so is a wish after a record that was not polled."""
     task = Script()
     its = scene(task, options=CONNECTOR)
-    asking(task, "abort", [])
+    requesting(task, "abort", [])
     task.steps.append(lambda: task.context.transaction_context().commit_transaction(lines(9)[0]))
     assert its.worker.run().end is End.STOPPED
     assert "requested to abort a transaction without records; ignored" in caplog.text

@@ -80,7 +80,7 @@ class Site:
         assert self.error is None
         self.store.close()
 
-    def is_asked_to_close(self) -> bool:
+    def is_requested_to_close(self) -> bool:
         plan = current_plan(self.store, "numbers", 1)
         return plan is not None and plan.closing is not None
 
@@ -133,7 +133,7 @@ def test_a_task_killed_while_closing_does_not_block_the_others(tmp_path: Path, s
     site = Site(tmp_path, spark, **{"closing.poll.ms": 10_000, "task.shutdown.graceful.timeout.ms": 120_000})
     eventually(lambda: len(counts := site.counts()) == 2 and min(counts) > 20)
     site.driver.rebalance()
-    eventually(site.is_asked_to_close)
+    eventually(site.is_requested_to_close)
     asked = time.monotonic()
     os.kill(int((tmp_path / "0.pid").read_text()), signal.SIGKILL)
     eventually(lambda: len(site.listener.ends) == 1)

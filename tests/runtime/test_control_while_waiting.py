@@ -148,11 +148,11 @@ def for_the_source() -> Scene:
     return Scene(AwaySource(Away()))
 
 
-def for_the_first_look() -> Scene:
+def for_the_first_query() -> Scene:
     return Scene(AwaySource(Away()), **{"auto.offset.reset": "latest"})
 
 
-def for_a_leader_at_the_first_look() -> Scene:
+def for_a_leader_at_the_first_query() -> Scene:
     return Scene(Leaderless({}), **{"auto.offset.reset": "latest"})
 
 
@@ -167,7 +167,7 @@ def for_its_bucket() -> Scene:
 
 waiting = pytest.mark.parametrize(
     "scene_of",
-    [for_the_source, for_the_first_look, for_a_leader_at_the_first_look, for_the_group, for_its_bucket],
+    [for_the_source, for_the_first_query, for_a_leader_at_the_first_query, for_the_group, for_its_bucket],
 )
 
 

@@ -561,7 +561,7 @@ def test_a_stop_with_uncommitted_records_is_logged(caplog: pytest.LogCaptureFixt
     assert committed_offsets(launcher.store, "c")[P0].offset == 3
 
 
-def ask_to_give_way(store: MemoryStore, successor: str) -> None:
+def request_handover(store: MemoryStore, successor: str) -> None:
     key = plans_prefix("c") + f"{1:012d}"
     found = store.get(key)
     assert found is not None
@@ -573,13 +573,13 @@ def test_a_driver_gives_way_at_a_handover_request(monkeypatch: pytest.MonkeyPatc
     made, launcher, _ = driver(Source({P0: 3}))
     launch = launcher.launch
 
-    def launch_and_be_asked(plan: GenerationPlan) -> Finished:
+    def launch_and_request_handover(plan: GenerationPlan) -> Finished:
         finished = launch(plan)
-        ask_to_give_way(launcher.store, "elsewhere:1#1")
+        request_handover(launcher.store, "elsewhere:1#1")
         threading.Timer(0.3, lambda: Generations(launcher.store, "c").claim()).start()
         return finished
 
-    monkeypatch.setattr(launcher, "launch", launch_and_be_asked)
+    monkeypatch.setattr(launcher, "launch", launch_and_request_handover)
     with pytest.raises(FencedException, match="elsewhere:1#1 requested a handover"):
         made.run()
 
@@ -595,16 +595,16 @@ def test_the_older_driver_continues_if_the_newer_driver_dies(
     made, launcher, _ = driver(source)
     launch = launcher.launch
 
-    def launch_and_be_asked(plan: GenerationPlan) -> Finished:
+    def launch_and_request_handover(plan: GenerationPlan) -> Finished:
         finished = launch(plan)
         if plan.generation == 1:
-            ask_to_give_way(launcher.store, "elsewhere:1#1")
+            request_handover(launcher.store, "elsewhere:1#1")
             source.ends[P0] = 8
         else:
             made.close()
         return finished
 
-    monkeypatch.setattr(launcher, "launch", launch_and_be_asked)
+    monkeypatch.setattr(launcher, "launch", launch_and_request_handover)
     made.run()
 
     assert committed_offsets(launcher.store, "c")[P0].offset == 8

@@ -11,7 +11,7 @@ from sinksdk.engine.writer import FencingRound, fencing_round
     ("is_pending", "recorded", "tasks", "fence", "record"),
     [
         pytest.param(False, None, 0, range(0), None, id="nothing pending, no record"),
-        pytest.param(False, 3, 5, range(0), None, id="nothing pending: whatever was recorded"),
+        pytest.param(False, 3, 5, range(0), None, id="nothing pending: any record"),
         pytest.param(False, 1, 1, range(0), None, id="nothing pending: one task"),
         pytest.param(True, None, 4, range(0), 4, id="no record: no transactional producer can exist"),
         pytest.param(True, None, 0, range(0), 0, id="no record, stopped"),
@@ -23,7 +23,7 @@ from sinksdk.engine.writer import FencingRound, fencing_round
         pytest.param(True, 3, 3, range(3), 3, id="the same number again"),
         pytest.param(True, 3, 1, range(3), 1, id="down to one"),
         pytest.param(True, 3, 0, range(3), 0, id="stopped: a count of none is written too (F3)"),
-        pytest.param(True, 0, 4, range(0), 4, id="after a stop: nobody is left to fence (F3)"),
+        pytest.param(True, 0, 4, range(0), 4, id="after a stop: no task to fence (F3)"),
         pytest.param(True, 0, 0, range(0), 0, id="stopped twice"),
     ],
 )

@@ -15,9 +15,9 @@ from tests.runtime.test_idle import Idle
 TURNS = pytest.mark.parametrize(
     ("settings", "lengths"),
     [
-        pytest.param({}, [10, 80, 15], id="each turn eight times as long as the one before"),
-        pytest.param({"generation.max.records": 40}, [10, 40, 40, 15], id="40 at most"),
-        pytest.param({"generation.max.ms": 0}, [105], id="no turns"),
+        pytest.param({}, [10, 80, 15], id="each generation eight times as long as the previous one"),
+        pytest.param({"generation.max.records": 40}, [10, 40, 40, 15], id="at most 40 records"),
+        pytest.param({"generation.max.ms": 0}, [105], id="no limit"),
     ],
 )
 

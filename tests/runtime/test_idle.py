@@ -153,13 +153,13 @@ def test_an_idle_sinks_request_for_other_tasks_waits_for_the_next_generation() -
     connector = Asking()
     idle = Idle(connector=connector)
 
-    def ask() -> None:
+    def request_tasks() -> None:
         connector.context.request_task_reconfiguration()
 
     def grow() -> None:
         idle.source.ends[P0] = 200
 
-    idle.at(10, ask)
+    idle.at(10, request_tasks)
     idle.at(20, grow)
     idle.driver.run()
 

@@ -149,7 +149,7 @@ def at(file: str, byte: int, *, committed: bool = True) -> SourcePartitionOffset
     return SourcePartitionOffset(partition={"file": file}, offset={"byte": byte}, committed=committed)
 
 
-def told(
+def listed_offsets(
     *rows: tuple[int, Sequence[SourcePartitionOffset]], more: bool = False
 ) -> dict[str, tuple[int, int | None]]:
     store = MemoryStore()
@@ -170,17 +170,17 @@ def test_a_committed_offset_takes_precedence_over_a_requested_one() -> None:
         (1, [at("a", 9), at("b", 1, committed=False)]),
         (1, [at("a", 3, committed=False), at("b", 1, committed=False)]),
     )
-    assert told(*rows) == {"a": (9, 0), "b": (1, None)}
-    assert told(*reversed(rows)) == {"a": (9, 1), "b": (1, None)}
+    assert listed_offsets(*rows) == {"a": (9, 0), "b": (1, None)}
+    assert listed_offsets(*reversed(rows)) == {"a": (9, 1), "b": (1, None)}
 
 
 def test_reported_offsets_are_kept_until_the_next_tasks_report() -> None:
-    assert told((1, [at("a", 5)]), (2, [])) == {"a": (5, 0)}
-    assert told((1, [at("a", 5)]), (2, [at("a", 5, committed=False)])) == {"a": (5, 1)}
-    assert told((2, [at("a", 7)]), (1, [at("a", 5)])) == {"a": (7, 0)}
+    assert listed_offsets((1, [at("a", 5)]), (2, [])) == {"a": (5, 0)}
+    assert listed_offsets((1, [at("a", 5)]), (2, [at("a", 5, committed=False)])) == {"a": (5, 1)}
+    assert listed_offsets((2, [at("a", 7)]), (1, [at("a", 5)])) == {"a": (7, 0)}
 
 
 def test_with_incomplete_reports_only_certain_offsets_are_listed() -> None:
     # Positions that are not reported may be newer than another task's, or than a former commit.
     rows = (2, [at("a", 9), at("b", 1, committed=False)]), (1, [at("c", 3)])
-    assert told(*rows, more=True) == {"a": (9, 0)}
+    assert listed_offsets(*rows, more=True) == {"a": (9, 0)}

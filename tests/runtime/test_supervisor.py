@@ -138,7 +138,7 @@ def test_a_newer_driver_ends_the_generation_and_its_job() -> None:
 def test_a_driver_that_waits_to_take_over_makes_the_generation_close() -> None:
     site = Site(looks=10_000)
 
-    def asked() -> None:
+    def request_handover() -> None:
         if site.running.looks == 9_980:
             plan = site.store.get("connectors/c/generations/000000000001")
             assert plan is not None
@@ -147,7 +147,7 @@ def test_a_driver_that_waits_to_take_over_makes_the_generation_close() -> None:
                 "connectors/c/generations/000000000001", {**plan.value, "closing": closing}, plan.version
             )
 
-    site.running.happens = asked
+    site.running.happens = request_handover
     site.run()
 
     assert site.closed == [ClosingReason.REBALANCE]

@@ -29,7 +29,7 @@ class Scene:
         self.named = topics
         self.read = Read()
 
-    def look(self, *, ids: Mapping[str, str] | None = None, **ends: int) -> None:
+    def query(self, *, ids: Mapping[str, str] | None = None, **ends: int) -> None:
         self.watch.see(
             Snapshot(
                 self.clock.now(),
@@ -63,15 +63,15 @@ def named() -> Scene:
 
 def test_a_topic_is_certainly_missing_after_the_grace_time(named: Scene) -> None:
     # Only a poll can tell, not the passing time.
-    named.look(a=5)
+    named.query(a=5)
     assert (named.watch.gone, named.watch.recheck_at) == (frozenset("b"), named.clock.now() + 10)
     named.clock.advance(9.999)
-    named.look(a=5)
+    named.query(a=5)
     assert (named.alarm(), named.watch.is_in_doubt) == (None, True)
 
     named.clock.advance(0.001)
     assert named.alarm() is None
-    named.look(a=5)
+    named.query(a=5)
 
     assert named.alarm() == ("b",)
     assert str(named.watch.alarm()) == f"connector c: {NO_B}"
@@ -79,31 +79,31 @@ def test_a_topic_is_certainly_missing_after_the_grace_time(named: Scene) -> None
 
 
 def test_a_topic_that_appears_within_the_grace_time_is_not_missing(named: Scene) -> None:
-    named.look(a=5)
+    named.query(a=5)
     named.clock.advance(9)
-    named.look(a=5, b=0)
+    named.query(a=5, b=0)
     assert (named.watch.gone, named.watch.recheck_at) == (frozenset(), math.inf)
 
     named.clock.advance(9)
-    named.look(a=5)
+    named.query(a=5)
     named.clock.advance(9)
-    named.look(a=5)
+    named.query(a=5)
 
     assert named.alarm() is None
 
 
 def test_without_a_grace_time_the_first_query_is_certain() -> None:
     scene = Scene("a", "b", grace=0)
-    scene.look(a=5)
+    scene.query(a=5)
     assert scene.alarm() == ("b",)
 
 
 def test_only_topics_that_are_certainly_missing_are_named(named: Scene) -> None:
-    named.look(a=5)
+    named.query(a=5)
     named.clock.advance(9)
-    named.look()
+    named.query()
     named.clock.advance(1)
-    named.look()
+    named.query()
 
     assert (named.alarm(), named.watch.gone) == (("b",), frozenset("ab"))
 
@@ -118,15 +118,15 @@ def test_an_error_of_several_topics_is_reported_once() -> None:
 def test_a_topics_regex_without_a_match_waits(caplog: pytest.LogCaptureFixture) -> None:
     # As in Connect; the log has one line.
     scene = Scene(regex="a|b", grace=0)
-    scene.look()
-    scene.look()
+    scene.query()
+    scene.query()
     assert (scene.alarm(), scene.watch.gone) == (None, frozenset())
     assert [r.getMessage() for r in caplog.records] == [
         "connector c: no topic with partitions matches 'topics.regex' yet; matching topics are read once they exist"
     ]
 
-    scene.look(a=5)
-    scene.look()
+    scene.query(a=5)
+    scene.query()
     assert scene.alarm() is None, "nothing was read of it"
 
 
@@ -134,7 +134,7 @@ def test_a_topics_regex_without_a_match_waits(caplog: pytest.LogCaptureFixture) 
 def test_a_topic_read_by_topics_regex_must_not_vanish(read: Read) -> None:
     scene = Scene(regex="a|b", grace=0)
     scene.read = read
-    scene.look(a=5)
+    scene.query(a=5)
 
     assert scene.alarm() == ("b",)
     assert "no longer has topic 'b', whose records were read" in str(scene.watch.alarm())
@@ -143,16 +143,16 @@ def test_a_topic_read_by_topics_regex_must_not_vanish(read: Read) -> None:
 def test_an_unsubscribed_topic_cannot_be_missing() -> None:
     for scene in (Scene("a", grace=0), Scene(regex="a", grace=0)):
         scene.read = Read({B: 3}, {"b": "one"})
-        scene.look(a=5)
+        scene.query(a=5)
         assert scene.watch.gone == frozenset()
 
 
 def test_a_different_topic_id_means_a_replaced_topic(named: Scene) -> None:
     # The new topic has more records: its end shows nothing.
     named.read = Read({B: 3}, {"b": "one"})
-    named.look(a=5, b=500, ids={"b": "two"})
+    named.query(a=5, b=500, ids={"b": "two"})
     named.clock.advance(10)
-    named.look(a=5, b=500, ids={"b": "two"})
+    named.query(a=5, b=500, ids={"b": "two"})
 
     assert named.alarm() == ("b",)
     assert (
@@ -164,23 +164,23 @@ def test_a_different_topic_id_means_a_replaced_topic(named: Scene) -> None:
 def test_unknown_topic_ids_are_not_compared(named: Scene) -> None:
     # A commit from before ids were stored, and a source without ids.
     named.read = Read({A: 3, B: 3}, {"b": "one"})
-    named.look(a=5, b=5, ids={"a": "x"})
+    named.query(a=5, b=5, ids={"a": "x"})
     assert named.watch.gone == frozenset()
 
 
 @pytest.mark.parametrize(("end", "gone"), [(2, True), (3, False), (4, False)])
 def test_an_end_offset_below_the_commit_means_a_replaced_topic(named: Scene, *, end: int, gone: bool) -> None:
     named.read = Read({B: 3})
-    named.look(a=5, b=end)
+    named.query(a=5, b=end)
 
     assert named.watch.gone == (frozenset("b") if gone else frozenset())
 
 
 def test_a_vanished_partition_means_a_replaced_topic(named: Scene) -> None:
     named.read = Read({TopicPartition("b", 1): 3, TopicPartition("a", 1): 0})
-    named.look(a=5, b=500)
+    named.query(a=5, b=500)
     named.clock.advance(10)
-    named.look(a=5, b=500)
+    named.query(a=5, b=500)
 
     assert "b-1 is committed up to offset 3, but the end offset of the source is 0" in str(
         named.watch.alarm()
@@ -200,11 +200,11 @@ def test_a_topic_without_partitions_is_not_missing(named: Scene) -> None:
 def test_policy_wait_continues_without_the_topic_and_logs_it_once(caplog: pytest.LogCaptureFixture) -> None:
     scene = Scene("a", "b", waits=True)
     for _ in range(4):
-        scene.look(a=5)
+        scene.query(a=5)
         scene.clock.advance(5)
     assert (scene.alarm(), scene.watch.certain) == (None, frozenset("b"))
-    scene.look(a=5, b=3)
-    scene.look(a=5)
+    scene.query(a=5, b=3)
+    scene.query(a=5)
 
     assert [(r.levelno, r.getMessage()) for r in caplog.records] == [
         (
@@ -227,8 +227,8 @@ def test_a_missing_topic_closes_generations_by_policy() -> None:
     # A failing connector closes every generation, a waiting one only those that read the missing topic.
     failing, waiting = Scene("a", "b", grace=0), Scene("a", "b", grace=0, waits=True)
     assert not failing.watch.must_close({"a"})
-    failing.look(a=5)
-    waiting.look(a=5)
+    failing.query(a=5)
+    waiting.query(a=5)
 
     assert failing.watch.must_close({"a"})
     assert not waiting.watch.must_close({"a"})

@@ -33,7 +33,7 @@ def at_once(run: Callable[[], None]) -> None:
     run()
 
 
-def looks(source: Source, *backlogs: Backlog) -> list[list[tuple[int, int, bool]]]:
+def planned_gaps(source: Source, *backlogs: Backlog) -> list[list[tuple[int, int, bool]]]:
     gaps = TrailingGaps(source, at_once)  # type: ignore[arg-type]  # the checks need no more of a source
     return [[(r.start, r.end, r.due) for r in gaps.among([backlog])] for backlog in backlogs]
 
@@ -41,13 +41,18 @@ def looks(source: Source, *backlogs: Backlog) -> list[list[tuple[int, int, bool]
 def test_a_trailing_marker_is_committed_once_the_partition_is_steady() -> None:
     behind = Backlog(TP, OffsetRange(0, 101), 100)
 
-    assert looks(Source(), behind, behind) == [[], [(100, 101, True)]]
+    assert planned_gaps(Source(), behind, behind) == [[], [(100, 101, True)]]
 
 
 def test_a_growing_partition_is_not_queried_for_records() -> None:
     source = Source()
 
-    assert looks(source, *(Backlog(TP, OffsetRange(0, end), 0) for end in range(5, 9))) == [[], [], [], []]
+    assert planned_gaps(source, *(Backlog(TP, OffsetRange(0, end), 0) for end in range(5, 9))) == [
+        [],
+        [],
+        [],
+        [],
+    ]
     assert source.asked == 0
 
 
@@ -56,7 +61,7 @@ def test_a_range_with_records_is_queried_once() -> None:
     source = Source(3, 5, 7)
     ends = [5, 5, 6, 6, 8, 8]
 
-    assert looks(source, *(Backlog(TP, OffsetRange(0, end), 0) for end in ends)) == [[]] * 6
+    assert planned_gaps(source, *(Backlog(TP, OffsetRange(0, end), 0) for end in ends)) == [[]] * 6
     assert source.asked == 1
 
 
@@ -64,7 +69,7 @@ def test_offsets_after_a_committed_record_are_queried() -> None:
     source = Source(3)
     before, after = Backlog(TP, OffsetRange(0, 5), 0), Backlog(TP, OffsetRange(0, 5), 4)
 
-    assert looks(source, before, before, after, after) == [[], [], [(4, 5, True)], [(4, 5, True)]]
+    assert planned_gaps(source, before, before, after, after) == [[], [], [(4, 5, True)], [(4, 5, True)]]
 
 
 def test_records_held_back_by_the_sink_are_not_queried() -> None:
@@ -72,20 +77,20 @@ def test_records_held_back_by_the_sink_are_not_queried() -> None:
     tail = PlannerState(topic="t", partition=0, tail=Tail(committed=0, end=5, records=2))
     kept = Backlog(TP, OffsetRange(0, 5), 0, state=tail)
 
-    assert looks(source, kept, kept) == [[], []]
+    assert planned_gaps(source, kept, kept) == [[], []]
     assert source.asked == 0
 
 
 def test_a_partition_read_to_its_end_is_not_queried() -> None:
     done = Backlog(TP, OffsetRange(0, 5), 5)
 
-    assert looks(Source(), done, done) == [[], []]
+    assert planned_gaps(Source(), done, done) == [[], []]
 
 
 def test_an_unresponsive_source_is_queried_again() -> None:
     behind = Backlog(TP, OffsetRange(0, 101), 100)
 
-    assert looks(Source(failures=1), behind, behind, behind) == [[], [], [(100, 101, True)]]
+    assert planned_gaps(Source(failures=1), behind, behind, behind) == [[], [], [(100, 101, True)]]
 
 
 def test_ten_thousand_steady_partitions_do_not_block_the_driver() -> None:

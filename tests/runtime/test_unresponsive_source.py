@@ -88,7 +88,7 @@ class Scene:
     def at(self, seconds: float, event: Callable[[], object]) -> None:
         self.signal.events.append((self.clock.now() + seconds, event))
 
-    def look(self) -> None:
+    def read_status(self) -> None:
         self.seen.append(self.herder.info("c"))
         self.failures.append(self.herder.overdue())
 
@@ -110,11 +110,11 @@ class Scene:
 def test_lag_is_unknown_while_the_source_does_not_respond_and_known_again_after_it() -> None:
     # Regression (B0): the lag was 0 while 1,800 records waited.
     scene = Scene()
-    scene.at(5, scene.look)
+    scene.at(5, scene.read_status)
     scene.at(10, scene.freeze)
-    scene.at(40, scene.look)
+    scene.at(40, scene.read_status)
     scene.at(60, scene.wake)
-    scene.at(75, scene.look)
+    scene.at(75, scene.read_status)
     scene.run(80)
 
     before, frozen, after = scene.seen
@@ -132,10 +132,10 @@ def test_a_source_that_does_not_respond_for_longer_than_the_retry_timeout_is_a_f
 ) -> None:
     scene, metrics = Scene(), list[list[str]]()
     scene.at(10, scene.freeze)
-    scene.at(10 + TIMEOUT + 30, scene.look)
+    scene.at(10 + TIMEOUT + 30, scene.read_status)
     scene.at(10 + TIMEOUT + 30, lambda: metrics.append(scene.metrics()))
     scene.at(200, scene.wake)
-    scene.at(230, scene.look)
+    scene.at(230, scene.read_status)
     scene.at(230, lambda: metrics.append(scene.metrics()))
     with caplog.at_level(logging.ERROR):
         scene.run(240)
@@ -176,9 +176,9 @@ def test_generations_that_cannot_be_launched_are_a_failure_after_the_retry_timeo
         scene.launcher.is_away = False
 
     scene.at(10, leave)
-    scene.at(10 + TIMEOUT + 150, scene.look)
+    scene.at(10 + TIMEOUT + 150, scene.read_status)
     scene.at(300, come_back)
-    scene.at(400, scene.look)
+    scene.at(400, scene.read_status)
     scene.run(410)
 
     assert WHY in scene.failures[0]["c"]
@@ -194,8 +194,8 @@ def test_a_partition_without_a_leader_has_no_lag_and_fails_after_the_retry_timeo
         scene.source.is_led = True
 
     scene.at(10, lose)
-    scene.at(30, scene.look)
-    scene.at(10 + TIMEOUT + 30, scene.look)
+    scene.at(30, scene.read_status)
+    scene.at(10 + TIMEOUT + 30, scene.read_status)
     scene.run(10 + TIMEOUT + 40)
 
     early, late = scene.seen
@@ -208,7 +208,7 @@ def test_a_partition_without_a_leader_has_no_lag_and_fails_after_the_retry_timeo
 def test_a_connector_that_has_never_seen_its_source_has_no_lag() -> None:
     scene = Scene()
     scene.freeze()
-    scene.at(30, scene.look)
+    scene.at(30, scene.read_status)
     scene.run(40)
 
     assert (scene.seen[0].state, scene.seen[0].lag) == ("RUNNING", None)

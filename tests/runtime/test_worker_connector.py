@@ -245,11 +245,11 @@ def test_deleting_a_running_connector_calls_stop_with_is_deleted(scene: Scene) -
 def test_a_connector_being_deleted_is_not_taken_over_by_another_process(scene: Scene) -> None:
     seen: list[str] = []
 
-    def look(_: bool) -> None:
+    def note_state(_: bool) -> None:
         row = table.read(scene.store, status_key("c"), ConnectorStatus)
         seen.append(row.value.state if row else "")
 
-    scene.outside.stop = look
+    scene.outside.stop = note_state
     with scene.running() as thread:
         soon(lambda: scene.committed() == 10, "nothing was read")
         Herder(scene.store).delete("c")

@@ -94,7 +94,7 @@ def test_each_store_runs_the_complete_protocol(backend: str, new_store: Callable
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "fault", extended_after(1, [DROP_REQUEST, DROP_ANSWER]), ids=["request lost", "answer lost"]
+    "fault", extended_after(1, [DROP_REQUEST, DROP_ANSWER]), ids=["request lost", "response lost"]
 )
 def test_the_protocol_survives_a_fault_at_every_s3_write(
     fault: Fault, places: Callable[[str], Place], s3_server: tuple[str, FaultProxy], tmp_path: Path

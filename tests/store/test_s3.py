@@ -184,7 +184,7 @@ def test_a_late_response_is_retried(place: Place, monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.parametrize(
-    "fault", [DROP_REQUEST, DROP_ANSWER, SLOW_DOWN], ids=["lost", "answers lost", "throttled"]
+    "fault", [DROP_REQUEST, DROP_ANSWER, SLOW_DOWN], ids=["lost", "responses lost", "throttled"]
 )
 def test_a_lasting_outage_raises_store_unavailable(place: Place, fault: Fault) -> None:
     store = place.open(patience=0.5)

@@ -54,7 +54,7 @@ def nothing(*_: object) -> AbstractContextManager[tuple[()]]:
     return nullcontext(())
 
 
-def ask_to_close(store: MemoryStore, timeout: float) -> None:
+def request_close(store: MemoryStore, timeout: float) -> None:
     request_closing(store, "c", 1, Closing(reason=ClosingReason.REBALANCE, timeout=timeout))
 
 
@@ -64,7 +64,7 @@ def test_a_copy_does_not_disturb_the_closing_commit_of_the_original() -> None:
     plan(store, 1, [P0])
     original = take_over(store, "c", 1, 0)
     assert original is not None
-    ask_to_close(store, 30.0)
+    request_close(store, 30.0)
 
     result = run_attempt(replace(SPEC, speculates=True), store, 0, nothing, clock=clock)
     original.ledger.commit({P0: OffsetAndMetadata(60)})
@@ -81,7 +81,7 @@ def test_without_speculation_an_attempt_does_not_wait_for_a_dead_one() -> None:
     plan(store, 1, [P0])
     original = take_over(store, "c", 1, 0)
     assert original is not None
-    ask_to_close(store, 30.0)
+    request_close(store, 30.0)
 
     result = run_attempt(SPEC, store, 0, nothing, clock=clock)
     original.ledger.commit({P0: OffsetAndMetadata(60)})
@@ -93,7 +93,7 @@ def test_without_speculation_an_attempt_does_not_wait_for_a_dead_one() -> None:
 def test_a_new_attempt_opens_nothing_after_a_close_request() -> None:
     store, clock = MemoryStore(), Clock()
     plan(store, 1, [P0], config=CONFIG)
-    ask_to_close(store, 30.0)
+    request_close(store, 30.0)
 
     result = run_attempt(SPEC, store, 0, nothing, clock=clock)
 
@@ -120,7 +120,7 @@ def test_a_fenced_attempt_waits_while_its_owner_makes_progress() -> None:
         if clock.now() < 3_000 and int(clock.now()) % 100 == 0:
             owners.append(take_over(store, "c", 1, 0))
         if clock.now() >= 3_000:
-            ask_to_close(store, 5.0)
+            request_close(store, 5.0)
 
     Clock.happens = live
     try:

@@ -123,7 +123,7 @@ class Scene:
         thread.start()
         return thread
 
-    def ask(self, timeout: float = 20.0) -> None:
+    def request_close(self, timeout: float = 20.0) -> None:
         self.generations.close_running(Closing(reason=ClosingReason.STOP, timeout=timeout))
 
     def ended(self) -> SourceTaskResult:
@@ -132,7 +132,7 @@ class Scene:
         assert isinstance(end, SourceTaskResult), end
         return end
 
-    def told(self) -> SourceProgress:
+    def progress(self) -> SourceProgress:
         row = table.read(self.store, progress_key("c", 0), TaskProgress)
         return row.value.source if row and row.value.source else SourceProgress(state="")
 
@@ -148,7 +148,7 @@ def test_records_returned_by_the_last_poll_are_committed() -> None:
     scene = Scene(PatientSource)
     scene.begin()
     eventually(lambda: Patient.starts)
-    scene.ask()
+    scene.request_close()
 
     result = scene.ended()
     assert (result.outcome.end, result.outcome.records, result.attempt) == (End.STOPPED, 1, 1)
@@ -161,7 +161,7 @@ def test_a_task_whose_poll_never_returns_is_cancelled() -> None:
     scene = Scene(DeafSource)
     thread = scene.begin()
     assert Deaf.polling.wait(20)
-    scene.ask(timeout=0.1)
+    scene.request_close(timeout=0.1)
     thread.join(0.6)
     assert thread.is_alive()
     eventually(scene.hangs)
@@ -174,7 +174,7 @@ def test_a_task_whose_poll_never_returns_is_cancelled() -> None:
 def test_a_task_started_after_a_close_request_gets_no_call() -> None:
     # The task ends without a call of the author's code, and without a writer that would fence.
     scene = Scene(PatientSource)
-    scene.ask()
+    scene.request_close()
     scene.begin()
 
     assert scene.ended().outcome.end is End.ABANDONED
@@ -188,7 +188,7 @@ def test_a_task_that_cannot_be_created_is_reported_at_once() -> None:
     outcome = scene.ended().outcome
     assert outcome.end is End.FAILED
     assert outcome.failure is not None
-    assert scene.told().failure == outcome.failure.message == "no licence"
+    assert scene.progress().failure == outcome.failure.message == "no licence"
 
 
 def test_a_start_that_hangs_fails_even_if_it_returns() -> None:
@@ -197,14 +197,14 @@ def test_a_start_that_hangs_fails_even_if_it_returns() -> None:
     Late.release.clear()
     scene = Scene(LateSource, **{"task.hang.timeout.ms": "50"})
     scene.begin()
-    eventually(lambda: scene.told().failure)
+    eventually(lambda: scene.progress().failure)
     assert scene.ends == []
     Late.release.set()
 
     outcome = scene.ended().outcome
     assert (outcome.end, outcome.records) == (End.FAILED, 0)
     assert outcome.failure is not None
-    assert scene.told().failure == outcome.failure.message
+    assert scene.progress().failure == outcome.failure.message
     assert re.search(r"task 0: start has not returned for \d+\.\d s", outcome.failure.message)
     assert "self.release.wait(20)" in outcome.failure.trace
     assert scene.values() == []
@@ -217,7 +217,7 @@ def test_the_latest_attempt_owns_the_task() -> None:
     eventually(lambda: len(Patient.starts) == 1)
     scene.begin()
     eventually(lambda: len(Patient.starts) == 2)
-    scene.ask()
+    scene.request_close()
     eventually(lambda: len(scene.ends) == 2)
 
     results = [end for end in scene.ends if isinstance(end, SourceTaskResult)]
@@ -233,7 +233,7 @@ def test_a_foreign_writer_with_the_same_transactional_id_is_a_failure() -> None:
     scene.begin()
     eventually(lambda: Patient.starts)
     scene.topics.take_over("sinksdk-c-0")
-    scene.ask()
+    scene.request_close()
 
     outcome = scene.ended().outcome
     assert outcome.end is End.FENCED
@@ -287,7 +287,7 @@ def test_configurations_of_tasks_reach_them() -> None:
         scene.plan = scene.generations.plan(claim, tasks, 1, scene.plan.config, transactional_tasks=1)
         scene.begin()
         eventually(lambda: seen)
-        scene.ask()
+        scene.request_close()
         scene.ended()
     finally:
         PatientSource.task_class = Patient

@@ -132,7 +132,7 @@ class Scene:
         while self.clock.now() < until:
             self.clock.advance(min(self.watch.turn(), until - self.clock.now()))
 
-    def ask(self, timeout: float) -> None:
+    def request_close(self, timeout: float) -> None:
         closing = Closing(reason=ClosingReason.STOP, timeout=timeout, asked=self.clock.time())
         self.generations.close_running(closing)
 
@@ -167,7 +167,7 @@ def test_an_error_names_the_method_of_the_task(scene: Scene, method: str) -> Non
 def test_a_task_is_stopped_once(scene: Scene) -> None:
     scene.pass_(5)
     assert scene.worker.calls == []
-    scene.ask(timeout=100)
+    scene.request_close(timeout=100)
     scene.pass_(1.21)
     assert scene.worker.calls == ["stop"]
     scene.pass_(50)
@@ -175,7 +175,7 @@ def test_a_task_is_stopped_once(scene: Scene) -> None:
 
 
 def test_a_task_that_does_not_stop_in_time_is_cancelled(scene: Scene) -> None:
-    scene.ask(timeout=10)
+    scene.request_close(timeout=10)
     scene.pass_(9.9)
     assert scene.worker.calls == ["stop"]
     scene.pass_(60)
@@ -184,7 +184,7 @@ def test_a_task_that_does_not_stop_in_time_is_cancelled(scene: Scene) -> None:
 
 def test_a_hanging_stop_does_not_prevent_the_cancellation(scene: Scene) -> None:
     scene.beside_runs = False
-    scene.ask(timeout=10)
+    scene.request_close(timeout=10)
     scene.pass_(15)
     assert scene.worker.calls == ["cancel"]
 
@@ -264,7 +264,7 @@ def test_the_hang_timeout_starts_at_each_call(scene: Scene) -> None:
 
 def test_the_stack_of_a_poll_that_ignores_stop_is_reported(scene: Scene) -> None:
     def deaf() -> None:
-        scene.ask(timeout=10)
+        scene.request_close(timeout=10)
         scene.pass_(60)
 
     scene.author.does = deaf
@@ -288,7 +288,7 @@ def test_the_stack_of_a_hanging_stop_is_reported(scene: Scene) -> None:
     assert inside.wait(20)
 
     def deaf() -> None:
-        scene.ask(timeout=10)
+        scene.request_close(timeout=10)
         scene.pass_(15)
 
     scene.author.does = deaf
