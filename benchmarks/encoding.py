@@ -24,7 +24,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sinksdk import TopicPartition
-from sinksdk.connectors.s3_archiver.files.coalescer import BatchCoalescer
+from sinksdk.connectors.s3_archiver.files.file import BatchCoalescer
 from sinksdk.connectors.s3_archiver.formats.codecs import codec
 from sinksdk.connectors.s3_archiver.formats.container import BLOCK_BYTES, ContainerWriter
 from sinksdk.connectors.s3_archiver.formats.encoder import Loop, RecordEncoder, compiled_loop, plain_loop

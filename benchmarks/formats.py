@@ -22,9 +22,8 @@ from benchmarks.encoding import ORDERS, ROWS, drain, interleaved, json_values, o
 from sinksdk.connectors.s3_archiver.archive.header import Archived, FileHeader
 from sinksdk.connectors.s3_archiver.formats.avro_value import AvroValues
 from sinksdk.connectors.s3_archiver.formats.base import Format
-from sinksdk.connectors.s3_archiver.formats.json_lines import JsonLines
-from sinksdk.connectors.s3_archiver.formats.raw import RawBytes
-from sinksdk.connectors.s3_archiver.formats.record_avro import RecordAvro
+from sinksdk.connectors.s3_archiver.formats.encoder import RecordAvro
+from sinksdk.connectors.s3_archiver.formats.lines import JsonLines, RawBytes
 from sinksdk.engine.converters import JsonConverter
 
 HEADER: Final = FileHeader(ORDERS, 1_000_000, "benchmark", 1, Archived())

@@ -19,12 +19,11 @@ from property_tests.exercised import EXERCISED
 from sinksdk import ConnectException, OffsetAndMetadata, Token, TopicPartition, UnpublishableException
 from sinksdk.connectors.s3_archiver.archive.header import FileHeader
 from sinksdk.connectors.s3_archiver.config import S3ArchiverConfig
-from sinksdk.connectors.s3_archiver.files.limits import Limits
-from sinksdk.connectors.s3_archiver.formats.record_avro import RecordAvro
+from sinksdk.connectors.s3_archiver.files.settings import Limits
+from sinksdk.connectors.s3_archiver.formats.encoder import RecordAvro
 from sinksdk.connectors.s3_archiver.formats.views import FormatOfViews, View
 from sinksdk.connectors.s3_archiver.s3.client import S3
-from sinksdk.connectors.s3_archiver.s3.connect import connect
-from sinksdk.connectors.s3_archiver.s3.requests import one_by_one
+from sinksdk.connectors.s3_archiver.s3.requests import connect, one_by_one
 from sinksdk.connectors.s3_archiver.task import S3ArchiverTask
 from sinksdk.connectors.s3_archiver.verify.extent import problems_of
 from sinksdk.testing import (

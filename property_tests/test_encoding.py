@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from property_tests.exercised import EXERCISED
 from sinksdk import DataException, TopicPartition
-from sinksdk.connectors.s3_archiver.files.coalescer import BatchCoalescer
+from sinksdk.connectors.s3_archiver.files.file import BatchCoalescer
 from sinksdk.connectors.s3_archiver.formats.codecs import codec
 from sinksdk.connectors.s3_archiver.formats.container import ContainerWriter
 from sinksdk.connectors.s3_archiver.formats.encoder import Loop, RecordEncoder, compiled_loop, plain_loop

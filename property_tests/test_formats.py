@@ -20,8 +20,7 @@ from property_tests.exercised import EXERCISED
 from sinksdk import read_json
 from sinksdk.connectors.s3_archiver.formats.avro_value import AvroValues, schema_ids
 from sinksdk.connectors.s3_archiver.formats.base import Format
-from sinksdk.connectors.s3_archiver.formats.json_lines import JsonLines
-from sinksdk.connectors.s3_archiver.formats.raw import RawBytes
+from sinksdk.connectors.s3_archiver.formats.lines import JsonLines, RawBytes
 from sinksdk.connectors.s3_archiver.formats.values import Fate, ValueKind, compiled_values, plain_values
 from sinksdk.values.json_text import Verdict, compiled_scan, plain_scan
 from tests.helpers.needs import missing

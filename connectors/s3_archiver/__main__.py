@@ -10,7 +10,7 @@ from typing import Final, TextIO
 
 from sinksdk import ConfigException, ConnectException, committed_offsets, read_config_file
 from sinksdk.connectors.s3_archiver.config import S3ArchiverConfig
-from sinksdk.connectors.s3_archiver.s3.connect import Connect, connect
+from sinksdk.connectors.s3_archiver.s3.requests import Connect, connect
 from sinksdk.connectors.s3_archiver.verify.check import PartitionReport, Report, verify
 from sinksdk.connectors.s3_archiver.verify.compare import Original, TopicDirectory, compare
 

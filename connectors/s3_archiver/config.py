@@ -9,15 +9,15 @@ from typing import Any, ClassVar
 import pyarrow as pa
 
 from sinksdk import ConfigException, Converted, Verdict
-from sinksdk.connectors.s3_archiver.archive.checks import hidden_warning
+from sinksdk.connectors.s3_archiver.archive.layout import hidden_warning
 from sinksdk.connectors.s3_archiver.compatibility.conversion import translate
 from sinksdk.connectors.s3_archiver.compatibility.rules import has_rule, other_defaults_for, rules_for
 from sinksdk.connectors.s3_archiver.compatibility.verdicts import COMPATIBILITY, ENDPOINTS, OTHER_DEFAULTS
 from sinksdk.connectors.s3_archiver.files.settings import FileSettings
 from sinksdk.connectors.s3_archiver.formats.settings import no_worker
-from sinksdk.connectors.s3_archiver.partitioners.catalog import OLDER_PARTITIONER
 from sinksdk.connectors.s3_archiver.partitioners.checks import folder_problems, key_problems, letters_warnings
-from sinksdk.connectors.s3_archiver.s3.checks import bucket_warning, region_warning
+from sinksdk.connectors.s3_archiver.partitioners.settings import OLDER_PARTITIONER
+from sinksdk.connectors.s3_archiver.s3.settings import bucket_warning, region_warning
 
 
 class S3ArchiverConfig(FileSettings):
@@ -106,6 +106,6 @@ class S3ArchiverConfig(FileSettings):
         """The conversion of values to JSON texts; None if files or folders need types."""
         if not self.holds_values or self.format_name != "JsonFormat" or self.reads_fields:
             return None
-        from sinksdk.connectors.s3_archiver.formats.json_lines import JsonLines  # noqa: PLC0415 - slow to load
+        from sinksdk.connectors.s3_archiver.formats.lines import JsonLines  # noqa: PLC0415 - slow to load
 
         return JsonLines(decimals=self.json_decimal_format).texts

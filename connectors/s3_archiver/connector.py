@@ -17,11 +17,10 @@ from sinksdk import (
     SinkTask,
     TopicPartition,
 )
-from sinksdk.connectors.s3_archiver.archive.checks import hidden_warning, topic_problem
+from sinksdk.connectors.s3_archiver.archive.layout import hidden_warning, topic_problem
 from sinksdk.connectors.s3_archiver.config import S3ArchiverConfig
 from sinksdk.connectors.s3_archiver.partitioners.checks import key_problems
 from sinksdk.connectors.s3_archiver.s3.client import S3, Abilities
-from sinksdk.connectors.s3_archiver.s3.connect import Connect, connect
 from sinksdk.connectors.s3_archiver.s3.endpoint import Patience, find_abilities, probe, sweep
 from sinksdk.connectors.s3_archiver.s3.errors import (
     S3Error,
@@ -30,7 +29,7 @@ from sinksdk.connectors.s3_archiver.s3.errors import (
 )
 from sinksdk.connectors.s3_archiver.s3.owners import Owners
 from sinksdk.connectors.s3_archiver.s3.publisher import Publisher
-from sinksdk.connectors.s3_archiver.s3.requests import Together, together
+from sinksdk.connectors.s3_archiver.s3.requests import Connect, Together, connect, together
 from sinksdk.connectors.s3_archiver.task import S3ArchiverTask
 from sinksdk.connectors.s3_archiver.verify.extent import above, problems_of, recovered
 

@@ -26,13 +26,20 @@ from sinksdk.connectors.s3_archiver.archive.header import Archived
 from sinksdk.connectors.s3_archiver.archive.ranges import RowRanges, Skip
 from sinksdk.connectors.s3_archiver.config import S3ArchiverConfig
 from sinksdk.connectors.s3_archiver.files.file import FileFactory, Grain
-from sinksdk.connectors.s3_archiver.files.limits import Limits
+from sinksdk.connectors.s3_archiver.files.settings import Limits
 from sinksdk.connectors.s3_archiver.files.writer import PartitionWriter
 from sinksdk.connectors.s3_archiver.formats.base import Format
 from sinksdk.connectors.s3_archiver.partitioners.folders import Folders
-from sinksdk.connectors.s3_archiver.s3.connect import Connect, connect
 from sinksdk.connectors.s3_archiver.s3.publisher import Publisher, UploadExpired, groups_of, view_of
-from sinksdk.connectors.s3_archiver.s3.requests import Beside, Rounds, Together, in_a_thread, together
+from sinksdk.connectors.s3_archiver.s3.requests import (
+    Beside,
+    Connect,
+    Rounds,
+    Together,
+    connect,
+    in_a_thread,
+    together,
+)
 from sinksdk.connectors.s3_archiver.s3.upload import Upload
 
 log = logging.getLogger(__name__)

@@ -16,9 +16,9 @@ from property_tests.simulation.world import Process, World
 from sinksdk import Token, TopicPartition
 from sinksdk.connectors.s3_archiver.archive.layout import FileName
 from sinksdk.connectors.s3_archiver.archive.ranges import RowRanges, Skip, numbers_of
-from sinksdk.connectors.s3_archiver.files.limits import Limits
+from sinksdk.connectors.s3_archiver.files.settings import Limits
 from sinksdk.connectors.s3_archiver.formats.base import Kinds
-from sinksdk.connectors.s3_archiver.formats.record_avro import RecordAvro
+from sinksdk.connectors.s3_archiver.formats.encoder import RecordAvro
 from sinksdk.connectors.s3_archiver.partitioners.folders import Folders, Split
 
 FLUSH_SIZE = 6

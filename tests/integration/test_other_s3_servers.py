@@ -11,9 +11,9 @@ from sinksdk import ConfigException, SinkRecord, SinkRecords
 from sinksdk.connector import ConnectorIdentity
 from sinksdk.connectors.s3_archiver import S3ArchiverConnector
 from sinksdk.connectors.s3_archiver.config import S3ArchiverConfig
-from sinksdk.connectors.s3_archiver.files.limits import Limits
+from sinksdk.connectors.s3_archiver.files.settings import Limits
 from sinksdk.connectors.s3_archiver.s3.client import Location
-from sinksdk.connectors.s3_archiver.s3.connect import connect
+from sinksdk.connectors.s3_archiver.s3.requests import connect
 from sinksdk.connectors.s3_archiver.task import S3ArchiverTask
 from sinksdk.connectors.s3_archiver.verify.check import verify
 from sinksdk.store import open_store

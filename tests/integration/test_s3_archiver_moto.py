@@ -12,7 +12,7 @@ from sinksdk import ConfigException, RetriableException, Token
 from sinksdk.connector import ConnectorIdentity
 from sinksdk.connectors.s3_archiver import S3ArchiverConnector
 from sinksdk.connectors.s3_archiver.config import S3ArchiverConfig
-from sinksdk.connectors.s3_archiver.files.limits import Limits
+from sinksdk.connectors.s3_archiver.files.settings import Limits
 from sinksdk.connectors.s3_archiver.s3 import crc
 from sinksdk.connectors.s3_archiver.s3.boto_client import BotoS3, connect
 from sinksdk.connectors.s3_archiver.s3.client import Location

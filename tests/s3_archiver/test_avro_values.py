@@ -14,7 +14,7 @@ import pytest
 from sinksdk import ConfigException, DataException, RetriableException
 from sinksdk.config.converters import RegistryAddress
 from sinksdk.connectors.s3_archiver.archive.layout import Layout
-from sinksdk.connectors.s3_archiver.files.schema_files import SchemaFiles
+from sinksdk.connectors.s3_archiver.files.file import SchemaFiles
 from sinksdk.connectors.s3_archiver.formats.avro_value import AvroValues, schema_ids
 from sinksdk.connectors.s3_archiver.formats.codecs import CODEC_NAMES
 from sinksdk.connectors.s3_archiver.s3.client import Location

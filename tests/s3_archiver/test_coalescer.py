@@ -3,7 +3,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from sinksdk.connectors.s3_archiver.files.coalescer import BatchCoalescer
+from sinksdk.connectors.s3_archiver.files.file import BatchCoalescer
 from sinksdk.records import HEADERS_TYPE
 
 

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from sinksdk import OffsetAndMetadata, SinkRecord, SinkRecords, TopicPartition
-from sinksdk.connectors.s3_archiver.files.limits import Limits
+from sinksdk.connectors.s3_archiver.files.settings import Limits
 from sinksdk.connectors.s3_archiver.verify import reading
 from sinksdk.connectors.s3_archiver.verify.check import Report, verify
 from sinksdk.connectors.s3_archiver.verify.compare import compare

@@ -9,7 +9,7 @@ from sinksdk import ConfigException, Meaning, TopicPartition
 from sinksdk.connectors.s3_archiver import S3ArchiverConnector
 from sinksdk.connectors.s3_archiver.archive.layout import FileName
 from sinksdk.connectors.s3_archiver.config import S3ArchiverConfig
-from sinksdk.connectors.s3_archiver.files.limits import Limits
+from sinksdk.connectors.s3_archiver.files.settings import Limits
 from sinksdk.connectors.s3_archiver.s3.settings import MIB
 from tests.s3_archiver.support import MINIMAL
 

@@ -14,8 +14,13 @@ import pytest
 from sinksdk import DataException, Header, SinkRecord, SinkRecords, TopicPartition
 from sinksdk.connectors.s3_archiver.formats import encoder
 from sinksdk.connectors.s3_archiver.formats.datums import EncodedRows, varint
-from sinksdk.connectors.s3_archiver.formats.encoder import Loop, RecordEncoder, compiled_loop, plain_loop
-from sinksdk.connectors.s3_archiver.formats.record_avro import RecordAvro
+from sinksdk.connectors.s3_archiver.formats.encoder import (
+    Loop,
+    RecordAvro,
+    RecordEncoder,
+    compiled_loop,
+    plain_loop,
+)
 from sinksdk.connectors.s3_archiver.formats.schema import RECORD_SCHEMA, sync_marker
 from sinksdk.records import HEADERS_TYPE
 from tests.helpers.needs import missing

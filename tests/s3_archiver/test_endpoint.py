@@ -11,7 +11,7 @@ from sinksdk import ConfigException, OffsetAndMetadata, SinkRecord, SinkRecords,
 from sinksdk.connector import ConnectorContext, ConnectorIdentity
 from sinksdk.connectors.s3_archiver import S3ArchiverConnector
 from sinksdk.connectors.s3_archiver.archive.layout import Layout
-from sinksdk.connectors.s3_archiver.files.limits import Limits
+from sinksdk.connectors.s3_archiver.files.settings import Limits
 from sinksdk.connectors.s3_archiver.s3 import crc
 from sinksdk.connectors.s3_archiver.s3.client import Abilities, Checksum, Location
 from sinksdk.connectors.s3_archiver.s3.endpoint import Patience, find_abilities, sweep

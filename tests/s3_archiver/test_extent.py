@@ -11,7 +11,7 @@ from sinksdk import ConfigException, ConnectException, OffsetAndMetadata, TopicP
 from sinksdk.connector import ConnectorContext, ConnectorIdentity
 from sinksdk.connectors.s3_archiver import S3ArchiverConnector
 from sinksdk.connectors.s3_archiver.config import S3ArchiverConfig
-from sinksdk.connectors.s3_archiver.files.limits import Limits
+from sinksdk.connectors.s3_archiver.files.settings import Limits
 from sinksdk.connectors.s3_archiver.partitioners.folders import Split
 from sinksdk.connectors.s3_archiver.s3.client import Location, ObjectSummary
 from sinksdk.connectors.s3_archiver.verify import extent

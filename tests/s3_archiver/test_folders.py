@@ -16,7 +16,7 @@ from sinksdk.connectors.s3_archiver.config import S3ArchiverConfig
 from sinksdk.connectors.s3_archiver.partitioners import folders as module
 from sinksdk.connectors.s3_archiver.partitioners.checks import folder_problems
 from sinksdk.connectors.s3_archiver.partitioners.folders import Folders, Split, TimeFolders, folders_of
-from sinksdk.connectors.s3_archiver.partitioners.path_format import LAST, PathFormat, Zone
+from sinksdk.connectors.s3_archiver.partitioners.times import LAST, PathFormat, Zone
 from sinksdk.values.json_text import JSON, json_column
 from tests.s3_archiver.support import MINIMAL
 

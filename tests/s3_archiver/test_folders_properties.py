@@ -24,8 +24,12 @@ from sinksdk.connectors.s3_archiver.partitioners.folders import (
     _distinct,
     folders_of,
 )
-from sinksdk.connectors.s3_archiver.partitioners.iso import milliseconds, milliseconds_of
-from sinksdk.connectors.s3_archiver.partitioners.path_format import PathFormat, Zone
+from sinksdk.connectors.s3_archiver.partitioners.times import (
+    PathFormat,
+    Zone,
+    milliseconds,
+    milliseconds_of,
+)
 from sinksdk.values.calendar import Date, days_of
 from tests.s3_archiver.test_folders import TP, of, texts, timed
 

@@ -26,12 +26,12 @@ from sinksdk import (
 from sinksdk.connectors.s3_archiver.archive.header import Archived, FileHeader
 from sinksdk.connectors.s3_archiver.archive.ranges import RowRanges
 from sinksdk.connectors.s3_archiver.files.file import FileFactory, Grain
-from sinksdk.connectors.s3_archiver.files.limits import Limits
+from sinksdk.connectors.s3_archiver.files.settings import Limits
 from sinksdk.connectors.s3_archiver.files.writer import PartitionWriter
 from sinksdk.connectors.s3_archiver.formats.base import Encoded, Kinds
 from sinksdk.connectors.s3_archiver.formats.datums import EncodedRows
+from sinksdk.connectors.s3_archiver.formats.encoder import RecordAvro
 from sinksdk.connectors.s3_archiver.formats.parquet import RecordParquet
-from sinksdk.connectors.s3_archiver.formats.record_avro import RecordAvro
 from sinksdk.connectors.s3_archiver.partitioners.folders import Folders, Split
 from sinksdk.connectors.s3_archiver.s3.client import PendingUpload
 from sinksdk.connectors.s3_archiver.s3.errors import S3Error, S3Trouble

@@ -10,7 +10,7 @@ import pyarrow.json as pa_json
 import pytest
 
 from sinksdk import ConfigException
-from sinksdk.connectors.s3_archiver.formats.json_lines import JsonLines
+from sinksdk.connectors.s3_archiver.formats.lines import JsonLines
 from sinksdk.connectors.s3_archiver.formats.values import NullBehavior
 from tests.s3_archiver.format_support import batch, encode, file_of, json_batch, pieces_of, reasons
 

@@ -12,7 +12,7 @@ import pytest
 from sinksdk import Header, SinkRecord, SinkRecords
 from sinksdk.connectors.s3_archiver.archive.header import Archived
 from sinksdk.connectors.s3_archiver.archive.ranges import Skip
-from sinksdk.connectors.s3_archiver.files.limits import MOST_OPEN_FILES
+from sinksdk.connectors.s3_archiver.files.settings import MOST_OPEN_FILES
 from sinksdk.connectors.s3_archiver.s3.client import Location
 from sinksdk.connectors.s3_archiver.verify.check import verify
 from tests.helpers.registry_server import RegistryServer

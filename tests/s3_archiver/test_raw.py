@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from sinksdk import ConfigException
-from sinksdk.connectors.s3_archiver.formats.raw import RawBytes
+from sinksdk.connectors.s3_archiver.formats.lines import RawBytes
 from tests.s3_archiver.format_support import FIRST, batch, encode, file_of, reasons
 
 

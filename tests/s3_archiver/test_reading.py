@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from sinksdk import DataException, Header, SinkRecord, SinkRecords, TopicPartition
 from sinksdk.connectors.s3_archiver.archive.header import Archived, FileHeader
-from sinksdk.connectors.s3_archiver.formats.record_avro import RecordAvro
+from sinksdk.connectors.s3_archiver.formats.encoder import RecordAvro
 from sinksdk.connectors.s3_archiver.formats.schema import RECORD_SCHEMA
 from sinksdk.connectors.s3_archiver.verify.reading import AvroBlock, AvroFile, decoded
 

@@ -17,7 +17,7 @@ from sinksdk.connectors.s3_archiver import __main__ as command
 from sinksdk.connectors.s3_archiver.archive.header import Archived, FileHeader
 from sinksdk.connectors.s3_archiver.archive.layout import FileName
 from sinksdk.connectors.s3_archiver.config import S3ArchiverConfig
-from sinksdk.connectors.s3_archiver.files.limits import Limits
+from sinksdk.connectors.s3_archiver.files.settings import Limits
 from sinksdk.connectors.s3_archiver.formats.base import Encoded
 from sinksdk.connectors.s3_archiver.formats.codecs import codec
 from sinksdk.connectors.s3_archiver.formats.container import ContainerWriter

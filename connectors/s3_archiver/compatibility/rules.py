@@ -19,7 +19,7 @@ from sinksdk.connectors.s3_archiver.compatibility.verdicts import (
     of_unknown,
 )
 from sinksdk.connectors.s3_archiver.formats.settings import holds_values
-from sinksdk.connectors.s3_archiver.partitioners.catalog import OLDER_PARTITIONER, Partitioner, partitioner
+from sinksdk.connectors.s3_archiver.partitioners.settings import OLDER_PARTITIONER, Partitioner, partitioner
 
 _same, _ignored, _unsupported = Verdict.same, Verdict.ignored, Verdict.unsupported
 

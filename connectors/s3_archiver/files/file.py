@@ -1,33 +1,102 @@
-"""The files of a topic partition, and the factory that begins them."""
+"""The files of a topic partition, the batches and schemas that go into them, and their factory."""
 
 from __future__ import annotations
 
+import json
+import logging
 import math
 import uuid
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
+import numpy as np
 import pyarrow as pa
 
 from sinksdk import TopicPartition
 from sinksdk.connectors.s3_archiver.archive.header import Archived, FileHeader
-from sinksdk.connectors.s3_archiver.archive.layout import FileName
-from sinksdk.connectors.s3_archiver.files.coalescer import MAX_BYTES, MIN_ROWS, BatchCoalescer
-from sinksdk.connectors.s3_archiver.files.limits import Limits
-from sinksdk.connectors.s3_archiver.files.schema_files import SchemaFiles
-from sinksdk.connectors.s3_archiver.files.settings import FileSettings
+from sinksdk.connectors.s3_archiver.archive.layout import FileName, Layout
+from sinksdk.connectors.s3_archiver.files.settings import FileSettings, Limits
 from sinksdk.connectors.s3_archiver.formats.avro_value import AvroValues
 from sinksdk.connectors.s3_archiver.formats.base import FileContent, Format, Rows
 from sinksdk.connectors.s3_archiver.formats.build import format_of
 from sinksdk.connectors.s3_archiver.formats.codecs import BytesLike
-from sinksdk.connectors.s3_archiver.formats.raw import RawBytes
+from sinksdk.connectors.s3_archiver.formats.lines import RawBytes
 from sinksdk.connectors.s3_archiver.formats.views import FormatOfViews, KindsOfViews, View, rows_of
 from sinksdk.connectors.s3_archiver.partitioners.folders import Folders, folders_of
 from sinksdk.connectors.s3_archiver.s3.client import S3, Location
+from sinksdk.connectors.s3_archiver.s3.errors import NO_SUCH_KEY, NOT_IMPLEMENTED, S3Error
 from sinksdk.connectors.s3_archiver.s3.part import PartPool
 from sinksdk.connectors.s3_archiver.s3.requests import Beside, Together, in_a_thread, together
 from sinksdk.connectors.s3_archiver.s3.upload import Upload
+
+# Each batch costs 0.3 ms to encode without the compiled loop, and 0.03 ms with it.
+MIN_ROWS: Final = 10_000
+
+# Joining, sorting and encoding take several times as much memory: twice these bytes cost 60 MB more and saved
+# no time.
+MAX_BYTES: Final = 8 * 1024 * 1024
+
+
+class BatchCoalescer:
+    def __init__(self, min_rows: int = MIN_ROWS, max_bytes: int = MAX_BYTES) -> None:
+        self.min_rows = min_rows
+        self._max_bytes = max_bytes
+        self._held: list[pa.RecordBatch] = []
+        self._held_rows = 0
+        self._held_bytes = 0
+
+    @property
+    def rows(self) -> int:
+        return self._held_rows
+
+    @property
+    def nbytes(self) -> int:
+        return self._held_bytes
+
+    def add(self, batch: pa.RecordBatch) -> list[pa.RecordBatch]:
+        if not batch.num_rows:
+            return []
+        size = batch.get_total_buffer_size()  # memory that it keeps alive: of a slice, the whole batch
+        if batch.num_rows >= self.min_rows or size >= self._max_bytes:
+            return [*self.flush(), *self._cut(batch)]
+        ready = [] if self._goes_with_held(batch, size) else self.flush()
+        self._held.append(batch)
+        self._held_rows += batch.num_rows
+        self._held_bytes += size
+        return [*ready, *self.flush()] if self._held_rows >= self.min_rows else ready
+
+    def flush(self) -> list[pa.RecordBatch]:
+        held, self._held, self._held_rows, self._held_bytes = self._held, [], 0, 0
+        return [_concatenated(held)] if held else []
+
+    def _goes_with_held(self, batch: pa.RecordBatch, size: int) -> bool:
+        if not self._held:
+            return True
+        return self._held_bytes + size <= self._max_bytes and batch.schema == self._held[0].schema
+
+    def _cut(self, batch: pa.RecordBatch) -> list[pa.RecordBatch]:
+        if batch.num_rows <= 1 or batch.nbytes <= self._max_bytes:
+            return [batch]
+        middle = whole_offsets(batch, batch.num_rows // 2)
+        if middle == batch.num_rows:
+            return [batch]
+        return [*self._cut(batch.slice(0, middle)), *self._cut(batch.slice(middle))]
+
+
+def whole_offsets(batch: pa.RecordBatch, rows: int) -> int:
+    """Return ``rows`` (at least 1), or more to include all rows of the last one's offset."""
+    offsets, least = np.from_dlpack(batch.column("offset")), max(rows, 1)
+    # Offsets that do not ascend do not come from the engine: then the requested number counts.
+    return max(int(np.searchsorted(offsets, offsets[least - 1], side="right")), least)
+
+
+def _concatenated(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
+    if len(batches) == 1:
+        return batches[0]
+    (whole,) = pa.Table.from_batches(batches).combine_chunks().to_batches()
+    return whole
+
 
 _READ_BY_FORMATS: Final = {"": "value", "keys": "key"}  # columns by the views that may hold them as bytes
 
@@ -194,3 +263,58 @@ class FileFactory:
         if self.limits.bytes is None:
             return MAX_BYTES
         return min(max(self.limits.bytes // _CHECKS_PER_FILE, _LEAST_CHECKED), MAX_BYTES)
+
+
+log = logging.getLogger(__name__)
+
+
+class SchemaFiles:
+    """Writes each schema once, to ``<topics.dir>/_sinksdk/schemas/<id>.avsc``."""
+
+    def __init__(self, s3: S3, bucket: str, layout: Layout) -> None:
+        self._s3 = s3
+        self._bucket = bucket
+        self._layout = layout
+
+    def __call__(self, schema_id: str, definition: bytes) -> None:
+        location = Location(self._bucket, self._layout.schema(schema_id))
+        if self._is_written(location, definition):
+            return
+        found = self._read(location)
+        if found is None or _parsed(found) != _parsed(definition):
+            # An existing file stays. The archive then holds ids of two registries, and only files of values
+            # have their schemas.
+            log.warning(
+                "%s holds another schema than the one that the registry has under this id: 'topics.dir' is "
+                "used with two registries. Files of values hold their own schema, and can be read all the "
+                "same; choose another 'topics.dir' to keep the schemas apart",
+                location,
+            )
+
+    def _is_written(self, location: Location, definition: bytes) -> bool:
+        try:
+            return self._s3.put_if_absent(location, definition)
+        except S3Error as error:
+            if error.code != NOT_IMPLEMENTED:
+                raise
+        if self._read(location) is not None:  # a store without conditions
+            return False
+        self._s3.put(location, definition)
+        return True
+
+    def _read(self, location: Location) -> bytes | None:
+        try:
+            with self._s3.read(location) as content:
+                return content.read()
+        except S3Error as error:
+            if error.code == NO_SUCH_KEY:
+                return None
+            raise
+
+
+def _parsed(definition: bytes) -> object:
+    try:
+        found: object = json.loads(definition)
+    except ValueError:
+        return None
+    return found

@@ -18,7 +18,7 @@ from sinksdk import Token, TopicPartition
 from sinksdk.connectors.s3_archiver.archive.header import Archived
 from sinksdk.connectors.s3_archiver.archive.ranges import RunsByFile
 from sinksdk.connectors.s3_archiver.files.file import ArchiveFile, FileFactory, FileKey, FileObject
-from sinksdk.connectors.s3_archiver.files.limits import Limits
+from sinksdk.connectors.s3_archiver.files.settings import Limits
 from sinksdk.connectors.s3_archiver.formats.base import Rows
 
 Longs = npt.NDArray[np.int64]

@@ -1,17 +1,43 @@
-"""Settings that say when files end, and how many are open."""
+"""When files end, and how many are open: settings, and the limits that follow from them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import Final
 
 from pydantic import Field
 
 from sinksdk import BatchPolicy
 from sinksdk.config import time_zone
-from sinksdk.connectors.s3_archiver.files.limits import MOST_OPEN_FILES, MOST_RUNS, Limits
 from sinksdk.connectors.s3_archiver.partitioners.settings import LayoutSettings, PartitionerSettings
 from sinksdk.connectors.s3_archiver.s3.settings import MIB, UploadSettings
+
+MOST_OPEN_FILES: Final = 1_000  # one commit holds all of their tokens
+
+_BUFFER_BYTES: Final = 256 * 1024 * 1024
+MOST_RUNS: Final = 500_000  # a token of 1 MB
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Limits that end a group of files, besides the schedule and a close; None for no limit.
+
+    Args:
+        bytes: of any of its files, about.
+        interval: milliseconds between the timestamps of its first record and of the first one beyond it.
+        is_of_one_folder: with an interval, end also before the first record of another folder.
+        buffered: bytes that all open files of a task hold in memory.
+        runs: of neighbouring records that go to the same file: tokens hold their offsets.
+    """
+
+    records: int | None = None
+    bytes: int | None = None
+    interval: int | None = None
+    is_of_one_folder: bool = False
+    files: int | None = None
+    buffered: int = _BUFFER_BYTES
+    runs: int = MOST_RUNS
 
 
 class FlushSettings(LayoutSettings):

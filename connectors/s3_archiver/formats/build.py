@@ -21,7 +21,7 @@ def format_of(
         from sinksdk.connectors.s3_archiver.formats.parquet import RecordParquet  # noqa: PLC0415 - slow to load
 
         return RecordParquet(config.parquet_codec)
-    from sinksdk.connectors.s3_archiver.formats.record_avro import RecordAvro  # noqa: PLC0415 - only what is used
+    from sinksdk.connectors.s3_archiver.formats.encoder import RecordAvro  # noqa: PLC0415 - only what is used
 
     return RecordAvro(config.avro_codec, config.avro_codec_level, block_bytes)
 
@@ -95,7 +95,7 @@ def _format_by_name(
             block_bytes=block_bytes,
         )
     if name == "ByteArrayFormat":
-        from sinksdk.connectors.s3_archiver.formats.raw import RawBytes  # noqa: PLC0415 - only what is used
+        from sinksdk.connectors.s3_archiver.formats.lines import RawBytes  # noqa: PLC0415 - only what is used
 
         return RawBytes(
             config.format_bytearray_extension,
@@ -109,7 +109,7 @@ def _format_by_name(
         from sinksdk.connectors.s3_archiver.formats.parquet import ValueParquet  # noqa: PLC0415 - the same
 
         return ValueParquet(config.parquet_codec, nulls=nulls, gives_types=content.gives_types)
-    from sinksdk.connectors.s3_archiver.formats.json_lines import JsonLines  # noqa: PLC0415 - the same
+    from sinksdk.connectors.s3_archiver.formats.lines import JsonLines  # noqa: PLC0415 - the same
 
     return JsonLines(
         decimals=config.json_decimal_format,

@@ -8,15 +8,14 @@ from contextlib import suppress
 from typing import Final
 
 from sinksdk import ConfigException, TopicPartition
-from sinksdk.connectors.s3_archiver.archive.checks import path_problem, topic_problem
-from sinksdk.connectors.s3_archiver.archive.layout import FileName, folder_of
-from sinksdk.connectors.s3_archiver.partitioners.catalog import (
+from sinksdk.connectors.s3_archiver.archive.layout import FileName, folder_of, path_problem, topic_problem
+from sinksdk.connectors.s3_archiver.partitioners.settings import (
     EXTRACTORS,
     Partitioner,
+    PartitionerSettings,
     unknown_partitioner,
 )
-from sinksdk.connectors.s3_archiver.partitioners.path_format import Moment, PathFormat
-from sinksdk.connectors.s3_archiver.partitioners.settings import PartitionerSettings
+from sinksdk.connectors.s3_archiver.partitioners.times import Moment, PathFormat
 
 
 def folder_problems(config: PartitionerSettings) -> list[str]:

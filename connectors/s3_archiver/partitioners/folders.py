@@ -17,7 +17,6 @@ from sinksdk import ConfigException, DataException, TopicPartition
 from sinksdk.connectors.s3_archiver.archive.layout import folder_of
 from sinksdk.connectors.s3_archiver.formats.columns import long_column
 from sinksdk.connectors.s3_archiver.partitioners.avro_fields import AvroFields
-from sinksdk.connectors.s3_archiver.partitioners.catalog import Partitioner
 from sinksdk.connectors.s3_archiver.partitioners.checks import MOST_BYTES, folder_problems, longest_path
 from sinksdk.connectors.s3_archiver.partitioners.fields import (
     Field,
@@ -26,16 +25,16 @@ from sinksdk.connectors.s3_archiver.partitioners.fields import (
     Rows,
     TypedFields,
 )
-from sinksdk.connectors.s3_archiver.partitioners.iso import milliseconds
-from sinksdk.connectors.s3_archiver.partitioners.path_format import (
+from sinksdk.connectors.s3_archiver.partitioners.settings import Partitioner, PartitionerSettings
+from sinksdk.connectors.s3_archiver.partitioners.times import (
     LAST,
     Integers,
     Moment,
     PathFormat,
     Spans,
     Zone,
+    milliseconds,
 )
-from sinksdk.connectors.s3_archiver.partitioners.settings import PartitionerSettings
 from sinksdk.values.calendar import DAY
 
 Codes = npt.NDArray[np.int32]

@@ -1,20 +1,19 @@
-"""Define the settings of where files lie in the bucket."""
+"""Define the settings of where files lie in the bucket, and the known partitioners."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from typing import Final
+from collections.abc import Iterator, Mapping
+from typing import Final, NamedTuple
 
 from pydantic import Field, ValidationInfo, field_validator
 
 from sinksdk.config import NameList
-from sinksdk.connectors.s3_archiver.archive.checks import path_problem, topic_problem
-from sinksdk.connectors.s3_archiver.archive.layout import Layout
+from sinksdk.connectors.s3_archiver.archive.layout import Layout, path_problem, topic_problem
 from sinksdk.connectors.s3_archiver.formats.settings import FormatSettings
-from sinksdk.connectors.s3_archiver.partitioners.catalog import Partitioner, partitioner
-from sinksdk.connectors.s3_archiver.s3.checks import bucket_problem
-from sinksdk.connectors.s3_archiver.s3.settings import AccessSettings
+from sinksdk.connectors.s3_archiver.partitioners.times import HOUR
+from sinksdk.connectors.s3_archiver.s3.settings import AccessSettings, bucket_problem
+from sinksdk.values.calendar import DAY
 
 _LONGEST_FOLDER: Final = 512  # bytes of 'topics.dir'; topic, folder and file follow
 
@@ -174,3 +173,52 @@ def _folder_problem(name: str) -> str:
         return why
     size = len(name.encode())
     return f"it has {size:,} bytes, and an object's key has 1,024 at most" if size > _LONGEST_FOLDER else ""
+
+
+class Partitioner(NamedTuple):
+    name: str
+    has_fields: bool = False
+    has_time: bool = False
+    pattern: str | None = None  # None: as configured
+    duration: int | None = None  # milliseconds; None: as configured
+
+    @property
+    def is_default(self) -> bool:
+        return not self.has_fields and not self.has_time
+
+
+_DAILY: Final = "'year'=YYYY/'month'=MM/'day'=dd"
+
+_PARTITIONERS: Final[Mapping[str, Partitioner]] = {
+    each.name: each
+    for each in (
+        Partitioner("DefaultPartitioner"),
+        Partitioner("DailyPartitioner", has_time=True, pattern=_DAILY, duration=DAY),
+        Partitioner("HourlyPartitioner", has_time=True, pattern=f"{_DAILY}/'hour'=HH", duration=HOUR),
+        Partitioner("TimeBasedPartitioner", has_time=True),
+        Partitioner("FieldPartitioner", has_fields=True),
+        Partitioner("FieldAndTimeBasedPartitioner", has_fields=True, has_time=True),
+    )
+}
+
+EXTRACTORS: Final = ("Wallclock", "Record", "RecordField")
+
+
+def partitioner(name: str) -> Partitioner | None:
+    return _PARTITIONERS.get(name.rpartition(".")[2])
+
+
+def unknown_partitioner(name: str) -> str:
+    if name.rpartition(".")[2] == "TimeAndFieldBasedPartitioner":
+        return (
+            f"'partitioner.class' is '{name}': take FieldAndTimeBasedPartitioner with the field as "
+            f"'partition.field.name' and 'partition.field.format.path' = false, which makes the same folders"
+        )
+    return (
+        f"'partitioner.class' is '{name}': take one of {', '.join(_PARTITIONERS)} (or Confluent's class "
+        f"name); a class of one's own in Java cannot run here"
+    )
+
+
+# The former name, whose folders do not name fields, and the present one.
+OLDER_PARTITIONER: Final = "TimeAndFieldBasedPartitioner", "FieldAndTimeBasedPartitioner"

@@ -11,7 +11,6 @@ from typing import Final
 from sinksdk import ConnectException, Token
 from sinksdk.connectors.s3_archiver.archive.header import FileHeader
 from sinksdk.connectors.s3_archiver.s3.client import S3, Checksum, Location, Part
-from sinksdk.connectors.s3_archiver.s3.connect import Connect
 from sinksdk.connectors.s3_archiver.s3.errors import (
     CONFLICT,
     NO_SUCH_UPLOAD,
@@ -20,7 +19,7 @@ from sinksdk.connectors.s3_archiver.s3.errors import (
     S3Error,
     S3Trouble,
 )
-from sinksdk.connectors.s3_archiver.s3.requests import Together, together
+from sinksdk.connectors.s3_archiver.s3.requests import Connect, Together, together
 from sinksdk.connectors.s3_archiver.s3.settings import UploadSettings
 from sinksdk.connectors.s3_archiver.s3.upload import NONCE
 

@@ -1,4 +1,4 @@
-"""Requests made concurrently, and repeated after transient errors."""
+"""Clients of S3, and requests that are made concurrently and repeated after transient errors."""
 
 from __future__ import annotations
 
@@ -7,9 +7,11 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import Final
+from typing import Final, Protocol
 
 from sinksdk import RetriableException
+from sinksdk.connectors.s3_archiver.s3.client import S3
+from sinksdk.connectors.s3_archiver.s3.settings import UploadSettings
 
 # Runs a function concurrently with the task's thread, and returns one that waits for its end.
 Beside = Callable[[Callable[[], None]], Callable[[], None]]
@@ -107,3 +109,15 @@ class Rounds:
 def _record_done(done: list[int], number: int, request: Callable[[], object]) -> None:
     request()
     done.append(number)
+
+
+class Connect(Protocol):
+    """Creates a client; ``endpoint`` overrides ``store.url`` and is empty for AWS's own."""
+
+    def __call__(self, config: UploadSettings, endpoint: str | None = None) -> S3: ...
+
+
+def connect(config: UploadSettings, endpoint: str | None = None) -> S3:
+    from sinksdk.connectors.s3_archiver.s3 import boto_client  # noqa: PLC0415 - loads boto3
+
+    return boto_client.connect(config, endpoint)
