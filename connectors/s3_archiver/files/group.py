@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
-import numpy.typing as npt
 
 from sinksdk import Token, TopicPartition
 from sinksdk.connectors.s3_archiver.archive.header import Archived
@@ -20,9 +19,7 @@ from sinksdk.connectors.s3_archiver.archive.ranges import RunsByFile
 from sinksdk.connectors.s3_archiver.files.file import ArchiveFile, FileFactory, FileKey, FileObject
 from sinksdk.connectors.s3_archiver.files.settings import Limits
 from sinksdk.connectors.s3_archiver.formats.base import Rows
-
-Longs = npt.NDArray[np.int64]
-Codes = npt.NDArray[np.int32]
+from sinksdk.connectors.s3_archiver.formats.columns import Codes, Longs
 
 _WINDOW: Final = 256  # rows that are first searched for a late timestamp
 _FEW: Final = 2**15  # files that an int16 can number

@@ -29,9 +29,9 @@ from sinksdk import (
 from sinksdk.connectors.s3_archiver.archive.header import Archived
 from sinksdk.connectors.s3_archiver.archive.ranges import Flags, Skip, numbers_of
 from sinksdk.connectors.s3_archiver.files.file import FileFactory, FileKey, Written
-from sinksdk.connectors.s3_archiver.files.group import Codes, FileGroup, Longs, SortedRows, cuts
+from sinksdk.connectors.s3_archiver.files.group import FileGroup, SortedRows, cuts
 from sinksdk.connectors.s3_archiver.formats.base import Rows
-from sinksdk.connectors.s3_archiver.formats.columns import as_mask, flag_column, long_column
+from sinksdk.connectors.s3_archiver.formats.columns import Codes, Longs, as_mask, flag_column, long_column
 from sinksdk.connectors.s3_archiver.formats.views import has_value
 from sinksdk.connectors.s3_archiver.partitioners.folders import Split
 from sinksdk.connectors.s3_archiver.s3.upload import Upload

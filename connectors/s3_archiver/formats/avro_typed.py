@@ -13,8 +13,8 @@ import numpy as np
 import pyarrow as pa
 
 from sinksdk import DataException
-from sinksdk.connectors.s3_archiver.formats.columns import filled
-from sinksdk.connectors.s3_archiver.formats.datums import Column, EncodedRows, borders_of
+from sinksdk.connectors.s3_archiver.formats.columns import Column, filled
+from sinksdk.connectors.s3_archiver.formats.datums import EncodedRows, borders_of
 from sinksdk.connectors.s3_archiver.formats.values import Fate, JoinedValues
 from sinksdk.values.decimals import MOST_WIDE, bytes_of, is_decimal, is_wide, items_of, number_of
 

@@ -16,9 +16,16 @@ from sinksdk.connectors.s3_archiver.archive.header import FileHeader
 from sinksdk.connectors.s3_archiver.formats.avro_typed import TypedDatums
 from sinksdk.connectors.s3_archiver.formats.base import Encoded, KeepSchema, Kinds
 from sinksdk.connectors.s3_archiver.formats.codecs import BytesLike, codec
-from sinksdk.connectors.s3_archiver.formats.columns import as_mask, flag_column, null_scalar
+from sinksdk.connectors.s3_archiver.formats.columns import (
+    Column,
+    Flags,
+    Longs,
+    as_mask,
+    flag_column,
+    null_scalar,
+)
 from sinksdk.connectors.s3_archiver.formats.container import BLOCK_BYTES, ContainerWriter
-from sinksdk.connectors.s3_archiver.formats.datums import BYTES, Column, EncodedRows, Flags, Longs, borders_of
+from sinksdk.connectors.s3_archiver.formats.datums import BYTES, EncodedRows, borders_of
 from sinksdk.connectors.s3_archiver.formats.schema import sync_marker
 from sinksdk.connectors.s3_archiver.formats.values import (
     NO_VALUE,
@@ -44,8 +51,8 @@ from sinksdk.values.json_text import is_json
 SchemaOf: TypeAlias = Callable[[int], Any]
 
 _FRAMING: Final = bytes(5)  # a zero byte, four bytes of id
-_NOT_FRAMED: Final = -1
-_IS_NULL: Final = -2
+NOT_FRAMED: Final = -1
+IS_NULL: Final = -2
 _IS_TYPED: Final = -3
 _MOST_REFUSED: Final = 10_000  # ids and types: garbage has many
 _DO: Final = (
@@ -72,8 +79,6 @@ _ONLY_JSON: Final = (
 class AvroValues:
     """Write files of values with their producers' schemas."""
 
-    # Ten attributes: what the configuration says, and the schemas that are known.
-
     def __init__(
         self,
         schema_of: SchemaOf | None,
@@ -86,17 +91,14 @@ class AvroValues:
         block_bytes: int | None = None,
         loop: ValueLoop | None = None,
     ) -> None:
-        self._schema_of = schema_of
+        self._schemas = None if schema_of is None else RegistrySchemas(schema_of, keep_schema)
         self._codec = codec_name, level
         self._nulls: NullBehavior = nulls
         # Bytes and texts are whole values, not framed ones.
         self._plain = plain
-        self._keep_schema = keep_schema
         self._block_bytes = block_bytes or BLOCK_BYTES
         self._loop = loop
-        self._schemas: dict[int, AvroSchema] = {}
-        self._typed: dict[pa.DataType, TypedDatums] = {}
-        self._refused: dict[int | pa.DataType, str] = {}
+        self._typed: dict[pa.DataType, TypedDatums | str] = {}  # or why Avro cannot express the type
 
     @property
     def extension(self) -> str:
@@ -110,16 +112,15 @@ class AvroValues:
         column = value_column(batch)
         if not self._is_framed(column):
             return
-        if self._schema_of is None and column.null_count < len(column):
+        if self._schemas is not None:
+            self._schemas.learn(column)
+        elif column.null_count < len(column):
             raise ConfigException(_NO_SCHEMA)
-        for schema_id, _ in _divided(schema_ids(column)):
-            if schema_id >= 0 and schema_id not in self._schemas:
-                self._fetch(schema_id)
 
     def with_nulls(self, batch: pa.RecordBatch, name: str) -> pa.RecordBatch:
         """Return a learned batch with null for each framed value that is the null of its schema."""
         index = batch.schema.get_field_index(name)
-        nullable = {number: schema for number, schema in self._schemas.items() if schema.has_null}
+        nullable = {number: schema for number, schema in self._known().items() if schema.has_null}
         if index < 0 or not nullable or not self._is_framed(batch.column(index)):
             return batch
         column = batch.column(index)
@@ -136,18 +137,13 @@ class AvroValues:
         # A file has one schema, so each schema id, and each type, has files of its own.
         whys: dict[int, str | None] = {}
         if self._is_framed(column):
-            found = _divided(schema_ids(column))
+            found = divided(schema_ids(column))
         else:
-            found = _divided(np.where(as_mask(column.is_valid()), _IS_TYPED, _IS_NULL))
+            found = divided(np.where(as_mask(column.is_valid()), _IS_TYPED, IS_NULL))
         for number, rows in found:
-            if number == _IS_TYPED and (problem := self._problem(column.type)):
-                whys |= dict.fromkeys(_rows(rows), problem)
-            elif number == _IS_NULL:
-                whys |= dict.fromkeys(_rows(rows), NO_VALUE if self._nulls == "fail" else None)
-            elif number == _NOT_FRAMED:
-                whys |= dict.fromkeys(_rows(rows), _NO_FRAMING)
-            elif number >= 0 and (why := self._why_not(number)):
-                whys |= dict.fromkeys(_rows(rows), why)
+            why = self._why_not(number, column.type)
+            if why is not None or number == IS_NULL:
+                whys |= dict.fromkeys(np.flatnonzero(rows).tolist(), why)
             else:
                 codes[rows] = len(kinds)
                 kinds.append(column.type if number == _IS_TYPED else number)
@@ -176,22 +172,19 @@ class AvroValues:
         return encoded(partition, batch, joined, self._nulls, lambda row, _: whys.get(row, _NO_FRAMING))
 
     def begin(self, header: FileHeader, key: str, kind: object) -> ContainerWriter:
-        schema = (
-            json.dumps(self._datums(kind).schema)
-            if isinstance(kind, pa.DataType)
-            else self._schemas[int(str(kind))].readable
-        )
+        is_type = isinstance(kind, pa.DataType)
+        schema = json.dumps(self._datums(kind).schema) if is_type else self._known()[int(str(kind))].readable
         return ContainerWriter(
             schema, codec(*self._codec), header.to_metadata(), sync_marker(key), self._block_bytes
         )
 
     def _walked(self, column: Column) -> Walked:
-        walked = walk_framed(column, self._schemas)
+        walked = walk_framed(column, self._known())
         unknown = np.flatnonzero(walked.fits == Fit.UNKNOWN)
         if len(unknown):
             for schema_id in np.unique(schema_ids(column)[unknown]).tolist():
-                self._why_not(schema_id)
-            walked = walk_framed(column, self._schemas)
+                self._why_not(schema_id, column.type)
+            walked = walk_framed(column, self._known())
         return walked
 
     def _mended(self, column: Column, walked: Walked) -> tuple[JoinedValues, dict[int, str]]:
@@ -212,9 +205,9 @@ class AvroValues:
             if fit == Fit.LONGER:
                 texts[row] = value[len(_FRAMING) : ends[row]]
             elif fit == Fit.ODD:
-                texts[row] = repaired(value, len(_FRAMING), self._schemas[schema_id], is_framed=True)
+                texts[row] = repaired(value, len(_FRAMING), self._known()[schema_id], is_framed=True)
             elif fit == Fit.UNKNOWN:
-                whys[row] = f"{self._refused[schema_id]}; {_DO}"
+                whys[row] = self._why_not(schema_id, column.type) or ""
             elif fit >= Fit.ENDS_EARLY:
                 what = f"its value is no datum of its schema, {name_of(schema_id)} of the registry"
                 whys[row] = f"{what}: {why_not(fit, ends[row])}; {_DO}"
@@ -226,44 +219,73 @@ class AvroValues:
     def _is_framed(self, column: Column) -> bool:
         return not self._plain and has_bytes(column.type)
 
-    def _problem(self, kind: pa.DataType) -> str | None:
-        """Return why typed values of this type cannot be archived."""
-        if is_json(kind):
-            return _ONLY_JSON
-        if kind not in self._refused:
-            try:
-                self._datums(kind)
-            except DataException as error:
-                self._refuse(kind, error)
-        return self._refused.get(kind)
+    def _known(self) -> Mapping[int, AvroSchema]:
+        return {} if self._schemas is None else self._schemas.known
+
+    def _why_not(self, number: int, kind: pa.DataType) -> str | None:
+        """Return why rows of a schema id, or typed values, cannot be archived."""
+        if number == IS_NULL:
+            return NO_VALUE if self._nulls == "fail" else None
+        if number == NOT_FRAMED:
+            return _NO_FRAMING
+        if number == _IS_TYPED:
+            found = _ONLY_JSON if is_json(kind) else self._datums_or_why(kind)
+            return found if isinstance(found, str) else None
+        if self._schemas is None:
+            raise ConfigException(_NO_SCHEMA)
+        why = self._schemas.why_not(number)
+        return why and f"{why}; {_DO}"
 
     def _datums(self, kind: pa.DataType) -> TypedDatums:
+        found = self._datums_or_why(kind)
+        if isinstance(found, str):
+            raise DataException(found)
+        return found
+
+    def _datums_or_why(self, kind: pa.DataType) -> TypedDatums | str:
         if kind not in self._typed:
-            self._typed[kind] = TypedDatums(kind)
+            if len(self._typed) >= _MOST_REFUSED:
+                self._typed.clear()
+            try:
+                self._typed[kind] = TypedDatums(kind)
+            except DataException as error:
+                self._typed[kind] = str(error)
         return self._typed[kind]
 
-    def _refuse(self, kind: int | pa.DataType, error: DataException) -> None:
-        if len(self._refused) >= _MOST_REFUSED:
-            self._refused.clear()
-        self._refused[kind] = str(error)
 
-    def _why_not(self, schema_id: int) -> str | None:
-        if schema_id not in self._schemas and schema_id not in self._refused:
-            self._fetch(schema_id)
-        return None if schema_id in self._schemas else f"{self._refused[schema_id]}; {_DO}"
+class RegistrySchemas:
+    """The schemas of a registry, by id. Each is fetched once."""
 
-    def _fetch(self, schema_id: int) -> None:
-        if self._schema_of is None:
-            raise ConfigException(_NO_SCHEMA)
+    def __init__(self, schema_of: SchemaOf, keep: KeepSchema | None = None) -> None:
+        self._schema_of = schema_of
+        self._keep = keep
+        self.known: dict[int, AvroSchema] = {}
+        self._refused: dict[int, str] = {}
+
+    def learn(self, values: Column) -> None:
+        """Fetch unknown schemas of a column, also those that the registry has refused before."""
+        for number, _ in divided(schema_ids(values)):
+            if number >= 0 and number not in self.known:
+                self._fetch(number)
+
+    def why_not(self, number: int) -> str | None:
+        """Return why the registry has refused an id; None if its schema is known."""
+        if number not in self.known and number not in self._refused:
+            self._fetch(number)
+        return None if number in self.known else self._refused[number]
+
+    def _fetch(self, number: int) -> None:
         try:
-            schema = as_schema(self._schema_of(schema_id))
+            schema = as_schema(self._schema_of(number))
         except DataException as error:
-            self._refuse(schema_id, error)
+            if len(self._refused) >= _MOST_REFUSED:
+                self._refused.clear()
+            self._refused[number] = str(error)
             return
         # A schema is stored before a file needs it.
-        if self._keep_schema is not None:
-            self._keep_schema(name_of(schema_id), schema.text.encode())
-        self._schemas[schema_id] = schema
+        if self._keep is not None:
+            self._keep(name_of(number), schema.text.encode())
+        self.known[number] = schema
 
 
 def _with_data(joined: JoinedValues, mended: Mapping[int, bytes]) -> JoinedValues:
@@ -278,7 +300,7 @@ def _with_data(joined: JoinedValues, mended: Mapping[int, bytes]) -> JoinedValue
     return JoinedValues(EncodedRows(memoryview(whole), borders_of(lengths)), fates)
 
 
-def _divided(numbers: Longs) -> Iterator[tuple[int, Flags]]:
+def divided(numbers: Longs) -> Iterator[tuple[int, Flags]]:
     """Yield each distinct number with its rows, in the order of first rows."""
     left = np.ones(len(numbers), np.bool_)
     while left.any():
@@ -291,9 +313,9 @@ def _divided(numbers: Longs) -> Iterator[tuple[int, Flags]]:
 def _are_null(column: Column, schemas: Mapping[int, AvroSchema]) -> Flags:
     is_null = np.zeros(len(column), np.bool_)
     ids = schema_ids(column)
-    for number, rows in _divided(ids) if (ids >= 0).any() else ():
+    for number, rows in divided(ids) if (ids >= 0).any() else ():
         if number in schemas:
-            begins, data = _borders(column)
+            begins, data = borders_in(column)
             octets = np.frombuffer(data, np.uint8)
             places = np.flatnonzero(rows)
             is_null[places] = null_data(
@@ -305,7 +327,7 @@ def _are_null(column: Column, schemas: Mapping[int, AvroSchema]) -> Flags:
     return is_null
 
 
-def _borders(column: Column) -> tuple[npt.NDArray[Any], pa.Buffer]:
+def borders_in(column: Column) -> tuple[npt.NDArray[Any], pa.Buffer]:
     if column.type.id not in (pa.binary().id, BYTES.id):
         column = column.cast(BYTES)
     _, borders, data = column.buffers()
@@ -315,25 +337,20 @@ def _borders(column: Column) -> tuple[npt.NDArray[Any], pa.Buffer]:
 
 def schema_ids(column: Column) -> Longs:
     """Return the schema id of each value; -1 if it is not framed, -2 if it is null."""
-    found: Longs = np.full(len(column), _IS_NULL, np.int64)
+    found: Longs = np.full(len(column), IS_NULL, np.int64)
     if column.null_count == len(column):
         return found
-    begins, data = _borders(column)
+    begins, data = borders_in(column)
     is_framed = np.diff(begins) >= len(_FRAMING)
     if column.null_count:
         is_framed &= as_mask(column.is_valid())
     at = begins[:-1] if is_framed.all() else begins[:-1][is_framed]
-    found[as_mask(column.is_valid()) if column.null_count else slice(None)] = _NOT_FRAMED
+    found[as_mask(column.is_valid()) if column.null_count else slice(None)] = NOT_FRAMED
     if len(at):
         octets = np.frombuffer(data, np.uint8)
         # an integer that begins at each byte
         numbers = np.ndarray(len(octets) - 3, ">u4", data, strides=(1,))
         ids = numbers[at + 1].astype(np.int64)
-        ids[octets[at] != 0] = _NOT_FRAMED
+        ids[octets[at] != 0] = NOT_FRAMED
         found[slice(None) if len(at) == len(found) else is_framed] = ids
     return found
-
-
-def _rows(flags: Any) -> list[int]:
-    rows: list[int] = np.flatnonzero(flags).tolist()
-    return rows

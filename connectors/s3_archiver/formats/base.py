@@ -6,15 +6,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, NamedTuple, Protocol, Self, TypeVar
 
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from sinksdk import DataException, TopicPartition
 from sinksdk.connectors.s3_archiver.archive.header import FileHeader
 from sinksdk.connectors.s3_archiver.formats.codecs import BytesLike
-
-Codes = npt.NDArray[np.int32]
+from sinksdk.connectors.s3_archiver.formats.columns import Codes
 
 
 class Rows(Protocol):

@@ -12,7 +12,10 @@ import pyarrow.compute as pc
 
 # Arrow's own conversions import pandas where it is installed: 40 MB and half a second per process.
 Flags = npt.NDArray[np.bool_]
+Octets = npt.NDArray[np.uint8]
+Codes = npt.NDArray[np.int32]
 Longs = npt.NDArray[np.int64]
+Column = Any  # a pyarrow.Array; its stubs cannot follow arrays of types known at run time only
 
 
 def as_mask(booleans: pa.Array) -> Flags:

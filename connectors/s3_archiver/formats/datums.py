@@ -3,19 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sinksdk.connectors.s3_archiver.formats.columns import as_mask, filled
-
-Longs: TypeAlias = npt.NDArray[np.int64]
-Flags: TypeAlias = npt.NDArray[np.bool_]
-Octets: TypeAlias = npt.NDArray[np.uint8]
-Column: TypeAlias = Any  # a pyarrow.Array; its stubs cannot follow arrays of types known at run time only
+from sinksdk.connectors.s3_archiver.formats.columns import Column, Flags, Longs, Octets, as_mask, filled
 
 # 64-bit offsets: 2 GiB of rows overflow 32-bit ones.
 BYTES: Final = pa.large_binary()

@@ -14,22 +14,25 @@ from sinksdk import DataException, TopicPartition
 from sinksdk.connectors.s3_archiver.archive.header import FileHeader
 from sinksdk.connectors.s3_archiver.formats.base import Encoded, OneKind
 from sinksdk.connectors.s3_archiver.formats.codecs import codec
-from sinksdk.connectors.s3_archiver.formats.columns import as_mask, filled, long_column, null_where
+from sinksdk.connectors.s3_archiver.formats.columns import (
+    Column,
+    Longs,
+    as_mask,
+    filled,
+    long_column,
+    null_where,
+)
 from sinksdk.connectors.s3_archiver.formats.container import BLOCK_BYTES, ContainerWriter
 from sinksdk.connectors.s3_archiver.formats.datums import (
     BYTES,
     NO_ROWS,
-    Column,
     DatumBuilder,
     EncodedRows,
-    Longs,
     borders_of,
     present_in,
     varint,
 )
 from sinksdk.connectors.s3_archiver.formats.schema import RECORD_SCHEMA, sync_marker
-
-__all__ = ["EncodedRows", "RecordEncoder", "without_bad_headers"]
 
 log = logging.getLogger(__name__)
 _TICKS_PER_MILLISECOND: Final = {"ms": 1, "us": 1_000, "ns": 1_000_000}
@@ -75,7 +78,7 @@ class RecordEncoder:
         columns = Columns(
             batch.num_rows,
             _column(batch, "offset", _integers),
-            _column(batch, "timestamp", _milliseconds),
+            _column(batch, "timestamp", milliseconds),
             _column(batch, "timestampType", _integers),
             _column(batch, "key", _bytes),
             _column(batch, "value", _bytes),
@@ -139,10 +142,10 @@ def _lists(column: Column) -> Column | None:
     return pa.LargeListArray.from_arrays(borders, column.flatten())
 
 
-def _milliseconds(column: Column) -> Column:
+def milliseconds(column: Column) -> Column:
+    """Return timestamps as 64-bit integers; finer ones are rounded down, also those before 1970."""
     if not pa.types.is_timestamp(column.type):
         return _integers(column)
-    # Finer timestamps are rounded down, also those before 1970.
     ticks = column.view(pa.int64())
     if column.type.unit == "ms":
         return ticks

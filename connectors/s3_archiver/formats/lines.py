@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Final, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import pyarrow as pa
 
@@ -11,6 +11,7 @@ from sinksdk import ConfigException, TopicPartition, json_texts
 from sinksdk.connectors.s3_archiver.archive.header import FileHeader
 from sinksdk.connectors.s3_archiver.formats.base import Encoded, OneKind
 from sinksdk.connectors.s3_archiver.formats.codecs import BytesLike, GzipStream
+from sinksdk.connectors.s3_archiver.formats.columns import Column
 from sinksdk.connectors.s3_archiver.formats.container import BLOCK_BYTES, RowBlocks
 from sinksdk.connectors.s3_archiver.formats.datums import EncodedRows
 from sinksdk.connectors.s3_archiver.formats.values import (
@@ -26,41 +27,28 @@ from sinksdk.connectors.s3_archiver.formats.values import (
 )
 from sinksdk.values.json_text import is_json
 
-_GZIP_EXTENSION: Final = ".gz"
 
-
-class PlainContent:
-    def header(self) -> Iterator[BytesLike]:
-        return iter(())
-
-    def append(self, rows: EncodedRows) -> Iterator[BytesLike]:
-        if rows.nbytes:
-            yield rows.payload
-
-    def finish(self) -> Iterator[BytesLike]:
-        return iter(())
-
-    @property
-    def buffered(self) -> int:
-        return 0
-
-
-class GzipContent:
-    def __init__(self, level: int, block_bytes: int = BLOCK_BYTES) -> None:
-        self._stream = GzipStream(level)
+class LineContent:
+    def __init__(self, gzip_level: int | None, block_bytes: int = BLOCK_BYTES) -> None:
+        self._stream = None if gzip_level is None else GzipStream(gzip_level)
         self._blocks = RowBlocks(block_bytes)
 
     def header(self) -> Iterator[BytesLike]:
-        yield self._stream.header()
+        if self._stream is not None:
+            yield self._stream.header()
 
     def append(self, rows: EncodedRows) -> Iterator[BytesLike]:
-        for block in self._blocks.add(rows):
-            yield self._stream.compress(block.joined())
+        if self._stream is not None:
+            for block in self._blocks.add(rows):
+                yield self._stream.compress(block.joined())
+        elif rows.nbytes:
+            yield rows.payload
 
     def finish(self) -> Iterator[BytesLike]:
-        for block in self._blocks.finish():
-            yield self._stream.compress(block.joined())
-        yield self._stream.finish()
+        if self._stream is not None:
+            for block in self._blocks.finish():
+                yield self._stream.compress(block.joined())
+            yield self._stream.finish()
 
     @property
     def buffered(self) -> int:
@@ -72,18 +60,32 @@ class LineFormat(OneKind):
 
     columns = VALUE_COLUMNS
 
-    def __init__(self, extension: str, gzip_level: int | None, block_bytes: int | None) -> None:
-        self.extension = extension if gzip_level is None else extension + _GZIP_EXTENSION
+    def __init__(
+        self,
+        extension: str,
+        *,
+        nulls: NullBehavior = "fail",
+        gzip_level: int | None = None,
+        block_bytes: int | None = None,
+        loop: ValueLoop | None = None,
+    ) -> None:
+        self.extension = extension if gzip_level is None else f"{extension}.gz"
+        self._nulls: NullBehavior = nulls
         self._gzip_level = gzip_level
         self._block_bytes = block_bytes or BLOCK_BYTES
+        self._loop = loop
 
-    def begin(self, header: FileHeader, key: str, kind: object) -> PlainContent | GzipContent:  # noqa: ARG002 - of the protocol
-        if self._gzip_level is None:
-            return PlainContent()
-        return GzipContent(self._gzip_level, self._block_bytes)
+    def begin(self, header: FileHeader, key: str, kind: object) -> LineContent:  # noqa: ARG002 - of the protocol
+        return LineContent(self._gzip_level, self._block_bytes)
+
+    def _joined(
+        self, partition: TopicPartition, batch: pa.RecordBatch, column: Column, kind: ValueKind, after: bytes
+    ) -> Encoded[EncodedRows]:
+        joined = join_values(column, kind, after=after, loop=self._loop)
+        return encoded(partition, batch, joined, self._nulls, _never_skipped)
 
 
-def never_skipped(row: int, fate: Fate) -> str:
+def _never_skipped(row: int, fate: Fate) -> str:
     # Checked JSON has no line feed within a text, and bytes are written as they are: no row is skipped.
     raise AssertionError(row, fate)
 
@@ -96,17 +98,12 @@ class RawBytes(LineFormat):
         extension: str = ".bin",
         separator: str = "\n",
         *,
-        nulls: NullBehavior = "fail",
         writes_json: bool = False,
-        gzip_level: int | None = None,
-        block_bytes: int | None = None,
-        loop: ValueLoop | None = None,
+        **options: Any,
     ) -> None:
-        super().__init__(extension, gzip_level, block_bytes)
+        super().__init__(extension, **options)
         self._separator = separator.encode()
-        self._nulls: NullBehavior = nulls
         self._writes_json = writes_json
-        self._loop = loop
 
     def encode(self, partition: TopicPartition, batch: pa.RecordBatch) -> Encoded[EncodedRows]:
         column = value_column(batch)
@@ -119,37 +116,23 @@ class RawBytes(LineFormat):
                 f"archives: set 'value.converter' to bytes, or 'format.class' to JsonFormat, AvroFormat or "
                 f"ParquetFormat"
             )
-        joined = join_values(column, ValueKind.PLAIN, after=self._separator, loop=self._loop)
-        return encoded(partition, batch, joined, self._nulls, never_skipped)
+        return self._joined(partition, batch, column, ValueKind.PLAIN, self._separator)
 
 
 # BASE64, Connect's default, is the unscaled number in base64.
 DecimalFormat: TypeAlias = Literal["BASE64", "NUMERIC"]
 
-_END: Final = b"\n"
-
 
 class JsonLines(LineFormat):
-    def __init__(
-        self,
-        *,
-        decimals: DecimalFormat = "BASE64",
-        nulls: NullBehavior = "fail",
-        gzip_level: int | None = None,
-        block_bytes: int | None = None,
-        loop: ValueLoop | None = None,
-    ) -> None:
-        super().__init__(".json", gzip_level, block_bytes)
+    def __init__(self, *, decimals: DecimalFormat = "BASE64", **options: Any) -> None:
+        super().__init__(".json", **options)
         self._decimals: DecimalFormat = decimals
-        self._nulls: NullBehavior = nulls
-        self._loop = loop
 
     def encode(self, partition: TopicPartition, batch: pa.RecordBatch) -> Encoded[EncodedRows]:
         column = value_column(batch)
         # The converter has checked JSON texts: only those that hold a line feed are rewritten.
         kind = ValueKind.JSON if is_json(column.type) else ValueKind.PLAIN
-        joined = join_values(self.texts(column), kind, after=_END, loop=self._loop)
-        return encoded(partition, batch, joined, self._nulls, never_skipped)
+        return self._joined(partition, batch, self.texts(column), kind, b"\n")
 
     def texts(self, column: pa.Array) -> pa.Array:
         """Return the JSON texts of values. Raises ConfigException for a type that JSON lacks."""

@@ -17,14 +17,12 @@ from sinksdk.connectors.s3_archiver.formats.base import Encoded, Kinds, OneKind
 from sinksdk.connectors.s3_archiver.formats.codecs import BytesLike
 from sinksdk.connectors.s3_archiver.formats.columns import (
     as_mask,
-    filled,
     list_borders,
     long_scalar,
-    null_where,
     texts_column,
     zero_for_null,
 )
-from sinksdk.connectors.s3_archiver.formats.encoder import without_bad_headers
+from sinksdk.connectors.s3_archiver.formats.encoder import milliseconds, without_bad_headers
 from sinksdk.connectors.s3_archiver.formats.values import NO_VALUE, NullBehavior, bad_record, has_bytes
 from sinksdk.values.decimals import MOST_DIGITS, is_wide
 from sinksdk.values.json_text import is_json
@@ -264,19 +262,11 @@ def _column_of(partition: TopicPartition, batch: pa.RecordBatch, field: pa.Field
         column = pa.nulls(rows, field.type)  # empty lists, created without a type
     if column.type != field.type:
         if field.name == "timestamp" and pa.types.is_timestamp(column.type):
-            column = _to_milliseconds(column)
+            column = milliseconds(column)
         column = column.cast(field.type)
     if not field.nullable and column.null_count:
         column = zero_for_null(column) if field.name != "headers" else _lists(column)
     return column
-
-
-# Finer timestamps are rounded down, also those before 1970.
-def _to_milliseconds(column: pa.Array) -> pa.Array:
-    ticks = {"s": 1, "ms": 1, "us": 1_000, "ns": 1_000_000}[column.type.unit]
-    values = filled(column.view(pa.int64()))
-    values = values * 1_000 if column.type.unit == "s" else values // ticks
-    return null_where(values, column)
 
 
 # Null becomes an empty list.

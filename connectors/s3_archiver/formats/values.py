@@ -12,15 +12,8 @@ import pyarrow as pa
 
 from sinksdk import DataException, TopicPartition
 from sinksdk.connectors.s3_archiver.formats.base import Encoded
-from sinksdk.connectors.s3_archiver.formats.columns import as_mask
-from sinksdk.connectors.s3_archiver.formats.datums import (
-    BYTES,
-    Column,
-    EncodedRows,
-    Flags,
-    Octets,
-    borders_of,
-)
+from sinksdk.connectors.s3_archiver.formats.columns import Column, Flags, Octets, as_mask
+from sinksdk.connectors.s3_archiver.formats.datums import BYTES, EncodedRows, borders_of
 from sinksdk.connectors.s3_archiver.formats.encoder import column_buffers
 
 

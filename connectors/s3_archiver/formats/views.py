@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple, Self
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -14,6 +13,7 @@ from sinksdk import DataException, TopicPartition
 from sinksdk.connectors.s3_archiver.archive.header import FileHeader
 from sinksdk.connectors.s3_archiver.formats.base import Encoded, FileContent, Format, Kinds, Rows
 from sinksdk.connectors.s3_archiver.formats.columns import (
+    Longs,
     as_column,
     as_mask,
     flag_column,
@@ -49,7 +49,6 @@ _OF_KEYS: Final[Mapping[str, str]] = {
 }
 
 Bad = dict[int, DataException | None]
-Longs = npt.NDArray[np.int64]
 
 
 class View(NamedTuple):

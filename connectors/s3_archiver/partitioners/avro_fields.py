@@ -3,36 +3,35 @@
 from __future__ import annotations
 
 import io
-import struct
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from sinksdk import ConfigException, DataException, RetriableException
+from sinksdk import ConfigException, RetriableException
+from sinksdk.connectors.s3_archiver.formats.avro_value import (
+    IS_NULL,
+    NOT_FRAMED,
+    RegistrySchemas,
+    SchemaOf,
+    borders_in,
+    divided,
+    schema_ids,
+)
 from sinksdk.connectors.s3_archiver.formats.columns import (
+    Longs,
     as_column,
     long_column,
-    null_rows,
     text_column,
     texts_column,
 )
-from sinksdk.connectors.s3_archiver.partitioners.fields import (
-    Field,
-    Found,
-    Path,
-    Rows,
-    at_path,
-)
-from sinksdk.values.avro_schema import CONNECT_DEFAULT, AvroSchema, as_schema, datum_reader, named_types
+from sinksdk.connectors.s3_archiver.partitioners.fields import Field, Found, Path, at_path
+from sinksdk.values.avro_schema import CONNECT_DEFAULT, datum_reader, named_types
 from sinksdk.values.avro_walk import null_data, repaired
 
-Positions = npt.NDArray[np.int64]
-
-_MOST_REFUSED: Final = 10_000  # ids: garbage has many
-_WIRE_FORMAT: Final = struct.Struct(">bI")  # Confluent's framing: magic byte 0, schema id
+_FRAMING: Final = 5  # bytes: a zero, and a schema id
 _MOMENTS: Final[Mapping[str, pa.DataType]] = {
     "date": pa.date32(),
     **{
@@ -44,121 +43,62 @@ _MOMENTS: Final[Mapping[str, pa.DataType]] = {
 
 
 class AvroFields:
-    def __init__(self, paths: Sequence[Path], schema_of: Callable[[int], Any]) -> None:
+    def __init__(self, paths: Sequence[Path], schema_of: SchemaOf) -> None:
         self._paths = paths
-        self._schema_of = schema_of
-        self._schemas: dict[int, AvroSchema] = {}
-        self._refused: dict[int, str] = {}
+        self._schemas = RegistrySchemas(schema_of)
 
     def learn(self, values: pa.Array) -> None:
-        for number in _distinct(_framed(values).ids):
-            if number not in self._schemas:
-                self._fetch(number)
+        self._schemas.learn(values)
 
     def read(self, values: pa.Array) -> list[Field]:
         found = [Found() for _ in self._paths]
-        begins, ends, data, there, rows, ids = _framed(values)
-        is_framed = np.zeros(len(values), bool)
-        is_framed[rows] = True
-        for row in np.flatnonzero(~is_framed).tolist():
-            why = "does not begin with a zero byte and a schema id, as 'value.converter' = avro requires"
-            for each in found:
-                each.bad[row] = why if there[row] else "is null"
-        for number in _distinct(ids):
-            some = rows[ids == number]
-            schema = self._schema(number)
-            if schema is None:
-                why = f"is of schema {number}: {self._refused[number]}"
-                for each in found:
-                    each.bad |= dict.fromkeys(some.tolist(), why)
+        for number, of_schema in divided(schema_ids(values)):
+            rows = np.flatnonzero(of_schema)
+            why = self._why_not(number)
+            if why is None:
+                self._read(number, rows, values, found)
                 continue
-            if schema.has_null:
-                is_null = null_data(schema, data, begins[some] + _WIRE_FORMAT.size, ends[some])
-                for each in found:
-                    each.bad |= dict.fromkeys(some[is_null].tolist(), "is null")
-                some = some[~is_null]
-            for path, each in zip(self._paths, found, strict=True):
-                # A datum can only be read from front to back; fastavro reads the rows that this walk cannot.
-                walk = Walk(data, schema.resolved, ends, each)
-                walk.read(schema.resolved, path, some, begins[some] + _WIRE_FORMAT.size)
-                left = np.sort(np.concatenate([np.empty(0, np.int64), *walk.left]))
-                _one_by_one(
-                    number, schema, path, left.tolist(), values, each, walk.moment(schema.resolved, path)
-                )
+            for each in found:
+                each.bad |= dict.fromkeys(rows.tolist(), why)
         return [each.field() for each in found]
 
-    def _schema(self, number: int) -> AvroSchema | None:
-        if number not in self._schemas and number not in self._refused:
-            self._fetch(number)
-        return self._schemas.get(number)
+    def _why_not(self, number: int) -> str | None:
+        if number == IS_NULL:
+            return "is null"
+        if number == NOT_FRAMED:
+            return "does not begin with a zero byte and a schema id, as 'value.converter' = avro requires"
+        why = self._schemas.why_not(number)
+        return why and f"is of schema {number}: {why}"
 
-    def _fetch(self, number: int) -> None:
-        try:
-            self._schemas[number] = as_schema(self._schema_of(number))
-        except DataException as error:
-            if len(self._refused) >= _MOST_REFUSED:
-                self._refused.clear()
-            self._refused[number] = str(error)
-
-
-class _Framed(NamedTuple):
-    begins: Positions
-    ends: Positions
-    data: npt.NDArray[np.uint8]
-    # Values that are not null.
-    there: npt.NDArray[np.bool_]
-    rows: Rows  # those that have a schema id
-    ids: Positions  # of these rows
-
-
-def _framed(values: pa.Array) -> _Framed:
-    begins, ends, data = _laid_out(values)
-    there = np.ones(len(values), bool)
-    there[null_rows(values)[0]] = False
-    framed = there & (ends - begins >= _WIRE_FORMAT.size)
-    framed[framed] = data[begins[framed]] == 0
-    rows = np.flatnonzero(framed)
-    if not len(rows):
-        return _Framed(begins, ends, data, there, rows, np.empty(0, np.int64))
-    numbers = np.ndarray(len(data) - 3, ">u4", data, strides=(1,))  # an integer that begins at each byte
-    ids = numbers[begins[rows] + 1].astype(np.int64)
-    return _Framed(begins, ends, data, there, rows, ids)
-
-
-def _distinct(ids: Positions) -> list[int]:
-    found: list[int] = ids[:1].tolist() if (ids == ids[:1]).all() else np.unique(ids).tolist()
-    return found
-
-
-def _laid_out(values: pa.Array) -> tuple[Positions, Positions, npt.NDArray[np.uint8]]:
-    _, offsets, data = values.buffers()
-    places = np.frombuffer(offsets, np.int32)[values.offset : values.offset + len(values) + 1].astype(
-        np.int64
-    )
-    return places[:-1], places[1:], np.frombuffer(data or b"\0", np.uint8)
-
-
-def _one_by_one(  # noqa: PLR0917 - where to read what, and where it goes
-    number: int,
-    schema: AvroSchema,
-    path: Path,
-    rows: Sequence[int],
-    values: pa.Array,
-    found: Found,
-    moment: pa.DataType | None,
-) -> None:
-    if not rows:
-        return
-    read = datum_reader(_plain(schema.resolved))
-    for row in rows:
-        try:
-            value = read(io.BytesIO(repaired(values[row].as_py(), _WIRE_FORMAT.size, schema, is_framed=True)))
-        except (RetriableException, ConfigException):
-            raise
-        except Exception as error:  # noqa: BLE001 - fastavro raises what its loops meet
-            found.bad[row] = f"is no datum of schema {number} ({type(error).__name__})"
-        else:
-            found.add(row, at_path(value, path), path, moment)
+    def _read(self, number: int, rows: Longs, values: pa.Array, found: Sequence[Found]) -> None:
+        schema = self._schemas.known[number]
+        borders, buffer = borders_in(values)
+        data, places = np.frombuffer(buffer, np.uint8), borders.astype(np.int64)
+        begins, ends = places[:-1] + _FRAMING, places[1:]
+        if schema.has_null:
+            is_null = null_data(schema, data, begins[rows], ends[rows])
+            for each in found:
+                each.bad |= dict.fromkeys(rows[is_null].tolist(), "is null")
+            rows = rows[~is_null]
+        for path, each in zip(self._paths, found, strict=True):
+            # A datum can only be read from front to back; fastavro reads the rows that this walk cannot.
+            walk = Walk(data, schema.resolved, ends, each)
+            walk.read(schema.resolved, path, rows, begins[rows])
+            left = np.sort(np.concatenate([np.empty(0, np.int64), *walk.left]))
+            moment = walk.moment(schema.resolved, path)
+            if not len(left):
+                continue
+            read = datum_reader(_plain(schema.resolved))
+            for row in left.tolist():
+                try:
+                    datum = repaired(values[row].as_py(), _FRAMING, schema, is_framed=True)
+                    value = read(io.BytesIO(datum))
+                except (RetriableException, ConfigException):
+                    raise
+                except Exception as error:  # noqa: BLE001 - fastavro raises what its loops meet
+                    each.bad[row] = f"is no datum of schema {number} ({type(error).__name__})"
+                else:
+                    each.add(row, at_path(value, path), path, moment)
 
 
 def _plain(schema: Any) -> Any:
@@ -189,17 +129,15 @@ class _Type(NamedTuple):
 class Walk:
     """Decode fields of many Avro values of one schema at once, column by column."""
 
-    def __init__(self, data: npt.NDArray[np.uint8], schema: Any, ends: Positions, found: Found) -> None:
+    def __init__(self, data: npt.NDArray[np.uint8], schema: Any, ends: Longs, found: Found) -> None:
         self._data = data
         self._ends = ends
         self._found = found
         self._named = named_types(schema)
-        # Rows that have to be read in another way.
-        self.left: list[Rows] = []
+        # Longs that have to be read in another way.
+        self.left: list[Longs] = []
 
-    def read(
-        self, schema: Any, path: Path, rows: Rows, at: Positions, *, replaces_null: bool = False
-    ) -> None:
+    def read(self, schema: Any, path: Path, rows: Longs, at: Longs, *, replaces_null: bool = False) -> None:
         """Read the field at a path, from values that begin at these positions."""
         if not len(rows):
             return
@@ -223,7 +161,7 @@ class Walk:
         else:
             self._leaf(kind, rows, at)
 
-    def _inside(self, record: Mapping[str, Any], path: Path, rows: Rows, at: Positions) -> None:
+    def _inside(self, record: Mapping[str, Any], path: Path, rows: Longs, at: Longs) -> None:
         for field in record["fields"]:
             if field["name"] == path[0]:
                 self.read(field["type"], path[1:], rows, at, replaces_null=CONNECT_DEFAULT in field)
@@ -231,7 +169,7 @@ class Walk:
             at = self._past(field["type"], at)
         self.left.append(rows)
 
-    def _leaf(self, kind: _Type, rows: Rows, at: Positions) -> None:
+    def _leaf(self, kind: _Type, rows: Longs, at: Longs) -> None:
         if kind.name in ("int", "long"):
             numbers, at = self._long(at)
             moment = _MOMENTS.get(kind.schema.get("logicalType", ""))
@@ -259,7 +197,7 @@ class Walk:
         else:
             self.left.append(rows)
 
-    def _strings(self, rows: Rows, at: Positions) -> None:
+    def _strings(self, rows: Longs, at: Longs) -> None:
         sizes, begin = self._length(at)
         good = begin + sizes <= self._ends[rows]
         self.left.append(rows[~good])
@@ -275,7 +213,7 @@ class Walk:
         else:
             self._add(rows, begin + sizes, column)
 
-    def _add(self, rows: Rows, at: Positions, column: pa.Array) -> None:
+    def _add(self, rows: Longs, at: Longs, column: pa.Array) -> None:
         good = at <= self._ends[rows]
         if not good.all():
             self.left.append(rows[~good])
@@ -285,7 +223,7 @@ class Walk:
 
     # -- skipping --------------------------------------------------------------------------------
 
-    def _past(self, schema: Any, at: Positions) -> Positions:  # noqa: PLR0911 - one for each kind of type
+    def _past(self, schema: Any, at: Longs) -> Longs:  # noqa: PLR0911 - one for each kind of type
         """Return each row's position after the value; past the end of the data if the value is malformed."""
         if not len(at):
             return at
@@ -307,7 +245,7 @@ class Walk:
             at = self._past(field["type"], at)
         return at
 
-    def _past_union(self, branches: Sequence[Any], at: Positions) -> Positions:
+    def _past_union(self, branches: Sequence[Any], at: Longs) -> Longs:
         numbers, at = self._long(at)
         behind = np.full(len(at), _BEYOND)
         for number, branch in enumerate(branches):
@@ -315,7 +253,7 @@ class Walk:
             behind[chosen] = self._past(branch, at[chosen])
         return behind
 
-    def _past_items(self, kind: _Type, at: Positions) -> Positions:
+    def _past_items(self, kind: _Type, at: Longs) -> Longs:
         behind = np.full(len(at), _BEYOND)
         rows = np.arange(len(at))
         while len(rows):
@@ -342,10 +280,10 @@ class Walk:
 
     # -- bytes -----------------------------------------------------------------------------------
 
-    def _byte(self, at: Positions) -> npt.NDArray[np.uint8]:
+    def _byte(self, at: Longs) -> npt.NDArray[np.uint8]:
         return self._data[np.minimum(at, len(self._data) - 1)]
 
-    def _long(self, at: Positions) -> tuple[Positions, Positions]:
+    def _long(self, at: Longs) -> tuple[Longs, Longs]:
         byte = self._byte(at)
         bits = (byte & 0x7F).astype(np.uint64)
         at = at + 1
@@ -361,7 +299,7 @@ class Walk:
         signs = -(bits & np.uint64(1)).astype(np.int64)
         return (bits >> np.uint64(1)).astype(np.int64) ^ signs, at
 
-    def _length(self, at: Positions) -> tuple[Positions, Positions]:
+    def _length(self, at: Longs) -> tuple[Longs, Longs]:
         """Return lengths, and the positions behind them; impossible lengths lead beyond all rows."""
         sizes, at = self._long(at)
         good = (sizes >= 0) & (sizes <= len(self._data))

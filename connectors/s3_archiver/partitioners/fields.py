@@ -9,13 +9,13 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json
 
 from sinksdk import DataException, read_json
 from sinksdk.connectors.s3_archiver.formats.columns import (
+    Longs,
     as_column,
     long_column,
     null_rows,
@@ -23,15 +23,14 @@ from sinksdk.connectors.s3_archiver.formats.columns import (
 )
 from sinksdk.values.json_text import is_json
 
-Rows = npt.NDArray[np.int64]
 Path = tuple[str, ...]
 
 
 @dataclass(slots=True)
 class Field:
-    # Rows, ascending, and their values: a column of any type.
-    pieces: list[tuple[Rows, pa.Array]] = field(default_factory=list)
-    # Rows without the field, each with a clause that follows on "its value".
+    # Longs, ascending, and their values: a column of any type.
+    pieces: list[tuple[Longs, pa.Array]] = field(default_factory=list)
+    # Longs without the field, each with a clause that follows on "its value".
     bad: dict[int, str] = field(default_factory=dict)
 
 
@@ -88,7 +87,7 @@ def _is_bytes(kind: pa.DataType) -> bool:
 # -- JSON ----------------------------------------------------------------------------------------
 
 _FEW: Final = 16
-# Rows that are read one by one if they are no columns: a search for the bad ones would cost more.
+# Longs that are read one by one if they are no columns: a search for the bad ones would cost more.
 _SMALL: Final = 512
 _KINDS: Final[Mapping[type, pa.DataType]] = {
     str: pa.string(),
@@ -135,7 +134,7 @@ class JsonFields:
         self._halves(rows, texts.cast(pa.binary()), found)
         return [each.field() for each in found]
 
-    def _halves(self, rows: Rows, values: pa.Array, found: list[Found]) -> None:
+    def _halves(self, rows: Longs, values: pa.Array, found: list[Found]) -> None:
         if not len(rows):
             return
         if len(rows) <= _FEW or not self._is_tree:
@@ -226,7 +225,7 @@ class JsonFields:
         with_points = {path for path, kind in zip(self._paths, found, strict=True) if kind == pa.float64()}
         return found if with_points <= set(self._fractions) else None
 
-    def _one_by_one(self, rows: Rows, values: pa.Array, found: list[Found]) -> None:
+    def _one_by_one(self, rows: Longs, values: pa.Array, found: list[Found]) -> None:
         for row, data in zip(rows.tolist(), values.to_pylist(), strict=True):
             try:
                 value = self._parsed(data)
@@ -288,7 +287,7 @@ def at_path(value: Any, path: Path) -> Any:
 
 class Found:
     def __init__(self) -> None:
-        self.pieces: list[tuple[Rows, pa.Array]] = []
+        self.pieces: list[tuple[Longs, pa.Array]] = []
         self.bad: dict[int, str] = {}
         self._single: dict[pa.DataType, tuple[list[int], list[Any]]] = {}
 

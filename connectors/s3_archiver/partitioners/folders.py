@@ -15,20 +15,13 @@ import pyarrow.compute as pc
 
 from sinksdk import ConfigException, DataException, TopicPartition
 from sinksdk.connectors.s3_archiver.archive.layout import folder_of
-from sinksdk.connectors.s3_archiver.formats.columns import long_column
+from sinksdk.connectors.s3_archiver.formats.columns import Codes, Longs, long_column
 from sinksdk.connectors.s3_archiver.partitioners.avro_fields import AvroFields
 from sinksdk.connectors.s3_archiver.partitioners.checks import MOST_BYTES, folder_problems, longest_path
-from sinksdk.connectors.s3_archiver.partitioners.fields import (
-    Field,
-    FieldReader,
-    JsonFields,
-    Rows,
-    TypedFields,
-)
+from sinksdk.connectors.s3_archiver.partitioners.fields import Field, FieldReader, JsonFields, TypedFields
 from sinksdk.connectors.s3_archiver.partitioners.settings import Partitioner, PartitionerSettings
 from sinksdk.connectors.s3_archiver.partitioners.times import (
     LAST,
-    Integers,
     Moment,
     PathFormat,
     Spans,
@@ -37,15 +30,13 @@ from sinksdk.connectors.s3_archiver.partitioners.times import (
 )
 from sinksdk.values.calendar import DAY
 
-Codes = npt.NDArray[np.int32]
-
 
 @dataclass(frozen=True, slots=True)
 class Split:
     paths: list[str]
     codes: Codes  # for each row its index in ``paths``; -1 if the row is bad
     # Milliseconds that the folder of each row is named after; None: folders are not by time.
-    timestamps: Integers | None = None
+    timestamps: Longs | None = None
     bad: dict[int, DataException] = field(default_factory=dict)
 
 
@@ -167,7 +158,7 @@ class ValueFolders:
 
     def _timestamps(
         self, batch: pa.RecordBatch, fields: Sequence[Field], now: float, bad: dict[int, str]
-    ) -> Integers:
+    ) -> Longs:
         if self._extractor == "Wallclock":
             return np.full(batch.num_rows, int(now * 1_000), np.int64)
         if self._extractor == "Record":
@@ -200,7 +191,7 @@ class ValueFolders:
 _NO_TIMESTAMP: Final = -1
 
 
-def _of_records(batch: pa.RecordBatch) -> Integers:
+def _of_records(batch: pa.RecordBatch) -> Longs:
     index = batch.schema.get_field_index("timestamp")
     if index < 0:
         return np.full(batch.num_rows, _NO_TIMESTAMP, np.int64)
@@ -229,7 +220,7 @@ def _exceptions(
     }
 
 
-def _distinct(keys: Integers) -> tuple[Rows, Codes]:
+def _distinct(keys: Longs) -> tuple[Longs, Codes]:
     """Return the first row of each distinct key, and for each row the index of its key."""
     low, high = int(keys.min()), int(keys.max())
     if low == high:
@@ -333,7 +324,7 @@ def _bad_value(name: str, what: str) -> str:
     )
 
 
-def _texts(column: pa.Array) -> tuple[Rows, list[str]] | str:
+def _texts(column: pa.Array) -> tuple[Longs, list[str]] | str:
     """Return distinct texts and the index of each row; or a type that cannot name folders."""
     kind = column.type
     if pa.types.is_dictionary(kind):
@@ -379,7 +370,7 @@ class TimeFolders:
         self._cell = max(pattern.unit, duration)
         self._texts: dict[tuple[int, bool], str] = {}
 
-    def level(self, timestamps: Integers, bad: dict[int, str]) -> _Level:
+    def level(self, timestamps: Longs, bad: dict[int, str]) -> _Level:
         first, last = int(timestamps.min()), int(timestamps.max())
         if first < -LAST or last > LAST:
             beyond = (timestamps < -LAST) | (timestamps > LAST)
@@ -410,8 +401,8 @@ class TimeFolders:
         return _Level(list(texts), codes)
 
     def _keys(
-        self, timestamps: Integers, local: Integers, buckets: Integers, spans: Spans
-    ) -> tuple[Integers, npt.NDArray[np.bool_] | None]:
+        self, timestamps: Longs, local: Longs, buckets: Longs, spans: Spans
+    ) -> tuple[Longs, npt.NDArray[np.bool_] | None]:
         """Return a key per folder, and the rows whose bucket may be another local time."""
         keys = buckets if self._cell == self._duration else buckets * self._duration // self._cell
         if self._format.has_offset:

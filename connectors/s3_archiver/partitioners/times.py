@@ -8,17 +8,15 @@ from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from sinksdk import ConfigException
 from sinksdk.config import time_zone
-from sinksdk.connectors.s3_archiver.formats.columns import as_mask, long_scalar, null_rows
+from sinksdk.connectors.s3_archiver.formats.columns import Longs, as_mask, long_scalar, null_rows
 from sinksdk.values.calendar import CYCLE, DAY, Date, days_of
 
 # Python's datetime ends with the year 9999, and creates an object per record.
-Integers = npt.NDArray[np.int64]
 
 SECOND: Final = 1_000
 MINUTE: Final = 60 * SECOND
@@ -213,9 +211,9 @@ _AGAIN: Final = _ONLY_RULES + CYCLE * DAY
 class Spans(NamedTuple):
     """Times between two changes of an offset."""
 
-    begins: int | Integers
+    begins: int | Longs
     # Milliseconds to the local time.
-    offsets: int | Integers
+    offsets: int | Longs
 
 
 class Zone:
@@ -224,10 +222,10 @@ class Zone:
         self.name = str(self._zone)
         self._from = self._to = 0  # the range that is known, in milliseconds
         # When the offset changes, and the offsets before the first change and from each on.
-        self._changes: Integers = np.empty(0, np.int64)
-        self._offsets: Integers = np.empty(0, np.int64)
+        self._changes: Longs = np.empty(0, np.int64)
+        self._offsets: Longs = np.empty(0, np.int64)
 
-    def spans(self, timestamps: Integers, margin: int = 0) -> Spans:
+    def spans(self, timestamps: Longs, margin: int = 0) -> Spans:
         """Return the span of each timestamp, or one that all share with a margin in milliseconds."""
         first, last = int(timestamps.min()), int(timestamps.max())
         if first < _NO_ZONES or last >= _AGAIN:
@@ -276,7 +274,7 @@ class Zone:
             self._offsets = np.concatenate((self._offsets, offsets[1:]))
             self._to = end
 
-    def _found(self, begin: int, end: int) -> tuple[Integers, Integers]:
+    def _found(self, begin: int, end: int) -> tuple[Longs, Longs]:
         # Python's zones convert one datetime at a time: they are queried once for each day (a year
         # takes less than 1 ms), to the second where the offset changes within a day.
         at, last = begin // SECOND, end // SECOND
@@ -312,7 +310,7 @@ def _year_of(timestamp: int) -> int:
 _BOUND: Final = 2**63
 
 
-def milliseconds(column: pa.Array) -> tuple[Integers, dict[int, str]]:
+def milliseconds(column: pa.Array) -> tuple[Longs, dict[int, str]]:
     """Return epoch milliseconds and, by row, why a value cannot be converted."""
     kind = column.type
     if pa.types.is_dictionary(kind):
@@ -332,7 +330,7 @@ def milliseconds(column: pa.Array) -> tuple[Integers, dict[int, str]]:
     return found, wrong | dict.fromkeys(rows.tolist(), f"a value of type {kind}")
 
 
-def _whole(column: pa.Array) -> tuple[Integers, dict[int, str]]:
+def _whole(column: pa.Array) -> tuple[Longs, dict[int, str]]:
     if pa.types.is_uint64(column.type):
         beyond = np.flatnonzero(as_mask(pc.greater(column, long_scalar(_BOUND - 1, pa.uint64()))))
         numbers = np.from_dlpack(column).astype(np.int64)
@@ -340,14 +338,14 @@ def _whole(column: pa.Array) -> tuple[Integers, dict[int, str]]:
     return np.from_dlpack(column.cast(pa.int64())).view(np.int64), {}
 
 
-def _fractions(column: pa.Array) -> tuple[Integers, dict[int, str]]:
+def _fractions(column: pa.Array) -> tuple[Longs, dict[int, str]]:
     numbers = np.from_dlpack(column.cast(pa.float64()))
     good = np.abs(numbers) < _BOUND
     values = np.where(good, numbers, 0).astype(np.int64)
     return values, dict.fromkeys(np.flatnonzero(~good).tolist(), "a number that is no timestamp")
 
 
-def _moments(column: pa.Array) -> tuple[Integers, dict[int, str]]:
+def _moments(column: pa.Array) -> tuple[Longs, dict[int, str]]:
     per, unit = {"s": (1, 1_000), "ms": (1, 1), "us": (1_000, 1), "ns": (1_000_000, 1)}[column.type.unit]
     numbers = np.from_dlpack(column.view(pa.int64())).view(np.int64)
     good = (numbers > -(_BOUND // unit)) & (numbers < _BOUND // unit)
@@ -355,7 +353,7 @@ def _moments(column: pa.Array) -> tuple[Integers, dict[int, str]]:
     return values, dict.fromkeys(np.flatnonzero(~good).tolist(), "a moment that is no timestamp")
 
 
-def _days(column: pa.Array) -> tuple[Integers, dict[int, str]]:
+def _days(column: pa.Array) -> tuple[Longs, dict[int, str]]:
     if pa.types.is_date64(column.type):
         return np.from_dlpack(column.view(pa.int64())).view(np.int64), {}
     return np.from_dlpack(column.view(pa.int32())).astype(np.int64) * DAY, {}
@@ -368,7 +366,7 @@ _MOST_DIGITS: Final = 19
 _UTC: Final = pa.timestamp("us", "UTC")
 
 
-def _texts(column: pa.Array) -> tuple[Integers, dict[int, str]]:
+def _texts(column: pa.Array) -> tuple[Longs, dict[int, str]]:
     column = column.cast(pa.string())
     found, wrong = np.zeros(len(column), np.int64), dict[int, str]()
 
@@ -393,7 +391,7 @@ def _texts(column: pa.Array) -> tuple[Integers, dict[int, str]]:
     return found, wrong
 
 
-def _at_once(texts: pa.Array) -> Integers | None:
+def _at_once(texts: pa.Array) -> Longs | None:
     longest = pc.max(pc.binary_length(texts)).as_py()
     try:
         if pc.all(pc.ascii_is_decimal(texts)).as_py():
@@ -466,7 +464,7 @@ def _date(match: re.Match[str]) -> int | None:
 
 
 _READERS: Final[
-    tuple[tuple[Callable[[pa.DataType], bool], Callable[[pa.Array], tuple[Integers, dict[int, str]]]], ...]
+    tuple[tuple[Callable[[pa.DataType], bool], Callable[[pa.Array], tuple[Longs, dict[int, str]]]], ...]
 ] = (
     (pa.types.is_integer, _whole),
     (pa.types.is_floating, _fractions),

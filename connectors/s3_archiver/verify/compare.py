@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any, Final, Protocol
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from sinksdk import ConfigException, SinkRecords, TopicPartition
+from sinksdk.connectors.s3_archiver.formats.columns import Flags
 from sinksdk.connectors.s3_archiver.s3.client import S3
 from sinksdk.connectors.s3_archiver.verify.check import Found, PartitionReport, Report, list_files
 from sinksdk.connectors.s3_archiver.verify.inspection import kept_parquet, open_parquet
@@ -22,9 +22,6 @@ from sinksdk.records import NO_TIMESTAMP, RECORD_COLUMNS
 
 _MOST_NAMED: Final = 5
 _ROWS: Final = 8192
-
-Longs = npt.NDArray[np.int64]
-Flags = npt.NDArray[np.bool_]
 
 
 class Original(Protocol):

@@ -10,20 +10,18 @@ from dataclasses import dataclass
 from typing import IO, BinaryIO, Final, NamedTuple, cast
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from sinksdk import ConnectException
 from sinksdk.connectors.s3_archiver.archive.header import FileHeader
 from sinksdk.connectors.s3_archiver.archive.layout import FileName
+from sinksdk.connectors.s3_archiver.formats.columns import Longs
 from sinksdk.connectors.s3_archiver.s3 import crc
 from sinksdk.connectors.s3_archiver.s3.client import S3, Location, ObjectInfo
 from sinksdk.connectors.s3_archiver.verify.reading import AvroFile, offsets_of
 from sinksdk.values.avro_walk import Fit, walk_block
 from sinksdk.values.json_text import bad_json
-
-Longs = npt.NDArray[np.int64]
 
 _GZIP: Final = 16 + zlib.MAX_WBITS
 _AT_A_TIME: Final = 1024 * 1024  # bytes

@@ -10,18 +10,14 @@ from typing import Any, Final, NamedTuple, cast
 
 import fastavro
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from sinksdk import TopicPartition
+from sinksdk.connectors.s3_archiver.formats.columns import Flags, Longs, Octets
 from sinksdk.connectors.s3_archiver.formats.schema import RECORD_SCHEMA, SYNC_BYTES
 from sinksdk.values.avro_schema import AvroSchema, as_schema, parse_schema
 from sinksdk.values.avro_walk import Fit, walk_block
-
-Octets = npt.NDArray[np.uint8]
-Longs = npt.NDArray[np.int64]
-Flags = npt.NDArray[np.bool_]
 
 _MAGIC: Final = b"Obj\x01"
 _METADATA: Final = fastavro.parse_schema({"type": "map", "values": "bytes"})
