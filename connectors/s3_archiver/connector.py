@@ -21,11 +21,11 @@ from sinksdk.connectors.s3_archiver.archive.layout import hidden_warning, topic_
 from sinksdk.connectors.s3_archiver.config import S3ArchiverConfig
 from sinksdk.connectors.s3_archiver.partitioners.checks import key_problems
 from sinksdk.connectors.s3_archiver.s3.client import S3, Abilities
-from sinksdk.connectors.s3_archiver.s3.endpoint import Patience, find_abilities, probe, sweep
+from sinksdk.connectors.s3_archiver.s3.endpoint import Retries, find_abilities, probe, sweep
 from sinksdk.connectors.s3_archiver.s3.errors import (
     S3Error,
-    S3Trouble,
-    bucket_problem,
+    S3TransientError,
+    inaccessible_bucket,
 )
 from sinksdk.connectors.s3_archiver.s3.owners import Owners
 from sinksdk.connectors.s3_archiver.s3.publisher import Publisher
@@ -46,12 +46,12 @@ class S3ArchiverConnector(SinkConnector):
         self,
         *,
         connect: Connect = connect,
-        patience: Patience | None = None,
+        retries: Retries | None = None,
         together: Together = together,
     ) -> None:
         self._connect = connect
         self._together = together
-        self._patience = patience or Patience()
+        self._retries = retries or Retries()
         self._owners: Owners | None = None
         self._abilities: Abilities | None = None
         self._longest = ""
@@ -65,11 +65,11 @@ class S3ArchiverConnector(SinkConnector):
         self._owners = Owners(s3, config.s3_bucket_name, config.layout(), self.identity)
         try:
             self._started = s3.head_bucket(config.s3_bucket_name)
-        except (S3Error, S3Trouble) as error:
+        except (S3Error, S3TransientError) as error:
             endpoint = config.store_url or f"AWS S3, region {config.s3_region}"
-            problem = bucket_problem(config.s3_bucket_name, endpoint, error)
-            if isinstance(error, S3Trouble):
-                raise S3Trouble(problem, error.code) from error
+            problem = inaccessible_bucket(config.s3_bucket_name, endpoint, error)
+            if isinstance(error, S3TransientError):
+                raise S3TransientError(problem, error.code) from error
             raise ConfigException(problem) from error
         self._claim(self._owners, config.topics)
 
@@ -156,7 +156,7 @@ class S3ArchiverConnector(SinkConnector):
         if len(longest) > len(self._longest):
             if self._abilities is None:
                 self._abilities = find_abilities(
-                    owners.s3, self._config, owners.layout, self.identity.incarnation, self._patience
+                    owners.s3, self._config, owners.layout, self.identity.incarnation, self._retries
                 )
             probe(
                 owners.s3,
@@ -164,7 +164,7 @@ class S3ArchiverConnector(SinkConnector):
                 owners.layout,
                 longest,
                 checksum=self._abilities.checksum,
-                patience=self._patience,
+                retries=self._retries,
             )
             self._longest = longest
 

@@ -41,13 +41,11 @@ from sinksdk.connectors.s3_archiver.s3.requests import (
     together,
 )
 from sinksdk.connectors.s3_archiver.s3.upload import Upload
+from sinksdk.support.delays import S3_COMMIT, S3_GROUP
 
 log = logging.getLogger(__name__)
 
 _CHECKS: Final = 64  # checks of memory per ``partitioner.buffer.bytes`` that are put
-# Seconds of retries in a periodic commit: other connectors wait for the task slot.
-_PATIENCE: Final = 5.0
-_LONGEST_DELAY: Final = 10.0  # seconds
 
 
 class S3ArchiverTask(SinkTask):
@@ -94,9 +92,10 @@ class S3ArchiverTask(SinkTask):
         self._config = config
         self.takes_bytes = config.takes_bytes
         self.json_of = config.json_of
-        self._rounds = Rounds(
-            self._together, self._step_seconds, config.s3_retry_backoff_ms / 1000, self._clock, self._sleep
-        )
+        first = config.s3_retry_backoff_ms / 1000
+        self._delays = replace(S3_COMMIT, first=first, cap=max(first, S3_COMMIT.cap))
+        of_groups = replace(S3_GROUP, first=first)
+        self._rounds = Rounds(self._together, self._step_seconds, of_groups, self._clock, self._sleep)
         self._publisher = Publisher(config, self._connect, self._rounds)
         self._factory = FileFactory(
             config,
@@ -209,7 +208,7 @@ class S3ArchiverTask(SinkTask):
         ):
             return 0  # put has just retried for as long as it may
         config = self._config
-        limits = [self._step_seconds(), *([_PATIENCE] if self.context.deadline() is None else [])]
+        limits = [self._step_seconds(), *([S3_COMMIT.total] if self.context.deadline() is None else [])]
         if config.errors_retry_timeout >= 0:
             limits.append(config.errors_retry_timeout / 1000)
         return min(limits)
@@ -225,18 +224,17 @@ class S3ArchiverTask(SinkTask):
         """Send sealed files, repeat transient failures for ``budget`` seconds, and return the failures."""
         failures: dict[TopicPartition, Exception] = {}
         waiting = writers
-        deadline = self._clock() + budget
-        delay = self._config.s3_retry_backoff_ms / 1000
+        deadline, attempts = self._clock() + budget, 0
         while True:
-            problems = self._send_once(waiting)
+            problems, attempts = self._send_once(waiting), attempts + 1
             transient = {p: error for p, error in problems.items() if isinstance(error, RetriableException)}
-            if not transient or self._clock() + delay > deadline:
+            delay = self._delays.before(deadline, attempts, self._clock()) if transient else None
+            if delay is None:
                 return failures | problems
             failures.update((p, error) for p, error in problems.items() if p not in transient)
             for partition, error in transient.items():
                 log.info("%s: %s; retrying in %.1f s", partition, error, delay)
             self._sleep(delay)
-            delay = min(2 * delay, _LONGEST_DELAY)
             waiting = {partition: writers[partition] for partition in transient}
 
     def _send_once(

@@ -47,7 +47,7 @@ from sinksdk.connectors.s3_archiver.archive.ranges import Skip
 from sinksdk.connectors.s3_archiver.config import S3ArchiverConfig
 from sinksdk.connectors.s3_archiver.files.file import Grain
 from sinksdk.connectors.s3_archiver.s3.client import Location, PendingUpload
-from sinksdk.connectors.s3_archiver.s3.endpoint import Patience
+from sinksdk.connectors.s3_archiver.s3.endpoint import Retries
 from sinksdk.connectors.s3_archiver.s3.errors import NO_SUCH_UPLOAD
 from sinksdk.connectors.s3_archiver.s3.publisher import location_of, view_of
 from sinksdk.connectors.s3_archiver.s3.requests import one_by_one
@@ -331,7 +331,7 @@ class SimulatedConnector(S3ArchiverConnector):
         world = Archive.current.world
         super().__init__(
             connect=lambda *_: Archive.current.s3,
-            patience=Patience(world.sleep, world.now),
+            retries=Retries(world.sleep, world.now),
             together=one_by_one,
         )
 

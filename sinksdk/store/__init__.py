@@ -96,10 +96,11 @@ def _opened(url: str, *, create: bool) -> Store:
         return SqlStore(url, create=create)
     try:
         from sinksdk.store.s3 import S3Store  # noqa: PLC0415 - as above
+
+        return S3Store(url, create=create)
     except ModuleNotFoundError as error:
         message = f"a store on S3 needs boto3: {error}; pip install 'sinksdk[s3]'"
         raise ConfigException(message) from error
-    return S3Store(url, create=create)
 
 
 def identify(store: Store) -> str:

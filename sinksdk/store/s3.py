@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 import os
 import uuid
 from collections.abc import Callable
@@ -12,12 +11,19 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 from urllib.parse import quote, unquote
 
-from botocore import exceptions as boto
-
 from sinksdk.errors import ConfigException
 from sinksdk.store.addresses import S3Address
 from sinksdk.store.base import Lost, Store, Stored, StoreRefused, StoreUnreadable, outage_of
 from sinksdk.support.delays import S3_STORE
+from sinksdk.support.s3 import (
+    CONDITION_FAILED,
+    MISSING,
+    NO_RESPONSE,
+    Failure,
+    create_client,
+    failure_of,
+    is_transient,
+)
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
@@ -35,45 +41,6 @@ _OPENING: Final = 5.0  # seconds: the user who starts a driver waits for the mes
 _CONNECT_TIMEOUT: Final = 3  # seconds
 _READ_TIMEOUT: Final = 5  # seconds
 _MOST_CONNECTIONS: Final = 20  # of one process
-
-_CONDITION_FAILED: Final = frozenset({"PreconditionFailed", "412"})
-_MISSING: Final = frozenset({"NoSuchKey", "404"})
-
-_PASSING: Final = frozenset(
-    {
-        "BandwidthLimitExceeded",
-        "ConditionalRequestConflict",  # another conditional request on this key was under way
-        "ExpiredToken",  # temporary credentials are renewed before the next attempt
-        "IncompleteBody",
-        "InternalError",
-        "OperationAborted",
-        "PriorRequestNotComplete",
-        "RequestThrottled",
-        "RequestTimeout",
-        "ServiceUnavailable",
-        "SlowDown",
-        "SlowDownRead",
-        "SlowDownWrite",
-        "Throttling",
-        "ThrottlingException",
-        "KMS.DependencyTimeoutException",
-        "KMS.InternalException",
-        "KMS.KMSInternalException",
-        "KMS.KeyUnavailableException",
-        "KMS.ThrottlingException",
-        "TooManyRequests",
-    }
-)
-_PASSING_STATUS: Final = frozenset({408, 409, 425, 429})
-_FIRST_SERVER_ERROR: Final = 500
-
-_NO_RESPONSE: Final = (
-    boto.ConnectionError,
-    boto.HTTPClientError,
-    boto.IncompleteReadError,
-    boto.CredentialRetrievalError,
-    boto.MetadataRetrievalError,
-)
 
 _CREDENTIALS: Final = (
     "check 'access_key_id' and 'secret_access_key' in the store's URL, or the credentials that boto3 finds "
@@ -131,21 +98,21 @@ class _Objects:
             with response["Body"] as body:
                 return _Found(body.read(), response["ETag"])
 
-        return self._request("GetObject", name, request, _MISSING)
+        return self._request("GetObject", name, request, MISSING)
 
     def etag(self, name: str) -> str | None:
         key = self._prefix + name
         return self._request(
-            "HeadObject", name, lambda s3: s3.head_object(Bucket=self._bucket, Key=key)["ETag"], _MISSING
+            "HeadObject", name, lambda s3: s3.head_object(Bucket=self._bucket, Key=key)["ETag"], MISSING
         )
 
     def create(self, name: str, body: bytes) -> str | None:
         """Write an object if there is none; return its ETag, or None."""
-        return self._put(name, body, _CONDITION_FAILED, IfNoneMatch="*")
+        return self._put(name, body, CONDITION_FAILED, IfNoneMatch="*")
 
     def replace(self, name: str, body: bytes, etag: str) -> str | None:
         """Replace an object that has this ETag; return its new ETag, or None."""
-        return self._put(name, body, _CONDITION_FAILED | _MISSING, IfMatch=etag)
+        return self._put(name, body, CONDITION_FAILED | MISSING, IfMatch=etag)
 
     def _put(self, name: str, body: bytes, means_no: frozenset[str], **condition: Any) -> str | None:
         def request(s3: S3Client) -> str:
@@ -165,7 +132,7 @@ class _Objects:
             s3.delete_object(Bucket=self._bucket, Key=self._prefix + name, **condition)
             return True
 
-        return bool(self._request("DeleteObject", name, request, _CONDITION_FAILED | _MISSING))
+        return bool(self._request("DeleteObject", name, request, CONDITION_FAILED | MISSING))
 
     def list(self, prefix: str) -> dict[str, int]:
         def request(s3: S3Client) -> dict[str, int]:
@@ -183,68 +150,41 @@ class _Objects:
         what = f"{operation} of s3://{self._bucket}/{self._prefix}{name}"
         try:
             return request(_client(self._server, os.getpid()))
-        except boto.ClientError as failure:
-            # botocore's code is the HTTP status if a response has no body.
-            error = failure.response.get("Error", {})
-            code = str(error.get("Code", ""))
-            if code in means_no:
+        except Exception as error:
+            failure = failure_of(error)
+            if failure is None:
+                if not isinstance(error, ValueError):  # an impossible name
+                    raise
+                failure = Failure(type(error).__name__, str(error))
+            if failure.code in means_no:
                 return None
-            if _passes(code, failure.response.get("ResponseMetadata", {}).get("HTTPStatusCode")):
-                raise Lost(f"{what}: {code}") from failure
-            raise _refused(what, code, error.get("Message", "")) from failure
-        except _NO_RESPONSE as failure:
-            raise Lost(f"{what}: {failure}") from failure
-        except (boto.BotoCoreError, ValueError) as failure:  # no credentials, an impossible name
-            raise _refused(what, type(failure).__name__, str(failure)) from failure
-
-
-def _is_no_full_pool(record: logging.LogRecord) -> bool:
-    # Connectors of a server start at once and share a client. The pool only bounds connections that are kept:
-    # nothing is lost, and a larger one would hold file descriptors for good.
-    return not str(record.msg).startswith("Connection pool is full")
+            if is_transient(failure.code, failure.status, _ADVICE):
+                why = failure.detail if failure.code == NO_RESPONSE else failure.code
+                raise Lost(f"{what}: {why}") from error
+            advice = _ADVICE.get(failure.code, _UNKNOWN)
+            raise StoreRefused(f"S3 {what} failed with {failure}: {advice}") from error
 
 
 # One client per process and server: a forked process must not share its parent's connections.
 @lru_cache(maxsize=8)  # a session and a client cost about half a second
 def _client(address: S3Address, _process: int) -> S3Client:
     import boto3  # noqa: PLC0415 - 0.2 s, only for processes that use S3
-    from botocore.config import Config  # noqa: PLC0415 - as above
 
-    # Set here, since a program that embeds sinksdk configures logging itself.
-    logging.getLogger("urllib3.connectionpool").addFilter(_is_no_full_pool)
     session = boto3.session.Session(
         aws_access_key_id=address.access_key_id or None,
         aws_secret_access_key=address.secret_access_key or None,
         aws_session_token=address.session_token or None,
         region_name=address.region or None,
     )
-    return session.client(
-        "s3",
-        endpoint_url=address.endpoint or None,
-        config=Config(
-            s3={"addressing_style": "path" if address.is_path_style else "virtual"},
-            retries={"mode": "standard", "total_max_attempts": 1},  # the store retries itself
-            max_pool_connections=_MOST_CONNECTIONS,
-            connect_timeout=_CONNECT_TIMEOUT,
-            read_timeout=_READ_TIMEOUT,
-            tcp_keepalive=True,
-            request_checksum_calculation="when_required",  # older MinIO and Ceph do not know them
-            response_checksum_validation="when_required",
-        ),
+    return create_client(
+        session,
+        address.endpoint,
+        is_path_style=address.is_path_style,
+        retries={"mode": "standard", "total_max_attempts": 1},  # the store retries itself
+        max_pool_connections=_MOST_CONNECTIONS,
+        connect_timeout=_CONNECT_TIMEOUT,
+        read_timeout=_READ_TIMEOUT,
     )
-
-
-def _refused(what: str, code: str, detail: str) -> StoreRefused:
-    words = f" ({detail.rstrip('.')})" if detail and detail != code else ""
-    return StoreRefused(f"S3 {what} failed with {code}{words}: {_ADVICE.get(code, _UNKNOWN)}")
-
-
-def _passes(code: str, status: int | None) -> bool:
-    # The HTTP status counts only for codes that are not listed.
-    if code in _PASSING or code in _ADVICE:
-        return code in _PASSING
-    number = int(code) if code.isdecimal() else status
-    return number is not None and (number >= _FIRST_SERVER_ERROR or number in _PASSING_STATUS)
 
 
 class S3Store(Store):

@@ -16,13 +16,14 @@ from sinksdk.connectors.s3_archiver.files.settings import Limits
 from sinksdk.connectors.s3_archiver.s3 import crc
 from sinksdk.connectors.s3_archiver.s3.boto_client import BotoS3, connect
 from sinksdk.connectors.s3_archiver.s3.client import Location
-from sinksdk.connectors.s3_archiver.s3.errors import NO_SUCH_KEY, S3Error, S3Trouble
+from sinksdk.connectors.s3_archiver.s3.errors import S3Error, S3TransientError
 from sinksdk.connectors.s3_archiver.s3.part import PartPool
 from sinksdk.connectors.s3_archiver.s3.publisher import ForeignObject, abort, complete
 from sinksdk.connectors.s3_archiver.s3.settings import MIB
 from sinksdk.connectors.s3_archiver.s3.upload import NONCE, Upload
 from sinksdk.connectors.s3_archiver.task import S3ArchiverTask
 from sinksdk.connectors.s3_archiver.verify.check import verify
+from sinksdk.support.s3 import NO_SUCH_KEY
 from sinksdk.testing import SinkTaskHarness
 from tests.helpers import minio
 from tests.helpers.ports import closed_port
@@ -151,11 +152,11 @@ def test_a_lost_answer_is_no_answer(s3: BotoS3, bucket: str, layer: FaultyS3, op
         upload.finish()
         complete(s3, upload.token)
 
-    with pytest.raises(S3Trouble) as caught:
+    with pytest.raises(S3TransientError) as caught:
         publish()
     publish()
 
-    assert caught.value.code == "NoAnswer"
+    assert caught.value.code == "NoResponse"
     with s3.read(Location(bucket, KEY)) as content:
         assert content.read() == b"data"
 
@@ -191,7 +192,7 @@ def test_answers_to_a_completion_are_classified_by_code(
     token = finished(s3, bucket)
     layer.spoil("CompleteMultipartUpload", status=status, code=code)
 
-    with pytest.raises(S3Trouble if is_passing else S3Error, match=code):
+    with pytest.raises(S3TransientError if is_passing else S3Error, match=code):
         complete(s3, token)
 
 

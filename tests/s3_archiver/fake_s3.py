@@ -23,15 +23,13 @@ from sinksdk.connectors.s3_archiver.s3.client import (
     PendingUpload,
 )
 from sinksdk.connectors.s3_archiver.s3.errors import (
-    NO_ANSWER,
     NO_SUCH_BUCKET,
-    NO_SUCH_KEY,
     NO_SUCH_UPLOAD,
     NOT_IMPLEMENTED,
-    PRECONDITION_FAILED,
     Request,
-    failure_of,
+    error_of,
 )
+from sinksdk.support.s3 import NO_RESPONSE, NO_SUCH_KEY, PRECONDITION_FAILED
 
 T = TypeVar("T")
 MIN_PART = 5 * 1024 * 1024
@@ -75,15 +73,15 @@ class FakeUpload:
 
 
 def slow_down() -> BaseException:
-    return failure_of(Request("any", "bucket", "key", "memory"), "SlowDown", "reduce your request rate", 503)
+    return error_of(Request("any", "bucket", "key", "memory"), "SlowDown", "reduce your request rate", 503)
 
 
 def no_answer() -> BaseException:
-    return failure_of(Request("any", "bucket", "key", "memory"), NO_ANSWER, "connection reset")
+    return error_of(Request("any", "bucket", "key", "memory"), NO_RESPONSE, "connection reset")
 
 
 def denied() -> BaseException:
-    return failure_of(Request("any", "bucket", "key", "memory"), "AccessDenied", "no", 403)
+    return error_of(Request("any", "bucket", "key", "memory"), "AccessDenied", "no", 403)
 
 
 class FakeS3:
@@ -357,7 +355,7 @@ class FakeS3:
 
     def _refuse(self, asked: Asked, code: str, status: int) -> BaseException:
         request = Request(asked.operation, asked.bucket, asked.key, self._endpoint)
-        return failure_of(request, code, "", status)
+        return error_of(request, code, "", status)
 
     def _upload(self, asked: Asked) -> FakeUpload:
         upload = self.uploads.get(asked.upload_id or "")

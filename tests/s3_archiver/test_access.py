@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from sinksdk.connectors.s3_archiver.s3 import boto_client
-from sinksdk.connectors.s3_archiver.s3.errors import S3Error, S3Trouble
+from sinksdk.connectors.s3_archiver.s3.errors import S3Error, S3TransientError
 from sinksdk.connectors.s3_archiver.s3.settings import Keys, Role
 from tests.s3_archiver.support import config
 from tests.s3_archiver.test_client import WHERE, answering, client_error
@@ -111,7 +111,7 @@ def test_trouble_of_sts_passes(code: str, status: int) -> None:
     trouble = client_error(code, status)
     trouble.operation_name = "AssumeRole"
 
-    with pytest.raises(S3Trouble):
+    with pytest.raises(S3TransientError):
         answering(trouble).head(WHERE)
 
 

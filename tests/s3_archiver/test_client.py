@@ -14,14 +14,14 @@ from sinksdk.connectors.s3_archiver.s3 import boto_client, crc
 from sinksdk.connectors.s3_archiver.s3.boto_client import BotoS3, leaves_payload_unsigned
 from sinksdk.connectors.s3_archiver.s3.client import Location, Part
 from sinksdk.connectors.s3_archiver.s3.errors import (
-    NO_ANSWER,
     Request,
     S3Error,
-    S3Trouble,
-    failure_of,
+    S3TransientError,
+    error_of,
     is_transient,
 )
 from sinksdk.connectors.s3_archiver.s3.part import PartBuffer, PartPool
+from sinksdk.support.s3 import NO_RESPONSE
 from tests.s3_archiver.support import config
 
 WHERE = Location("bucket", "topics/orders/partition=0/orders+0+0000000000.avro")
@@ -77,7 +77,7 @@ def send(outcome: Any) -> Part:
     ],
 )
 def test_transient_codes_are_retriable(code: str, status: int) -> None:
-    with pytest.raises(S3Trouble) as caught:
+    with pytest.raises(S3TransientError) as caught:
         send(client_error(code, status))
 
     assert isinstance(caught.value, RetriableException)
@@ -126,10 +126,10 @@ def test_refusal_is_fatal_by_its_code(code: str, status: int) -> None:
     ],
 )
 def test_missing_response_is_retriable(error: Exception) -> None:
-    with pytest.raises(S3Trouble) as caught:
+    with pytest.raises(S3TransientError) as caught:
         send(error)
 
-    assert caught.value.code == NO_ANSWER
+    assert caught.value.code == NO_RESPONSE
 
 
 def test_no_credentials_is_fatal_and_says_where_they_come_from() -> None:
@@ -148,14 +148,14 @@ def test_no_credentials_is_fatal_and_says_where_they_come_from() -> None:
     ],
 )
 def test_a_refusal_names_bucket_key_endpoint_code_and_what_to_do(code: str, advice: str) -> None:
-    message = str(failure_of(REQUEST, code, "words of S3.", 403))
+    message = str(error_of(REQUEST, code, "words of S3.", 403))
 
     for part in (WHERE.bucket, WHERE.key, "https://s3.example", code, "words of S3", advice):
         assert part in message
 
 
 def test_errors_survive_pickling() -> None:
-    for error in (S3Error("denied", "AccessDenied"), S3Trouble("slow", "SlowDown")):
+    for error in (S3Error("denied", "AccessDenied"), S3TransientError("slow", "SlowDown")):
         copy = pickle.loads(pickle.dumps(error))  # noqa: S301 - our own bytes
 
         assert (type(copy), str(copy), copy.code) == (type(error), str(error), error.code)

@@ -14,8 +14,8 @@ from sinksdk.connectors.s3_archiver.archive.layout import Layout
 from sinksdk.connectors.s3_archiver.files.settings import Limits
 from sinksdk.connectors.s3_archiver.s3 import crc
 from sinksdk.connectors.s3_archiver.s3.client import Abilities, Checksum, Location
-from sinksdk.connectors.s3_archiver.s3.endpoint import Patience, find_abilities, sweep
-from sinksdk.connectors.s3_archiver.s3.errors import Request, S3Error, S3Trouble, failure_of
+from sinksdk.connectors.s3_archiver.s3.endpoint import Retries, find_abilities, sweep
+from sinksdk.connectors.s3_archiver.s3.errors import Request, S3Error, S3TransientError, error_of
 from tests.s3_archiver.fake_s3 import Asked, FakeS3, Fault, denied, no_answer, slow_down
 from tests.s3_archiver.support import TP, HandClock, Turns, bench, config, records
 
@@ -99,7 +99,7 @@ def test_a_configured_checksum_that_is_refused_names_its_key() -> None:
 
 def test_refusal_names_all_checksums_that_were_tried(s3: FakeS3) -> None:
     # The cause may be another key.
-    refused = failure_of(Request("CreateMultipartUpload", *PROBE, "memory:"), "NotImplemented", "no", 501)
+    refused = error_of(Request("CreateMultipartUpload", *PROBE, "memory:"), "NotImplemented", "no", 501)
     s3.plan = lambda asked: Fault(refused) if asked.operation == "CreateMultipartUpload" else None
 
     with pytest.raises(
@@ -111,7 +111,7 @@ def test_refusal_names_all_checksums_that_were_tried(s3: FakeS3) -> None:
 
 def test_checksum_that_the_endpoint_computes_otherwise_is_refused(s3: FakeS3) -> None:
     # Elsewhere BadDigest is transient: a part was damaged on its way.
-    refused = failure_of(Request("CompleteMultipartUpload", *PROBE, "memory:"), "BadDigest", "no", 400)
+    refused = error_of(Request("CompleteMultipartUpload", *PROBE, "memory:"), "BadDigest", "no", 400)
     s3.fail_next("CompleteMultipartUpload", refused)
 
     assert find_abilities(s3, config(), Layout(), "first") == Abilities(Checksum.COMPOSITE)
@@ -120,7 +120,7 @@ def test_checksum_that_the_endpoint_computes_otherwise_is_refused(s3: FakeS3) ->
 
 @pytest.mark.parametrize("code", ["AccessDenied", "InvalidStorageClass", "KMS.NotFoundException"])
 def test_a_refusal_with_another_cause_is_no_missing_checksum(code: str, s3: FakeS3) -> None:
-    refused = failure_of(Request("CreateMultipartUpload", *PROBE, "memory:"), code, "no", 400)
+    refused = error_of(Request("CreateMultipartUpload", *PROBE, "memory:"), code, "no", 400)
     s3.plan = lambda asked: Fault(refused) if asked.operation == "CreateMultipartUpload" else None
 
     with pytest.raises(ConfigException, match=code):
@@ -150,7 +150,7 @@ def test_backoff_of_a_start_repeats_lost_responses(request_number: int) -> None:
 
     s3.plan = lose
 
-    assert find_abilities(s3, config(), Layout(), "first", patience(waited)) == Abilities()
+    assert find_abilities(s3, config(), Layout(), "first", retries(waited)) == Abilities()
     assert left[0] < 0
     assert s3.visible() == []
     sweep(s3, config(), Layout(), ["orders"], claimed=s3.now + 60, named=())
@@ -165,7 +165,7 @@ def test_backoff_of_a_start_repeats_transient_failures(operation: str, failure: 
     s3, waited = FakeS3(), HandClock()
     s3.fail_next(operation, failure, times=3)
 
-    assert find_abilities(s3, config(), Layout(), "first", patience(waited)) == Abilities()
+    assert find_abilities(s3, config(), Layout(), "first", retries(waited)) == Abilities()
     assert waited.slept == [0.3, 0.6, 1.2]
     assert s3.uploads == {}
     assert s3.visible() == []
@@ -175,8 +175,8 @@ def test_backoff_of_a_start_ends_with_a_retriable_exception() -> None:
     s3, waited = FakeS3(), HandClock()
     s3.fail_next("CompleteMultipartUpload", slow_down(), times=100)
 
-    with pytest.raises(S3Trouble, match="SlowDown"):
-        find_abilities(s3, config(), Layout(), "first", patience(waited))
+    with pytest.raises(S3TransientError, match="SlowDown"):
+        find_abilities(s3, config(), Layout(), "first", retries(waited))
     assert sum(waited.slept) <= 5
     assert s3.uploads == {}
 
@@ -197,7 +197,7 @@ def test_a_start_repeats_an_upload_that_another_start_has_aborted(at: str, numbe
 
     s3.plan = abort
 
-    assert find_abilities(s3, config(), Layout(), "first", patience(waited)) == Abilities()
+    assert find_abilities(s3, config(), Layout(), "first", retries(waited)) == Abilities()
     assert waited.slept == [0.3]
     assert s3.visible() == []
 
@@ -216,10 +216,10 @@ def test_two_starts_at_a_time_find_the_same_and_disturb_no_upload(
     def begin_another(_: Asked) -> None:
         left[0] -= 1
         if left[0] == -1:
-            found.append(find_abilities(s3, config(), Layout(), "first", patience(waited)))
+            found.append(find_abilities(s3, config(), Layout(), "first", retries(waited)))
 
     s3.plan = begin_another
-    found.append(find_abilities(s3, config(), Layout(), "first", patience(waited)))
+    found.append(find_abilities(s3, config(), Layout(), "first", retries(waited)))
 
     assert set(found) == {Abilities(has_conditions=has_conditions)}
     assert waited.slept == []
@@ -227,8 +227,8 @@ def test_two_starts_at_a_time_find_the_same_and_disturb_no_upload(
     assert s3.visible() == []
 
 
-def patience(clock: HandClock) -> Patience:
-    return Patience(clock.sleep, clock)
+def retries(clock: HandClock) -> Retries:
+    return Retries(clock.sleep, clock)
 
 
 # -- objects without bytes ---------------------------------------------------------------------------
@@ -378,11 +378,11 @@ def test_kill_before_the_token_is_stored_leaves_nothing_after_the_next_start() -
     assert s3.uploads == {}
 
 
-def refused(code: str) -> S3Error | S3Trouble:
-    return failure_of(Request("any", "bucket", "key", "memory:"), code, "", 501)
+def refused(code: str) -> S3Error | S3TransientError:
+    return error_of(Request("any", "bucket", "key", "memory:"), code, "", 501)
 
 
 @pytest.mark.parametrize("code", ["501", "NotImplemented"])
 def test_unimplemented_request_is_not_repeated(code: str) -> None:
     # HeadObject has no body: the status stands for the code. S3Proxy answers a checksum's header so.
-    assert not isinstance(refused(code), S3Trouble)
+    assert not isinstance(refused(code), S3TransientError)

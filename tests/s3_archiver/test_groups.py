@@ -34,10 +34,11 @@ from sinksdk.connectors.s3_archiver.formats.encoder import RecordAvro
 from sinksdk.connectors.s3_archiver.formats.parquet import RecordParquet
 from sinksdk.connectors.s3_archiver.partitioners.folders import Folders, Split
 from sinksdk.connectors.s3_archiver.s3.client import PendingUpload
-from sinksdk.connectors.s3_archiver.s3.errors import S3Error, S3Trouble
+from sinksdk.connectors.s3_archiver.s3.errors import S3Error, S3TransientError
 from sinksdk.connectors.s3_archiver.s3.requests import Rounds, one_by_one, together
 from sinksdk.connectors.s3_archiver.s3.settings import MIB
 from sinksdk.connectors.s3_archiver.verify.check import verify
+from sinksdk.support.delays import S3_GROUP
 from tests.s3_archiver.beside import at_once
 from tests.s3_archiver.fake_s3 import Asked, FakeS3, Fault, denied, slow_down
 from tests.s3_archiver.support import (
@@ -726,7 +727,7 @@ def test_after_an_error_no_more_requests_are_begun() -> None:
             raise slow_down()
         failing.result(60).join(60)  # it ends when its error is noted
 
-    with pytest.raises(S3Trouble):
+    with pytest.raises(S3TransientError):
         together([lambda number=number: request(number) for number in range(100)])
 
     assert len(begun) <= 8
@@ -902,7 +903,7 @@ class Unsteady:
             self.room = next(self.left, 0)
             one_by_one(requests)
 
-        rounds = Rounds(once, lambda: seconds, 0.2, lambda: self.now, self.sleep)
+        rounds = Rounds(once, lambda: seconds, S3_GROUP, lambda: self.now, self.sleep)
         rounds([lambda number=number: request(number) for number in range(count)])
 
 
@@ -917,7 +918,7 @@ def test_backoff_does_not_repeat_successful_requests() -> None:
 
 def test_backoff_ends_after_a_round_without_success() -> None:
     unsteady = Unsteady([0, 10])
-    with pytest.raises(S3Trouble):
+    with pytest.raises(S3TransientError):
         unsteady.make(10)
 
     assert unsteady.slept == []
@@ -927,7 +928,7 @@ def test_backoff_ends_after_a_round_without_success() -> None:
 def test_backoff_of_rounds_is_bounded(seconds: float, longest: float) -> None:
     # After five seconds without a success, or without time left.
     unsteady = Unsteady([1])
-    with pytest.raises(S3Trouble):
+    with pytest.raises(S3TransientError):
         unsteady.make(10, seconds)
 
     assert longest - 1.0 <= sum(unsteady.slept) <= longest
@@ -942,7 +943,7 @@ def test_refused_request_is_not_repeated() -> None:
             raise denied()
 
     with pytest.raises(S3Error):
-        Rounds(one_by_one, lambda: 30.0, 0.2, lambda: 0.0, lambda _: None)(
+        Rounds(one_by_one, lambda: 30.0, S3_GROUP, lambda: 0.0, lambda _: None)(
             [lambda number=number: request(number) for number in range(3)]
         )
 

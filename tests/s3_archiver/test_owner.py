@@ -10,8 +10,9 @@ from sinksdk.connector import ConnectorIdentity
 from sinksdk.connectors.s3_archiver import S3ArchiverConnector
 from sinksdk.connectors.s3_archiver.archive.layout import Layout
 from sinksdk.connectors.s3_archiver.s3.client import Location
-from sinksdk.connectors.s3_archiver.s3.errors import NO_ANSWER, Request, S3Error, S3Trouble, failure_of
+from sinksdk.connectors.s3_archiver.s3.errors import Request, S3Error, S3TransientError, error_of
 from sinksdk.connectors.s3_archiver.s3.owners import Owners
+from sinksdk.support.s3 import NO_RESPONSE
 from tests.s3_archiver.fake_s3 import Asked, FakeObject, FakeS3, Fault, denied, no_answer
 from tests.s3_archiver.support import TP, HandClock, bench, config
 
@@ -73,7 +74,7 @@ def test_all_topics_that_belong_to_others_are_named_at_once(s3: FakeS3) -> None:
 def test_lost_response_finds_its_own_marker(s3: FakeS3) -> None:
     s3.fail_next("PutObject", no_answer(), after_effect=True)
 
-    with pytest.raises(S3Trouble):
+    with pytest.raises(S3TransientError):
         owners(s3).claim(["orders"])
     owners(s3).claim(["orders"])
 
@@ -155,9 +156,9 @@ def test_denied_access_is_one_clear_message(s3: FakeS3) -> None:
 
 def test_an_endpoint_that_does_not_answer_is_one_clear_message(s3: FakeS3) -> None:
     request = Request("HeadBucket", "bucket", "", "http://minio:9000")
-    s3.fail_next("HeadBucket", failure_of(request, NO_ANSWER, "connection refused"))
+    s3.fail_next("HeadBucket", error_of(request, NO_RESPONSE, "connection refused"))
 
-    with pytest.raises(S3Trouble, match=r"no S3 endpoint responds at http://minio:9000"):
+    with pytest.raises(S3TransientError, match=r"no S3 endpoint responds at http://minio:9000"):
         connector(s3).start(config(store_url="http://minio:9000"))
 
 
@@ -165,7 +166,7 @@ def test_an_endpoint_that_does_not_answer_is_one_clear_message(s3: FakeS3) -> No
 @pytest.mark.parametrize(
     ("code", "status"),
     [
-        (NO_ANSWER, None),
+        (NO_RESPONSE, None),
         ("SlowDown", 503),
         ("503", 503),
         ("InternalError", 500),
@@ -175,9 +176,7 @@ def test_an_endpoint_that_does_not_answer_is_one_clear_message(s3: FakeS3) -> No
 def test_transient_failure_is_no_config_exception(
     operation: str, code: str, status: int | None, s3: FakeS3
 ) -> None:
-    s3.fail_next(
-        operation, failure_of(Request(operation, "bucket", "", "http://minio:9000"), code, "", status)
-    )
+    s3.fail_next(operation, error_of(Request(operation, "bucket", "", "http://minio:9000"), code, "", status))
 
     with pytest.raises(RetriableException):
         connector(s3).start(config())
@@ -195,8 +194,8 @@ def test_missing_write_permission_is_found_at_the_start(s3: FakeS3) -> None:
 # -- what uploads need, tried at the start -----------------------------------------------------------
 
 
-def refusal(operation: str, code: str, status: int) -> S3Error | S3Trouble:
-    return failure_of(Request(operation, "bucket", "key", "memory:"), code, "", status)
+def refusal(operation: str, code: str, status: int) -> S3Error | S3TransientError:
+    return error_of(Request(operation, "bucket", "key", "memory:"), code, "", status)
 
 
 def test_a_start_leaves_nothing_but_the_marker(s3: FakeS3) -> None:
@@ -365,7 +364,7 @@ def test_crash_during_release_is_repeated(s3: FakeS3) -> None:
     owners(s3).claim(["orders", "ships"])
     s3.fail_next("PutObject", no_answer())
 
-    with pytest.raises(S3Trouble):
+    with pytest.raises(S3TransientError):
         owners(s3).release()
     owners(s3).release()
 

@@ -4,7 +4,7 @@ import pytest
 
 from sinksdk import Token
 from sinksdk.connectors.s3_archiver.s3.client import Location
-from sinksdk.connectors.s3_archiver.s3.errors import Request, S3Error, S3Trouble, failure_of
+from sinksdk.connectors.s3_archiver.s3.errors import Request, S3Error, S3TransientError, error_of
 from sinksdk.connectors.s3_archiver.s3.publisher import Publisher
 from sinksdk.connectors.s3_archiver.s3.requests import one_by_one
 from tests.s3_archiver.fake_s3 import Asked, FakeS3, Fault, no_answer
@@ -25,7 +25,7 @@ def test_discard_continues_after_a_refused_abort() -> None:
         if asked.operation != "AbortMultipartUpload" or asked.bucket != "old":
             return None
         request = Request(asked.operation, asked.bucket, asked.key, "x")
-        return Fault(failure_of(request, "NoSuchBucket", "gone", 404))
+        return Fault(error_of(request, "NoSuchBucket", "gone", 404))
 
     s3 = FakeS3(plan=gone)
     uploads = [s3.create_upload(Location("bucket", f"k{number}"), {}) for number in range(3)]
@@ -38,7 +38,7 @@ def test_discard_continues_after_a_refused_abort() -> None:
 
 def test_discard_ends_at_the_first_transient_error() -> None:
     s3 = FakeS3(plan=lambda asked: Fault(no_answer()) if asked.operation == "AbortMultipartUpload" else None)
-    with pytest.raises(S3Trouble):
+    with pytest.raises(S3TransientError):
         publisher(s3).discard([token(s3, str(number), "bucket", "k") for number in range(10)])
 
     assert s3.operations().count("AbortMultipartUpload") <= 3

@@ -8,7 +8,7 @@ import pytest
 from sinksdk import ClosingReason, FencedException, OffsetAndMetadata, Token, TopicPartition
 from sinksdk.connectors.s3_archiver.archive.header import Archived
 from sinksdk.connectors.s3_archiver.s3.client import Location
-from sinksdk.connectors.s3_archiver.s3.errors import S3Error, S3Trouble
+from sinksdk.connectors.s3_archiver.s3.errors import S3Error, S3TransientError
 from sinksdk.connectors.s3_archiver.s3.publisher import ForeignObject
 from sinksdk.connectors.s3_archiver.task import S3ArchiverTask
 from tests.s3_archiver.beside import Late, at_once
@@ -482,5 +482,5 @@ def test_offset_set_by_an_operator_begins_a_chain() -> None:
 
 
 def test_exceptions_are_those_of_the_sdk() -> None:
-    assert isinstance(slow_down(), S3Trouble)
+    assert isinstance(slow_down(), S3TransientError)
     assert isinstance(denied(), S3Error)

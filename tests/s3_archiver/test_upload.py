@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from sinksdk import ConnectException, Token
 from sinksdk.connectors.s3_archiver.s3.client import Location
-from sinksdk.connectors.s3_archiver.s3.errors import S3Error, S3Trouble
+from sinksdk.connectors.s3_archiver.s3.errors import S3Error, S3TransientError
 from sinksdk.connectors.s3_archiver.s3.part import PartPool
 from sinksdk.connectors.s3_archiver.s3.publisher import ForeignObject, UploadExpired, abort, complete
 from sinksdk.connectors.s3_archiver.s3.requests import Beside, in_a_thread
@@ -76,7 +76,7 @@ def test_lost_create_response_leaves_an_empty_upload(s3: FakeS3) -> None:
     s3.fail_next("CreateMultipartUpload", no_answer(), after_effect=True)
     upload = Upload(s3, WHERE, PartPool(100), "mine", {})
 
-    with pytest.raises(S3Trouble):
+    with pytest.raises(S3TransientError):
         upload.create()
     upload.create()
     upload.mark_prepared()
@@ -117,7 +117,7 @@ def test_whatever_fails_and_is_sent_again_the_object_is_what_was_written(
                 s3.fail_next("UploadPart", no_answer(), after_effect=fate == "after")
             try:
                 action()
-            except S3Trouble:
+            except S3TransientError:
                 continue
             return
 
@@ -230,10 +230,10 @@ def test_failed_part_is_raised_once_then_sent_again(s3: FakeS3, late: Late) -> N
     late.run_all()
     assert upload.has_failed_part
 
-    with pytest.raises(S3Trouble):
+    with pytest.raises(S3TransientError):
         upload.send()
     assert s3.operations().count("UploadPart") == 1
-    with pytest.raises(S3Trouble):
+    with pytest.raises(S3TransientError):
         upload.send()
     assert s3.operations().count("UploadPart") == 2
     upload.send()
@@ -245,7 +245,7 @@ def test_failed_part_is_raised_once_then_sent_again(s3: FakeS3, late: Late) -> N
 
 
 def test_finish_raises_the_error_of_the_part_in_flight() -> None:
-    for error, kind in ((slow_down(), S3Trouble), (denied(), S3Error)):
+    for error, kind in ((slow_down(), S3TransientError), (denied(), S3Error)):
         s3, late = FakeS3(), Late()
         upload = begun(s3, capacity=10, beside=late)
         s3.fail_next("UploadPart", error)
@@ -330,7 +330,7 @@ def test_failed_part_counts_as_in_flight_until_sent_or_abandoned(s3: FakeS3, lat
     other.send()
     assert late.begun == 1
 
-    with pytest.raises(S3Trouble):
+    with pytest.raises(S3TransientError):
         failed.check()
     failed.abandon()
     other.write(b"b" * 10)
@@ -385,7 +385,7 @@ def test_a_lost_answer_to_complete_is_found_out(*, forgets: bool) -> None:
     token = finished(s3)
     s3.fail_next("CompleteMultipartUpload", no_answer(), after_effect=True)
 
-    with pytest.raises(S3Trouble):
+    with pytest.raises(S3TransientError):
         complete(s3, token)
     complete(s3, token)
 
@@ -441,7 +441,7 @@ def test_object_deleted_after_a_412_is_transient(s3: FakeS3) -> None:
     token = finished(s3)
     s3.fail_next("CompleteMultipartUpload", S3Error("exists", "PreconditionFailed"))
 
-    with pytest.raises(S3Trouble):
+    with pytest.raises(S3TransientError):
         complete(s3, token)
     complete(s3, token)
     assert s3.data(WHERE.key) == b"data"
@@ -449,9 +449,9 @@ def test_object_deleted_after_a_412_is_transient(s3: FakeS3) -> None:
 
 def test_conflict_is_transient(s3: FakeS3) -> None:
     token = finished(s3)
-    s3.fail_next("CompleteMultipartUpload", S3Trouble("conflict", "ConditionalRequestConflict"))
+    s3.fail_next("CompleteMultipartUpload", S3TransientError("conflict", "ConditionalRequestConflict"))
 
-    with pytest.raises(S3Trouble):
+    with pytest.raises(S3TransientError):
         complete(s3, token)
     complete(s3, token)
     assert s3.data(WHERE.key) == b"data"
@@ -526,5 +526,5 @@ def test_a_throttled_abort_is_retriable(s3: FakeS3) -> None:
     token = finished(s3)
     s3.fail_next("AbortMultipartUpload", slow_down())
 
-    with pytest.raises(S3Trouble):
+    with pytest.raises(S3TransientError):
         abort(s3, token)

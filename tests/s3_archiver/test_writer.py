@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from sinksdk import OffsetAndMetadata, SinkRecords, TopicPartition
 from sinksdk.connectors.s3_archiver.files.file import FileFactory
 from sinksdk.connectors.s3_archiver.files.writer import PartitionWriter
-from sinksdk.connectors.s3_archiver.s3.errors import S3Error, S3Trouble
+from sinksdk.connectors.s3_archiver.s3.errors import S3Error, S3TransientError
 from sinksdk.connectors.s3_archiver.s3.publisher import complete
 from sinksdk.connectors.s3_archiver.s3.requests import Beside, in_a_thread
 from sinksdk.connectors.s3_archiver.s3.upload import Upload
@@ -233,7 +233,7 @@ def test_a_batch_is_accepted_though_a_part_could_not_be_sent() -> None:
     rig = Rig(flush_size=1000, part_size=2000)
     rig.s3.fail_next("UploadPart", slow_down(), times=2)
     rig.put(records(count=500))
-    with pytest.raises(S3Trouble):
+    with pytest.raises(S3TransientError):
         rig.put(records(count=100, first=500))
     rig.put(records(count=100, first=500))
 
@@ -244,7 +244,7 @@ def test_a_batch_that_was_refused_is_not_in_the_file() -> None:
     rig = Rig(flush_size=1000, part_size=2000)
     rig.s3.fail_next("UploadPart", slow_down(), times=2)
     rig.put(records(count=500))
-    with pytest.raises(S3Trouble):
+    with pytest.raises(S3TransientError):
         rig.put(records(count=100, first=500))
 
     closed = rig.close()
@@ -271,7 +271,7 @@ def test_memory_does_not_grow_while_s3_is_down() -> None:
     assert stuck is not None
     size = stuck.objects[0].upload.size
     for _ in range(10):
-        with pytest.raises(S3Trouble):
+        with pytest.raises(S3TransientError):
             rig.put(records(count=500, first=500))
 
     assert stuck.objects[0].upload.size == size
@@ -285,14 +285,14 @@ def test_a_lost_answer_to_create_or_part_changes_nothing() -> None:
     while first < 250:
         try:
             rig.put(records(count=50, first=first))
-        except S3Trouble:
+        except S3TransientError:
             continue
         first += 50
     closed = None
     while closed is None:
         try:
             closed = rig.close()
-        except S3Trouble:
+        except S3TransientError:
             continue
 
     assert [len(file) for file in rig.publish(closed)] == [100, 100, 50]
@@ -337,7 +337,7 @@ def test_failed_part_is_sent_again_before_the_next_batch_is_taken(late: Late) ->
     late.run_all()
     assert not rig.writer.has_failed_request
 
-    with pytest.raises(S3Trouble):
+    with pytest.raises(S3TransientError):
         rig.put(records(count=1, first=30))
     assert rig.writer.has_refused_batch
     assert rig.s3.operations().count("UploadPart") == 2
@@ -425,14 +425,14 @@ def test_each_offset_is_archived_once_under_any_failed_request(
             try:
                 rig.put(batch)
                 break
-            except S3Trouble:
+            except S3TransientError:
                 continue
         first += count
     closed = None
     while closed is None:
         try:
             closed = rig.close()
-        except S3Trouble:
+        except S3TransientError:
             continue
     rig.s3.plan = None
     files = rig.publish(closed)

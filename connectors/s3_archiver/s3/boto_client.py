@@ -5,18 +5,16 @@ from __future__ import annotations
 import base64
 import hashlib
 import io
-import logging
 import math
 import os
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from email.utils import parsedate_to_datetime
 from functools import lru_cache, partial
-from typing import TYPE_CHECKING, Any, BinaryIO, Final, NamedTuple, TypeVar, cast
+from typing import TYPE_CHECKING, Any, BinaryIO, Final, NamedTuple, TypeVar
 from urllib.parse import urlsplit
 
 import botocore.session
-from botocore import exceptions as boto
 from botocore import xform_name
 from botocore.config import Config
 from botocore.credentials import (
@@ -36,21 +34,23 @@ from sinksdk.connectors.s3_archiver.s3.client import (
     PendingUpload,
 )
 from sinksdk.connectors.s3_archiver.s3.errors import (
-    CONDITION_FAILED,
-    MISSING,
-    NO_ANSWER,
-    NO_SUCH_KEY,
     NO_SUCH_UPLOAD,
-    PRECONDITION_FAILED,
     REFUSED_HEADERS,
     ROLE_REFUSED,
     Request,
     S3Error,
-    S3Trouble,
-    failure_of,
+    error_of,
     is_transient,
 )
 from sinksdk.connectors.s3_archiver.s3.settings import Keys, Role, UploadSettings
+from sinksdk.support.s3 import (
+    CONDITION_FAILED,
+    MISSING,
+    NO_SUCH_KEY,
+    PRECONDITION_FAILED,
+    create_client,
+    failure_of,
+)
 
 if TYPE_CHECKING:
     from botocore.response import StreamingBody
@@ -74,13 +74,6 @@ _CREATED_WITH: Final[Mapping[Checksum, Mapping[str, str]]] = {
     Checksum.COMPOSITE: {"ChecksumAlgorithm": "CRC32"},
     Checksum.NONE: {},
 }
-_NO_ANSWER = (
-    boto.ConnectionError,
-    boto.HTTPClientError,
-    boto.IncompleteReadError,
-    boto.CredentialRetrievalError,
-    boto.MetadataRetrievalError,
-)
 
 
 class _ClientKey(NamedTuple):
@@ -116,42 +109,29 @@ def connect(config: UploadSettings, endpoint: str | None = None) -> BotoS3:
     return BotoS3(client, address, config.creation_options())
 
 
-def _is_no_full_pool(record: logging.LogRecord) -> bool:
-    # urllib3 warns when it closes a connection because the pool is full. Tasks that start concurrently share
-    # one client, whose pool only bounds how many connections stay open.
-    return not str(record.msg).startswith("Connection pool is full")
-
-
 @lru_cache(maxsize=16)  # a session and a client cost about half a second
 def _client(key: _ClientKey) -> S3Client:
     import boto3  # noqa: PLC0415 - takes 0.2 s, only in processes that use S3
 
-    s3: dict[str, Any] = {"addressing_style": "path" if key.is_path_style else "virtual"}
+    s3: dict[str, Any] = {}
     # boto3's defaults are slow: each body is hashed with SHA-256 (http) or wrapped into signed chunks (TLS).
     # S3 checks the CRC32 instead, which was computed while the part was filled.
     if leaves_payload_unsigned(key.endpoint, key.proxy):
         s3["payload_signing_enabled"] = False
     if key.is_accelerated:
         s3["use_accelerate_endpoint"] = True
-    logging.getLogger("urllib3.connectionpool").addFilter(_is_no_full_pool)
-    session = boto3.session.Session(
-        botocore_session=_session(key.keys, key.role, key.proxy), region_name=key.region
-    )
-    return session.client(
-        "s3",
-        endpoint_url=key.endpoint or None,
-        config=Config(
-            s3=cast("Any", s3),
-            proxies=_proxies(key.proxy),
-            retries={"mode": "standard", "total_max_attempts": key.attempts},
-            max_pool_connections=_MOST_CONNECTIONS,
-            connect_timeout=_CONNECT_TIMEOUT,
-            read_timeout=_READ_TIMEOUT,
-            tcp_keepalive=True,
-            # Each request names its own checksum: some stores refuse the headers (S3Proxy).
-            request_checksum_calculation="when_required",
-            response_checksum_validation="when_required",
+    return create_client(
+        boto3.session.Session(
+            botocore_session=_session(key.keys, key.role, key.proxy), region_name=key.region
         ),
+        key.endpoint,
+        is_path_style=key.is_path_style,
+        s3=s3,
+        proxies=_proxies(key.proxy),
+        retries={"mode": "standard", "total_max_attempts": key.attempts},
+        max_pool_connections=_MOST_CONNECTIONS,
+        connect_timeout=_CONNECT_TIMEOUT,
+        read_timeout=_READ_TIMEOUT,
     )
 
 
@@ -401,26 +381,15 @@ class BotoS3:
     def _ask(self, operation: str, location: Location, request: Callable[[], T]) -> T:
         try:
             return request()
-        except boto.ClientError as failure:
-            described = failure.response.get("Error", {})
-            status = failure.response.get("ResponseMetadata", {}).get("HTTPStatusCode")
-            code, detail = str(described.get("Code", status)), str(described.get("Message", ""))
-            if code in CONDITION_FAILED:
-                code = PRECONDITION_FAILED
-            if failure.operation_name == _ASSUME_ROLE and not is_transient(code):
+        except Exception as error:
+            failure = failure_of(error)
+            if failure is None:
+                raise
+            code = PRECONDITION_FAILED if failure.code in CONDITION_FAILED else failure.code
+            if failure.operation == _ASSUME_ROLE and not is_transient(code):
                 code = ROLE_REFUSED + code  # STS refused, not S3
-            raise self._error(operation, location, code, detail, status) from failure
-        except _NO_ANSWER as failure:
-            raise self._error(operation, location, NO_ANSWER, str(failure)) from failure
-        except boto.BotoCoreError as failure:  # no credentials, an impossible region or bucket name
-            raise self._error(operation, location, type(failure).__name__, str(failure)) from failure
-
-    def _error(
-        self, operation: str, location: Location, code: str, detail: str, status: int | None = None
-    ) -> S3Error | S3Trouble:
-        endpoint = self.endpoint or self._client.meta.endpoint_url
-        request = Request(operation, location.bucket, location.key, endpoint)
-        return failure_of(request, code, detail, status)
+            where = Request(operation, *location, self.endpoint or self._client.meta.endpoint_url)
+            raise error_of(where, code, failure.detail, failure.status) from error
 
 
 class _Body(io.RawIOBase):

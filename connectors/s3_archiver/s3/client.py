@@ -1,7 +1,7 @@
 """The S3 requests that the archiver makes, as a protocol.
 
-Every method raises ``S3Trouble`` if the request may succeed later (after ``NoAnswer`` it may have taken
-effect), and ``S3Error`` if S3 refuses it for good.
+Every method raises ``S3TransientError`` if the request may succeed later (after ``NoResponse`` it may have
+taken effect), and ``S3Error`` if S3 refuses it for good.
 """
 
 from __future__ import annotations

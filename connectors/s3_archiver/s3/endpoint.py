@@ -14,18 +14,16 @@ from sinksdk.connectors.s3_archiver.archive.layout import Layout
 from sinksdk.connectors.s3_archiver.s3 import crc
 from sinksdk.connectors.s3_archiver.s3.client import S3, Abilities, Checksum, Location, PendingUpload
 from sinksdk.connectors.s3_archiver.s3.errors import (
-    BAD_DIGEST,
-    CONFLICT,
     DENIED,
-    NO_SUCH_KEY,
     NO_SUCH_UPLOAD,
     NOT_IMPLEMENTED,
-    PRECONDITION_FAILED,
     S3Error,
-    S3Trouble,
+    S3TransientError,
     may_be_a_checksum,
 )
 from sinksdk.connectors.s3_archiver.s3.settings import UploadSettings
+from sinksdk.support.delays import S3_PROBE
+from sinksdk.support.s3 import BAD_DIGEST, CONFLICT, NO_SUCH_KEY, PRECONDITION_FAILED
 
 log = logging.getLogger(__name__)
 
@@ -42,42 +40,38 @@ _CRC32: Final = crc.encode(crc.of(_BODY))
 
 _SKEW: Final = 5.0  # seconds by which clocks of one endpoint's servers may differ
 
-_FIRST_DELAY: Final = 0.3  # seconds; doubles with each attempt
 
-
-class Patience:
+class Retries:
     """Repeats a probe after a transient error, a lost response, or interference by another start."""
 
     def __init__(
         self,
         sleep: Callable[[float], object] = time.sleep,
         clock: Callable[[], float] = time.monotonic,
-        timeout: float = 5.0,  # seconds; as long as a task retries in place
     ) -> None:
         self._sleep = sleep
         self._clock = clock
-        self._timeout = timeout
 
     def __call__(self, attempt: Callable[[], T]) -> T:
-        give_up, delay = None, _FIRST_DELAY
+        deadline, failures = 0.0, 0
         while True:
             try:
                 return attempt()
-            except S3Trouble as error:
+            except S3TransientError as error:
                 now = self._clock()
-                give_up = now + self._timeout if give_up is None else give_up
-                if now + delay > give_up:
+                deadline, failures = deadline or now + S3_PROBE.total, failures + 1
+                delay = S3_PROBE.before(deadline, failures, now)
+                if delay is None:
                     raise  # the driver reports it and restarts the connector later
                 log.info("cannot test the endpoint, retrying in %.1f s: %s", delay, error)
                 self._sleep(delay)
-                delay *= 2
 
 
 def find_abilities(
-    s3: S3, config: UploadSettings, layout: Layout, incarnation: str, patience: Patience | None = None
+    s3: S3, config: UploadSettings, layout: Layout, incarnation: str, retries: Retries | None = None
 ) -> Abilities:
     """Complete a small upload with the best checksum that the endpoint accepts, and delete the object."""
-    patience = patience or Patience()
+    retries = retries or Retries()
     # An object per connector, which its concurrent starts share. Without s3:DeleteObject it stays, and the
     # next start overwrites it.
     where = Location(config.s3_bucket_name, layout.tried(incarnation))
@@ -86,7 +80,7 @@ def find_abilities(
     for kind in kinds:
         try:
             _expect_permission(lambda: s3.abort_upload(where, "probe"))
-            has_conditions = _has_conditions(s3, where, kind, config.s3_conditional_writes, patience)
+            has_conditions = _has_conditions(s3, where, kind, config.s3_conditional_writes, retries)
         except S3Error as error:
             refused.append(error)
             if not may_be_a_checksum(error.code):
@@ -120,9 +114,9 @@ def _tell(
         )
 
 
-def _has_conditions(s3: S3, where: Location, kind: Checksum, configured: str, patience: Patience) -> bool:
+def _has_conditions(s3: S3, where: Location, kind: Checksum, configured: str, retries: Retries) -> bool:
     def completes(at: Location, *, if_absent: bool) -> bool:
-        return patience(lambda: _complete(s3, at, kind, if_absent=if_absent))
+        return retries(lambda: _complete(s3, at, kind, if_absent=if_absent))
 
     def are_honoured(at: Location) -> bool:
         if completes(at, if_absent=True):
@@ -149,8 +143,8 @@ def _has_conditions(s3: S3, where: Location, kind: Checksum, configured: str, pa
             has_conditions = False
     try:
         for each in made:
-            patience(partial(s3.delete, each))
-    except (S3Error, S3Trouble) as error:
+            retries(partial(s3.delete, each))
+    except (S3Error, S3TransientError) as error:
         log.info("cannot delete the object of the test, %s: %s", where, error)
     return has_conditions or configured == "true"
 
@@ -169,13 +163,13 @@ def _complete(s3: S3, where: Location, kind: Checksum, *, if_absent: bool) -> bo
             if_absent=if_absent,
             checksum=kind,
         )
-    except (S3Error, S3Trouble) as error:
+    except (S3Error, S3TransientError) as error:
         _give_up(s3, where, upload_id)
         if error.code == PRECONDITION_FAILED and if_absent:
             return False
         if error.code == NO_SUCH_UPLOAD:
             # The sweep of another start aborted it, or it is completed and the response was lost.
-            raise S3Trouble(str(error), CONFLICT) from error
+            raise S3TransientError(str(error), CONFLICT) from error
         if error.code == BAD_DIGEST:
             # Sent several times, so not damaged in transit: S3 compares another kind of checksum.
             raise S3Error(str(error), error.code) from error
@@ -186,7 +180,7 @@ def _complete(s3: S3, where: Location, kind: Checksum, *, if_absent: bool) -> bo
 def _give_up(s3: S3, where: Location, upload_id: str) -> None:
     try:
         _expect(NO_SUCH_UPLOAD, partial(s3.abort_upload, where, upload_id))
-    except S3Trouble as error:
+    except S3TransientError as error:
         log.info("cannot abort an upload to %s, the next start will: %s", where, error)
 
 
@@ -236,7 +230,7 @@ def sweep(
                 if is_probe or (layout.parse(found.key) and s3.part_sizes(where, found.upload_id) == []):
                     _expect(NO_SUCH_UPLOAD, partial(s3.abort_upload, where, found.upload_id))
                     swept += 1
-    except (S3Error, S3Trouble) as error:
+    except (S3Error, S3TransientError) as error:
         log.info("connector %s: empty uploads of earlier runs may be left: %s", config.name, error)
     if swept:
         log.info("connector %s: aborted %d empty uploads of earlier runs", config.name, swept)
@@ -249,12 +243,12 @@ def probe(
     topic: str,
     *,
     checksum: Checksum,
-    patience: Patience | None = None,
+    retries: Retries | None = None,
 ) -> None:
     where = Location(config.s3_bucket_name, layout.probe(topic))
-    patience = patience or Patience()
+    retries = retries or Retries()
     try:
-        patience(lambda: _probe(s3, where, config, checksum))
+        retries(lambda: _probe(s3, where, config, checksum))
     except S3Error as error:
         raise ConfigException(
             f"files of topic {topic} cannot be written{_configured(config)}: {error}"
@@ -285,7 +279,7 @@ def _expect_permission(request: Callable[[], object]) -> None:
     # Endpoints respond differently about a missing object: only a denial counts.
     try:
         request()
-    except (S3Error, S3Trouble) as error:
+    except (S3Error, S3TransientError) as error:
         if error.code in DENIED:
             raise
 

@@ -1,8 +1,4 @@
-"""Classifies the errors of S3 by their codes.
-
-Codes decide, not HTTP statuses: S3 can send an error inside a 200, which boto3 shows as a 500, and a 403
-means a dozen things.
-"""
+"""The errors of requests to S3, and what to do about them."""
 
 from __future__ import annotations
 
@@ -10,37 +6,15 @@ from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 from sinksdk import ConnectException, RetriableException
+from sinksdk.support.s3 import KMS, NO_RESPONSE, NO_SUCH_KEY, PRECONDITION_FAILED, Failure
+from sinksdk.support.s3 import is_transient as is_transient_code
 
 NO_SUCH_UPLOAD: Final = "NoSuchUpload"
-NO_SUCH_KEY: Final = "NoSuchKey"
 NO_SUCH_BUCKET: Final = "NoSuchBucket"
-PRECONDITION_FAILED: Final = "PreconditionFailed"
 NOT_IMPLEMENTED: Final = "NotImplemented"
-CONFLICT: Final = "ConditionalRequestConflict"
-BAD_DIGEST: Final = "BadDigest"
 ACCESS_DENIED: Final = "AccessDenied"
-NO_ANSWER: Final = "NoAnswer"  # our own: refused, reset or timed out; it may have taken effect
-
 ROLE_REFUSED: Final = "AssumeRole."  # prefix of STS's codes
 
-_KMS: Final = "KMS."
-_TRANSIENT: Final = (
-    # Damaged in transit: the part is sent again from memory.
-    *(BAD_DIGEST, "IncompleteBody", "XAmzContentSHA256Mismatch"),
-    # Temporary credentials are renewed before the next attempt.
-    *("ExpiredToken", "ExpiredTokenException", "TokenRefreshRequired"),
-    # Conflict with a concurrent request.
-    *(CONFLICT, "OperationAborted", "PriorRequestNotComplete"),
-    # Too many requests.
-    *("BandwidthLimitExceeded", "RequestLimitExceeded", "RequestThrottled", "RequestThrottledException"),
-    *("SlowDown", "SlowDownRead", "SlowDownWrite", "TooManyRequests", "TooManyRequestsException"),
-    *("Throttling", "ThrottlingException", "ThrottledException"),
-    # S3 or KMS is unavailable.
-    *("InternalError", "InternalFailure", "InternalServerError", "ServiceUnavailable"),
-    *("RequestTimeout", "RequestTimeoutException", NO_ANSWER),
-    *("KMS.DependencyTimeoutException", "KMS.InternalException", "KMS.KMSInternalException"),
-    *("KMS.KeyUnavailableException", "KMS.ThrottlingException", "KMSThrottlingException"),
-)
 _CHECK_KEYS: Final = "check 'aws.access.key.id' and 'aws.secret.access.key', or the default credential chain"
 _GRANT: Final = "grant these credentials {permission} on this bucket"
 _CREATE: Final = "create the bucket, or correct 's3.bucket.name' (now '{bucket}') or 'store.url'"
@@ -70,25 +44,12 @@ _ADVICE: Final[Mapping[tuple[str, ...], str]] = {
     ("EntityTooSmall", "InvalidArgument", "InvalidPart", "InvalidPartOrder", "InvalidRequest"): _UNKNOWN,
 }
 
-# Advice by code; None: the error is transient.
-_CODES: Final[Mapping[str, str | None]] = {
-    **dict.fromkeys(_TRANSIENT),
-    **{code: advice for codes, advice in _ADVICE.items() for code in codes},
-}
+_ADVICE_OF: Final = {code: advice for codes, advice in _ADVICE.items() for code in codes}
 
-DENIED: Final = frozenset(code for code, advice in _CODES.items() if advice == _GRANT)
-
-# A HEAD response has no body to name a code.
-MISSING: Final = frozenset({"404", NO_SUCH_KEY, "NotFound"})
-
-CONDITION_FAILED: Final = frozenset({PRECONDITION_FAILED, "412", "304", "NotModified"})  # S3Mock: 304
+DENIED: Final = frozenset(code for code, advice in _ADVICE_OF.items() if advice == _GRANT)
 
 # Endpoints without checksums refuse a HeadObject with these; 404 and 403 have other causes.
 REFUSED_HEADERS: Final = frozenset({NOT_IMPLEMENTED, "501", "400", "BadRequest", "InvalidArgument"})
-
-_TRANSIENT_STATUS = frozenset({408, 409, 425, 429})
-_FIRST_SERVER_ERROR = 500
-_NOT_IMPLEMENTED = 501
 
 
 class _Coded(ConnectException):
@@ -104,26 +65,18 @@ class S3Error(_Coded):
     """S3 refused a request for good."""
 
 
-class S3Trouble(_Coded, RetriableException):
+class S3TransientError(_Coded, RetriableException):
     """A request failed and may succeed later."""
 
 
 def is_transient(code: str, status: int | None = None) -> bool:
-    if code in _CODES:
-        return _CODES[code] is None
-    if code.startswith(_KMS):
-        return False
-    # botocore writes the status into the code when the response has no body.
-    number = int(code) if code.isdecimal() else status
-    if number is None or number == _NOT_IMPLEMENTED:
-        return False
-    return number >= _FIRST_SERVER_ERROR or number in _TRANSIENT_STATUS
+    return is_transient_code(code, status, _ADVICE_OF)
 
 
 def may_be_a_checksum(code: str) -> bool:
     # Stores refuse checksums with many codes.
-    has_other_cause = _CODES.get(code) not in (None, _UNKNOWN) and code != NOT_IMPLEMENTED
-    return not (has_other_cause or code.startswith((_KMS, ROLE_REFUSED)))
+    has_other_cause = _ADVICE_OF.get(code) not in (None, _UNKNOWN) and code != NOT_IMPLEMENTED
+    return not (has_other_cause or code.startswith((KMS, ROLE_REFUSED)))
 
 
 class Request(NamedTuple):
@@ -137,24 +90,24 @@ class Request(NamedTuple):
         return f"S3 {self.operation} of {where} at {self.endpoint}"
 
 
-def failure_of(request: Request, code: str, detail: str, status: int | None = None) -> S3Error | S3Trouble:
-    what = f"{request} failed with {code}"
-    if detail and detail != code:
-        what += f" ({detail.rstrip('.')})"
+def error_of(
+    request: Request, code: str, detail: str, status: int | None = None
+) -> S3Error | S3TransientError:
+    what = f"{request} failed with {Failure(code, detail)}"
     if is_transient(code, status):
-        return S3Trouble(what, code)
+        return S3TransientError(what, code)
     return S3Error(f"{what}: {_advice(request, code)}", code)
 
 
 def _advice(request: Request, code: str) -> str:
-    if code.startswith(_KMS):
+    if code.startswith(KMS):
         return "check that the key of 's3.sse.kms.key.id' is enabled and that these credentials may use it"
     if code.startswith(ROLE_REFUSED):
         return (
             "check 's3.credentials.provider.sts.role.arn' and its external id, and that the role trusts the "
             "credentials it is assumed with"
         )
-    advice = _CREATE if code == "404" and not request.key else _CODES.get(code) or _UNKNOWN
+    advice = _CREATE if code == "404" and not request.key else _ADVICE_OF.get(code) or _UNKNOWN
     return advice.format(permission=_permission(request.operation), bucket=request.bucket)
 
 
@@ -175,7 +128,7 @@ def _permission(operation: str) -> str:
     )
 
 
-def bucket_problem(bucket: str, endpoint: str, error: S3Error | S3Trouble) -> str:
+def inaccessible_bucket(bucket: str, endpoint: str, error: S3Error | S3TransientError) -> str:
     if error.code in ("404", NO_SUCH_BUCKET):
         return (
             f"bucket '{bucket}' does not exist at {endpoint}: create it, or correct 's3.bucket.name' or "
@@ -186,7 +139,7 @@ def bucket_problem(bucket: str, endpoint: str, error: S3Error | S3Trouble) -> st
             f"access to bucket '{bucket}' at {endpoint} is denied: check the credentials, and grant them "
             f"s3:ListBucket, s3:GetObject, s3:PutObject and s3:AbortMultipartUpload"
         )
-    if error.code == NO_ANSWER:
+    if error.code == NO_RESPONSE:
         return (
             f"no S3 endpoint responds at {endpoint}: check 'store.url', 's3.region' and the network ({error})"
         )

@@ -12,7 +12,8 @@ from sinksdk import ConfigException
 from sinksdk.connector import ConnectorIdentity
 from sinksdk.connectors.s3_archiver.archive.layout import Layout
 from sinksdk.connectors.s3_archiver.s3.client import S3, Location
-from sinksdk.connectors.s3_archiver.s3.errors import NO_SUCH_KEY, NOT_IMPLEMENTED, S3Error
+from sinksdk.connectors.s3_archiver.s3.errors import NOT_IMPLEMENTED, S3Error
+from sinksdk.support.s3 import NO_SUCH_KEY
 
 _FORMAT: Final = 1
 

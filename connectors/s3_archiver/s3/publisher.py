@@ -12,16 +12,15 @@ from sinksdk import ConnectException, Token
 from sinksdk.connectors.s3_archiver.archive.header import FileHeader
 from sinksdk.connectors.s3_archiver.s3.client import S3, Checksum, Location, Part
 from sinksdk.connectors.s3_archiver.s3.errors import (
-    CONFLICT,
     NO_SUCH_UPLOAD,
     NOT_IMPLEMENTED,
-    PRECONDITION_FAILED,
     S3Error,
-    S3Trouble,
+    S3TransientError,
 )
 from sinksdk.connectors.s3_archiver.s3.requests import Connect, Together, together
 from sinksdk.connectors.s3_archiver.s3.settings import UploadSettings
 from sinksdk.connectors.s3_archiver.s3.upload import NONCE
+from sinksdk.support.s3 import CONFLICT, PRECONDITION_FAILED
 
 log = logging.getLogger(__name__)
 
@@ -77,7 +76,9 @@ def complete(s3: S3, token: Token) -> None:
         if is_visible(s3, token):  # an earlier attempt took effect and its response was lost
             return
         if error.code == PRECONDITION_FAILED:
-            raise S3Trouble(f"{location_of(token)} disappeared while it was published", CONFLICT) from error
+            raise S3TransientError(
+                f"{location_of(token)} disappeared while it was published", CONFLICT
+            ) from error
         if error.code == NO_SUCH_UPLOAD:
             raise UploadExpired(_expired(token), token) from error
         if not has_conditions:

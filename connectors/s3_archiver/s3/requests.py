@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextvars
+import itertools
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable
@@ -12,6 +13,7 @@ from typing import Final, Protocol
 from sinksdk import RetriableException
 from sinksdk.connectors.s3_archiver.s3.client import S3
 from sinksdk.connectors.s3_archiver.s3.settings import UploadSettings
+from sinksdk.support.delays import Delays
 
 # Runs a function concurrently with the task's thread, and returns one that waits for its end.
 Beside = Callable[[Callable[[], None]], Callable[[], None]]
@@ -26,10 +28,6 @@ def in_a_thread(run: Callable[[], None]) -> Callable[[], None]:
 
 
 AT_ONCE: Final = 8  # requests of a group's files made concurrently
-
-_PATIENCE: Final = 5.0  # seconds without a request that succeeds
-
-_LONGEST_PAUSE: Final = 1.0  # seconds
 
 # Makes independent requests. After a failure it begins no more, and raises once those in flight finished.
 Together = Callable[[Iterable[Callable[[], object]]], None]
@@ -71,13 +69,13 @@ class Rounds:
         self,
         together: Together,
         room: Callable[[], float],  # seconds from now until the last round begins
-        backoff: float,
+        delays: Delays,
         clock: Callable[[], float],
         sleep: Callable[[float], None],
     ) -> None:
         self._together = together
         self._room = room
-        self._backoff = backoff
+        self._delays = delays
         self._clock = clock
         self._sleep = sleep
 
@@ -86,9 +84,8 @@ class Rounds:
         # never complete a large group.
         waiting = dict(enumerate(requests))
         until = self._clock() + self._room()
-        # 0: if no request succeeds, none is repeated.
-        patient_until, pause = 0.0, min(self._backoff, _LONGEST_PAUSE)
-        while True:
+        deadline = 0.0  # if no request succeeds, none is repeated
+        for failures in itertools.count(1):
             done: list[int] = []
             try:
                 self._together([partial(_record_done, done, *item) for item in waiting.items()])
@@ -97,13 +94,13 @@ class Rounds:
                     del waiting[number]
                 now = self._clock()
                 if done:
-                    patient_until = min(now + _PATIENCE, until)
-                if now + pause > patient_until:
+                    deadline = min(now + self._delays.total, until)
+                delay = self._delays.before(deadline, failures, now)
+                if delay is None:
                     raise
+                self._sleep(delay)
             else:
                 return
-            self._sleep(pause)
-            pause = min(2 * pause, _LONGEST_PAUSE)
 
 
 def _record_done(done: list[int], number: int, request: Callable[[], object]) -> None:
