@@ -46,7 +46,6 @@ class FlushSettings(LayoutSettings):
     flush_size: int | None = Field(
         default=None,
         ge=1,
-        alias="flush.size",
         description="Records of a topic partition, exactly, after which its open files end, unless another "
         "rule ends them sooner. A partition is read once this many records wait in it, or when the schedule, "
         "the interval, a flush or a close is due. It may be left out where `rotate.schedule.interval.ms` is "
@@ -55,14 +54,12 @@ class FlushSettings(LayoutSettings):
     flush_bytes: int = Field(
         default=-1,
         ge=-1,
-        alias="flush.bytes",
         description="End the open files of a topic partition once this many bytes (as encoded and "
         "compressed) are in one of them; may be exceeded by about a tenth. -1: never.",
     )
     rotate_schedule_interval_ms: int = Field(
         default=-1,
         ge=-1,
-        alias="rotate.schedule.interval.ms",
         description="End files at every multiple of so many milliseconds after midnight and at midnight, by "
         "the wall clock, also when no record arrives. Still exactly-once. -1: never.",
     )
@@ -74,14 +71,12 @@ class GroupSettings(PartitionerSettings, FlushSettings):
     rotate_interval_ms: int = Field(
         default=-1,
         ge=-1,
-        alias="rotate.interval.ms",
         description="End the files of a topic partition before a record whose timestamp (as "
         "`timestamp.extractor` finds it) is so many milliseconds after that of their first one, and read the "
         "partition after that time at the latest. Without folders by time it has no effect. -1: never.",
     )
     rotate_file_on_partition_change: bool = Field(
         default=False,
-        alias="rotate.file.on.partition.change",
         description="With `rotate.interval.ms`: end files also whenever the next record is of another "
         "folder. Records whose folders take turns then make a file each. (Confluent: true.)",
     )
@@ -89,14 +84,12 @@ class GroupSettings(PartitionerSettings, FlushSettings):
         default=-1,
         ge=-1,
         le=MOST_OPEN_FILES,
-        alias="partitioner.max.open.files",
         description=f"Files of a topic partition that may be open at a time; then all of them end. "
         f"-1: {MOST_OPEN_FILES:,}.",
     )
     partitioner_buffer_bytes: int = Field(
         default=256 * MIB,
         ge=16 * MIB,
-        alias="partitioner.buffer.bytes",
         description="Bytes that all open files of a task hold in memory at most. Beyond them the largest is "
         "sent as a part, and where none is large enough for that, the files of a topic partition end.",
     )

@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Final, Literal
 
-from pydantic import Field, ValidationInfo, field_validator
+from pydantic import ConfigDict, Field, ValidationInfo, field_validator
 
 from sinksdk import ConfigException, ConnectorConfig
 from sinksdk.connectors.s3_archiver.formats.codecs import GZIP_LEVELS, codec
@@ -44,69 +44,61 @@ def holds_values(format_class: str, content: str) -> bool:
 class FormatSettings(ConnectorConfig):
     """The format of files, and what they hold."""
 
+    # Fields without an alias are called as their keys, with dots.
+    model_config = ConfigDict(alias_generator=lambda name: name.replace("_", "."))
+
     format_class: str = Field(
         default="",
-        alias="format.class",
         description="What files of values are: `AvroFormat`, `JsonFormat`, `ParquetFormat` or "
         "`ByteArrayFormat`, also by Confluent's class names. If not set, Avro with whole records.",
     )
     archive_content: Literal["", "record", "value"] = Field(
         default="",
-        alias="archive.content",
         description="What a file holds: `record`, whole Kafka records with key, headers, timestamp and "
         "offset, bytes as they are (Avro and Parquet); or `value`, which is the default where "
         "`format.class` is set.",
     )
     avro_codec: CodecName = Field(
         default="null",
-        alias="avro.codec",
         description="Compression of the blocks. `zstandard` costs the least time for what it saves; the "
         "default is Confluent's.",
     )
     avro_codec_level: int | None = Field(
         default=None,
-        alias="avro.codec.level",
         description="Compression level of deflate and xz (0 to 9), bzip2 (1 to 9) or zstandard (1 to 22); "
         "each has a default that favours speed.",
     )
     parquet_codec: Literal["none", "snappy", "gzip", "brotli", "lz4", "zstd"] = Field(
-        default="snappy", alias="parquet.codec", description="Compression of the columns of `ParquetFormat`."
+        default="snappy", description="Compression of the columns of `ParquetFormat`."
     )
     s3_compression_type: Literal["none", "gzip"] = Field(
         default="none",
-        alias="s3.compression.type",
         description="Compression of whole files of `JsonFormat` and `ByteArrayFormat`.",
     )
     s3_compression_level: int = Field(
         default=-1,
-        alias="s3.compression.level",
         description="Level of gzip, 0 to 9. -1: 1, which favours speed. (Confluent: 6.)",
     )
     json_decimal_format: Literal["BASE64", "NUMERIC"] = Field(
         default="BASE64",
-        alias="json.decimal.format",
         description="How `JsonFormat` writes decimals in structures that a converter has typed: `BASE64`, "
         "their unscaled numbers in base64, or `NUMERIC`, numbers.",
     )
     format_bytearray_extension: str = Field(
         default=".bin",
-        alias="format.bytearray.extension",
         description="What names of files of `ByteArrayFormat` end with.",
     )
     format_bytearray_separator: str | None = Field(
         default=None,
-        alias="format.bytearray.separator",
         description="What `ByteArrayFormat` puts behind each value; a line's end if not set.",
     )
     behavior_on_null_values: Literal["fail", "ignore", "write"] = Field(
         default="fail",
-        alias="behavior.on.null.values",
         description="Whether a record without a value is bad, or is left out of files of values, or its key "
         "is written to `tombstone.encoded.partition` (with `store.kafka.keys`). Files of records hold it.",
     )
     report_null_values_to_dlq: bool = Field(
         default=True,
-        alias="report.null.values.to.dlq",
         description="With `behavior.on.null.values=ignore`: report each record that is left out, where there "
         "is a dead letter topic or `errors.log.enable`. As any report it fails the partition where "
         "`errors.tolerance` is `none`.",
@@ -114,32 +106,27 @@ class FormatSettings(ConnectorConfig):
     tombstone_encoded_partition: str = Field(
         default="tombstone",
         min_length=1,
-        alias="tombstone.encoded.partition",
         description="Folder below the topic's of keys and headers of records without a value, with "
         "`behavior.on.null.values=write`.",
     )
 
     store_kafka_keys: bool = Field(
         default=False,
-        alias="store.kafka.keys",
         description="Write the keys of records to files beside their values', as in "
         "`orders+0+0000000000.keys.avro`, committed with them. Files of records hold keys.",
     )
     keys_format_class: str = Field(
         default="AvroFormat",
-        alias="keys.format.class",
         description="What files of keys are, like `format.class`; keys are read by `key.converter`.",
     )
     store_kafka_headers: bool = Field(
         default=False,
-        alias="store.kafka.headers",
         description="Write the headers of records to files beside their values', as in "
         "`orders+0+0000000000.headers.avro`: for each record a list of names and texts. Files of records "
         "hold headers.",
     )
     headers_format_class: str = Field(
         default="AvroFormat",
-        alias="headers.format.class",
         description="What files of headers are: `AvroFormat`, `JsonFormat` or `ParquetFormat`.",
     )
 

@@ -23,23 +23,18 @@ class LayoutSettings(AccessSettings, FormatSettings):
 
     topics_dir: str = Field(
         default="topics",
-        alias="topics.dir",
         description="Prefix of all keys; one archive owns it per topic. Empty: no prefix.",
     )
-    directory_delim: str = Field(
-        default="/", min_length=1, alias="directory.delim", description="Separates folders in keys."
-    )
+    directory_delim: str = Field(default="/", min_length=1, description="Separates folders in keys.")
     file_delim: str = Field(
         default="+",
         min_length=1,
-        alias="file.delim",
         description="Separates topic, partition and start offset in a file's name.",
     )
     filename_offset_zero_pad_width: int = Field(
         default=10,
         ge=0,
         le=19,
-        alias="filename.offset.zero.pad.width",
         description="Digits of the start offset in a file's name.",
     )
 
@@ -79,13 +74,11 @@ class PartitionerSettings(LayoutSettings):
 
     timezone: str = Field(
         default="UTC",
-        alias="timezone",
         description="Time zone of folders by time, and whose midnight `rotate.schedule.interval.ms` counts "
         "from: a name like `Europe/Berlin`, or an offset like `+05:30` or `UTC+08:00`.",
     )
     partitioner_class: str = Field(
         default="DefaultPartitioner",
-        alias="partitioner.class",
         description="Folders below the topic's: `DefaultPartitioner` (`partition=0`), `DailyPartitioner`, "
         "`HourlyPartitioner`, `TimeBasedPartitioner` (`path.format`), `FieldPartitioner` "
         "(`partition.field.name`) or `FieldAndTimeBasedPartitioner` (fields, then time); also with the "
@@ -93,43 +86,36 @@ class PartitionerSettings(LayoutSettings):
     )
     path_format: str = Field(
         default="",
-        alias="path.format",
         description="Folders by time in Joda-Time's letters, as in `'year'=YYYY/'month'=MM/'day'=dd`, for "
         "TimeBasedPartitioner and FieldAndTimeBasedPartitioner.",
     )
     partition_duration_ms: int = Field(
         default=-1,
         ge=-1,
-        alias="partition.duration.ms",
         description="Milliseconds that `path.format` is written of: local time is cut to a multiple of them.",
     )
     locale: str = Field(
         default="",
-        alias="locale",
         description="Language of months, weekdays and halves of the day as text (`MMM`, `EEE`, `a`): English "
         "only. Numbers are the same in all languages.",
     )
     timestamp_extractor: str = Field(
         default="Wallclock",
-        alias="timestamp.extractor",
         description="What folders by time are of: `Wallclock`, when a record is archived; `Record`, its "
         "Kafka timestamp; or `RecordField`, a field of its value.",
     )
     timestamp_field: str = Field(
         default="timestamp",
-        alias="timestamp.field",
         description="The field for `RecordField`, as in `meta.created`: milliseconds since 1970 as a number "
         "or text, text in ISO 8601 (in UTC unless it says otherwise), or a timestamp.",
     )
     partition_field_name: NameList = Field(
         default=(),
-        alias="partition.field.name",
         description="Fields of the value that folders are made of, as in `country,meta.shop`: text, whole "
         "numbers and booleans; a null is the folder `country=null`.",
     )
     partition_field_format_path: bool = Field(
         default=True,
-        alias="partition.field.format.path",
         description="With FieldAndTimeBasedPartitioner: folders are `country=DE`; false: `DE`.",
     )
 

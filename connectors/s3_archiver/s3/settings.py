@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Final, Literal, NamedTuple
 from urllib.parse import quote, urlsplit
 
-from pydantic import Field, SecretStr
+from pydantic import ConfigDict, Field, SecretStr
 
 from sinksdk import ConnectorConfig
 from sinksdk.config import address_problem
@@ -35,13 +35,13 @@ class Role(NamedTuple):
 class AccessSettings(ConnectorConfig):
     """Bucket, endpoint, credentials and proxy."""
 
-    s3_bucket_name: str = Field(
-        min_length=1, alias="s3.bucket.name", description="Bucket the archive is written to."
-    )
-    s3_region: str = Field(default="us-west-2", alias="s3.region", description="The bucket's AWS region.")
+    # Fields without an alias are called as their keys, with dots.
+    model_config = ConfigDict(alias_generator=lambda name: name.replace("_", "."))
+
+    s3_bucket_name: str = Field(min_length=1, description="Bucket the archive is written to.")
+    s3_region: str = Field(default="us-west-2", description="The bucket's AWS region.")
     store_url: str = Field(
         default="",
-        alias="store.url",
         description="Address of an S3-compatible endpoint, as in `https://minio.example:9000`; "
         "AWS's own if not set. Bodies sent over plain http to another machine are signed, which is slow.",
     )
@@ -52,18 +52,14 @@ class AccessSettings(ConnectorConfig):
     )
     s3_wan_mode: bool = Field(
         default=False,
-        alias="s3.wan.mode",
         description="Upload through S3's transfer acceleration, which the bucket must allow; needs AWS's "
         "own S3 and `s3.path.style.access.enabled=false`.",
     )
     aws_access_key_id: str = Field(
         default="",
-        alias="aws.access.key.id",
         description="Access key; without it boto3's default chain is used (environment, profile, role).",
     )
-    aws_secret_access_key: SecretStr | None = Field(
-        default=None, alias="aws.secret.access.key", description="Secret of the access key."
-    )
+    aws_secret_access_key: SecretStr | None = Field(default=None, description="Secret of the access key.")
     s3_credentials_provider: str = Field(
         default="",
         alias="s3.credentials.provider.class",
@@ -90,14 +86,11 @@ class AccessSettings(ConnectorConfig):
     )
     s3_proxy_url: str = Field(
         default="",
-        alias="s3.proxy.url",
         description="Proxy on the way to S3, as in `http://proxy.example:3128`; HTTPS_PROXY of the "
         "environment if not set.",
     )
-    s3_proxy_user: str = Field(default="", alias="s3.proxy.user", description="User name for the proxy.")
-    s3_proxy_password: SecretStr | None = Field(
-        default=None, alias="s3.proxy.password", description="Password for the proxy."
-    )
+    s3_proxy_user: str = Field(default="", description="User name for the proxy.")
+    s3_proxy_password: SecretStr | None = Field(default=None, description="Password for the proxy.")
 
     def access_problems(self) -> Iterator[str]:
         if self.store_url and (why := endpoint_problem(self.store_url)):
@@ -169,29 +162,24 @@ class UploadSettings(AccessSettings):
         default=8 * MIB,
         ge=5 * MIB,
         le=5 * 1024 * MIB,
-        alias="s3.part.size",
         description="Bytes of one part of a multipart upload, and the memory an open file takes at most; up "
         "to two parts of a task are on their way besides. A file can have 10,000 parts. (Confluent: 25 MiB.)",
     )
     s3_part_retries: int = Field(
         default=3,
         ge=0,
-        alias="s3.part.retries",
         description="Attempts, after the first, within one request to S3. After them the archiver retries "
         "from memory for `errors.retry.timeout`.",
     )
     s3_retry_backoff_ms: int = Field(
         default=200,
         ge=1,
-        alias="s3.retry.backoff.ms",
         description="Milliseconds before the first of these further attempts at a commit; doubles each time.",
     )
     s3_sse_algorithm: Literal["", "AES256", "aws:kms", "aws:kms:dsse"] = Field(
         default="", alias="s3.ssea.name", description="Server-side encryption; the bucket's own if not set."
     )
-    s3_sse_kms_key_id: str = Field(
-        default="", alias="s3.sse.kms.key.id", description="KMS key for `aws:kms`; the account's if not set."
-    )
+    s3_sse_kms_key_id: str = Field(default="", description="KMS key for `aws:kms`; the account's if not set.")
     s3_acl_canned: Literal[
         "",
         "private",
@@ -201,15 +189,13 @@ class UploadSettings(AccessSettings):
         "aws-exec-read",
         "bucket-owner-read",
         "bucket-owner-full-control",
-    ] = Field(default="", alias="s3.acl.canned", description="Canned ACL of each object.")
+    ] = Field(default="", description="Canned ACL of each object.")
     s3_storage_class: str = Field(
         default="",
-        alias="s3.storage.class",
         description="Storage class of each object, as in `STANDARD_IA`; the bucket's own if not set.",
     )
     s3_object_tagging: bool = Field(
         default=False,
-        alias="s3.object.tagging",
         description="Tag each object with startOffset, endOffset (of its last record) and recordCount once "
         "it is visible.",
     )
@@ -225,14 +211,12 @@ class UploadSettings(AccessSettings):
     )
     s3_checksum: Literal["auto", "full", "composite", "none"] = Field(
         default="auto",
-        alias="s3.checksum",
         description="Checksum that the endpoint verifies of each object: `full`, the CRC32 of the whole; "
         "`composite`, the CRC32 of each part; `none`, the MD5 of each part, for endpoints that know no "
         "additional checksums. `auto`: the first of them that the endpoint takes at the start.",
     )
     s3_conditional_writes: Literal["auto", "true", "false"] = Field(
         default="auto",
-        alias="s3.conditional.writes",
         description="Whether the endpoint refuses to complete an upload over an existing object "
         "(`If-None-Match`). `false`: the archiver looks for an object before it completes an upload. `auto`: "
         "tried at the start.",
