@@ -9,54 +9,19 @@ from typing import Final
 
 from sinksdk import Converted
 from sinksdk.connectors.s3_archiver.compatibility.kcql import read_kcql
-from sinksdk.connectors.s3_archiver.compatibility.verdicts import ENDPOINTS, of_unknown
+from sinksdk.connectors.s3_archiver.compatibility.verdicts import (
+    AIVENS_KEYS,
+    AIVENS_OLDER_KEYS,
+    ENDPOINTS,
+    LENSES_KEYS,
+    LENSES_OLDER_KEYS,
+    STS_ROLE,
+    of_unknown,
+)
 
-_STS: Final = "s3.credentials.provider.sts.role"
 _ASSUME: Final = "AwsAssumeRoleCredentialsProvider"
-_AIVENS_OLDER: Final[Mapping[str, str]] = {
-    "aws_access_key_id": "aws.access.key.id",
-    "aws_secret_access_key": "aws.secret.access.key",
-    "aws_s3_bucket": "aws.s3.bucket.name",
-    "aws_s3_endpoint": "aws.s3.endpoint",
-    "aws_s3_region": "aws.s3.region",
-    "aws_s3_prefix": "aws.s3.prefix",
-    "output_compression": "file.compression.type",
-    "output_fields": "format.output.fields",
-    "aws.credential.provider": "aws.credentials.provider",
-}
-_LENSES_OLDER: Final[Mapping[str, str]] = {
-    "aws.access.key": "connect.s3.aws.access.key",
-    "aws.secret.key": "connect.s3.aws.secret.key",
-    "aws.auth.mode": "connect.s3.aws.auth.mode",
-    "aws.region": "connect.s3.aws.region",
-    "aws.custom.endpoint": "connect.s3.custom.endpoint",
-    "aws.vhost.bucket": "connect.s3.vhost.bucket",
-}
-_AIVENS: Final[Mapping[str, str]] = {
-    "aws.s3.bucket.name": "s3.bucket.name",
-    "aws.s3.region": "s3.region",
-    "aws.s3.endpoint": "store.url",
-    "aws.s3.part.size.bytes": "s3.part.size",
-    "aws.s3.sse.algorithm": "s3.ssea.name",
-    "aws.sts.role.arn": f"{_STS}.arn",
-    "aws.sts.role.external.id": f"{_STS}.external.id",
-    "aws.sts.role.session.name": f"{_STS}.session.name",
-    "aws.credentials.provider": "s3.credentials.provider.class",
-    "aws.s3.backoff.max.retries": "s3.part.retries",
-    "aws.s3.backoff.delay.ms": "s3.retry.backoff.ms",
-    "file.max.records": "flush.size",
-}
 _AIVENS_REGION: Final = "us-east-1"
 _AIVENS_FORMATS: Final = ("jsonl", "avro", "parquet")
-_LENSES: Final[Mapping[str, str]] = {
-    "connect.s3.aws.access.key": "aws.access.key.id",
-    "connect.s3.aws.secret.key": "aws.secret.access.key",
-    "connect.s3.aws.region": "s3.region",
-    "connect.s3.custom.endpoint": "store.url",
-    "connect.s3.vhost.bucket": "s3.path.style.access.enabled",
-    "connect.s3.http.max.retries": "s3.part.retries",
-    "connect.s3.http.retry.interval": "s3.retry.backoff.ms",
-}
 _LENSES_KEYS: Final = ("connect.s3.aws.access.key", "connect.s3.aws.secret.key")
 _LENSES_WIDTH: Final = "12"
 # Keys that name or hold keys of other files.
@@ -188,15 +153,15 @@ def _compress(made: Converted, key: str, name: str) -> None:
 
 
 def _from_aiven(made: Converted) -> None:
-    _take_older(made, _AIVENS_OLDER)
+    _take_older(made, AIVENS_OLDER_KEYS)
     config = made.config
     if config.get("file.max.records", "").strip() == "0":
         _drop(made, "file.max.records", "0 is no limit there")
-    _rename(made, _AIVENS)
+    _rename(made, AIVENS_KEYS)
     if "s3.region" not in config:
         config["s3.region"] = _AIVENS_REGION
         made.notes.append(f"'s3.region' is {_AIVENS_REGION}, Aiven's default")
-    if f"{_STS}.arn" in config:
+    if f"{STS_ROLE}.arn" in config:
         config["s3.credentials.provider.class"] = _ASSUME
     kind = _drop(made, "format.output.type", "") or "csv"
     if kind == "json":
@@ -310,7 +275,7 @@ def _quoted(text: str) -> str:
 
 
 def _from_lenses(made: Converted) -> None:
-    _take_older(made, _LENSES_OLDER)
+    _take_older(made, LENSES_OLDER_KEYS)
     config = made.config
     kcql = config.pop("connect.s3.kcql", "")
     found = read_kcql(kcql)
@@ -360,7 +325,7 @@ def _lenses_access(made: Converted) -> None:
     if config.get("connect.s3.http.retry.interval") == "0":
         _drop(made, "connect.s3.http.retry.interval", "0 is the client's own there")
     # vhost.bucket true switches buckets in the host's name off, in all versions of Lenses' sink.
-    _rename(made, _LENSES)
+    _rename(made, LENSES_KEYS)
     if "s3.region" not in config:
         made.notes.append("'s3.region' is us-west-2 by default; in Lenses' sink the AWS client finds it")
 

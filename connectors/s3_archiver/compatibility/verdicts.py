@@ -55,39 +55,66 @@ _CONTENT = _renamed(
     "archive.content", ": value, or record for key, value, offset, timestamp and headers together"
 )
 
-_BY_OLDER_NAMES: Final[Mapping[str, str]] = {
-    "aws_s3_bucket": "s3.bucket.name",
-    "aws_s3_region": "s3.region",
-    "aws_s3_endpoint": "store.url",
-    "aws_s3_prefix": "topics.dir",
+# Other sinks' keys that are only named differently here, by their older and present names.
+STS_ROLE: Final = "s3.credentials.provider.sts.role"
+AIVENS_OLDER_KEYS: Final[Mapping[str, str]] = {
     "aws_access_key_id": "aws.access.key.id",
     "aws_secret_access_key": "aws.secret.access.key",
-    "aws.credential.provider": "s3.credentials.provider.class",
-    "output_compression": "s3.compression.type",
-    "output_fields": "archive.content",
+    "aws_s3_bucket": "aws.s3.bucket.name",
+    "aws_s3_endpoint": "aws.s3.endpoint",
+    "aws_s3_region": "aws.s3.region",
+    "aws_s3_prefix": "aws.s3.prefix",
+    "output_compression": "file.compression.type",
+    "output_fields": "format.output.fields",
+    "aws.credential.provider": "aws.credentials.provider",
+}
+AIVENS_KEYS: Final[Mapping[str, str]] = {
+    "aws.s3.bucket.name": "s3.bucket.name",
+    "aws.s3.region": "s3.region",
+    "aws.s3.endpoint": "store.url",
+    "aws.s3.part.size.bytes": "s3.part.size",
+    "aws.s3.sse.algorithm": "s3.ssea.name",
+    "aws.sts.role.arn": f"{STS_ROLE}.arn",
+    "aws.sts.role.external.id": f"{STS_ROLE}.external.id",
+    "aws.sts.role.session.name": f"{STS_ROLE}.session.name",
+    "aws.credentials.provider": "s3.credentials.provider.class",
+    "aws.s3.backoff.max.retries": "s3.part.retries",
+    "aws.s3.backoff.delay.ms": "s3.retry.backoff.ms",
+    "file.max.records": "flush.size",
+}
+LENSES_OLDER_KEYS: Final[Mapping[str, str]] = {
+    "aws.access.key": "connect.s3.aws.access.key",
+    "aws.secret.key": "connect.s3.aws.secret.key",
+    "aws.auth.mode": "connect.s3.aws.auth.mode",
+    "aws.region": "connect.s3.aws.region",
+    "aws.custom.endpoint": "connect.s3.custom.endpoint",
+    "aws.vhost.bucket": "connect.s3.vhost.bucket",
+}
+LENSES_KEYS: Final[Mapping[str, str]] = {
+    "connect.s3.aws.access.key": "aws.access.key.id",
+    "connect.s3.aws.secret.key": "aws.secret.access.key",
+    "connect.s3.aws.region": "s3.region",
+    "connect.s3.custom.endpoint": "store.url",
+    "connect.s3.vhost.bucket": "s3.path.style.access.enabled",
+    "connect.s3.http.max.retries": "s3.part.retries",
+    "connect.s3.http.retry.interval": "s3.retry.backoff.ms",
 }
 
-AIVEN: Final[Mapping[str, Verdict]] = {
-    **{old: _renamed(key) for old, key in _BY_OLDER_NAMES.items()},
-    "aws.s3.bucket.name": _renamed("s3.bucket.name"),
-    "aws.s3.region": _renamed("s3.region"),
-    "aws.s3.endpoint": _renamed("store.url"),
+_AIVENS_OWN: Final[Mapping[str, Verdict]] = {
+    **{
+        old: _renamed(key, _ROLE if ".sts." in old else "")
+        for old, key in AIVENS_KEYS.items()
+        if ".backoff." not in old
+    },
     "aws.s3.prefix": _renamed("topics.dir"),
-    "aws.s3.part.size.bytes": _renamed("s3.part.size"),
-    "aws.s3.sse.algorithm": _renamed("s3.ssea.name"),
     "aws.s3.backoff.*": _BACKOFF,
     "kafka.retry.backoff.ms": _BACKOFF,
-    "aws.credentials.provider": _renamed("s3.credentials.provider.class"),
-    "aws.sts.role.arn": _renamed("s3.credentials.provider.sts.role.arn", _ROLE),
-    "aws.sts.role.external.id": _renamed("s3.credentials.provider.sts.role.external.id", _ROLE),
-    "aws.sts.role.session.name": _renamed("s3.credentials.provider.sts.role.session.name", _ROLE),
     "aws.sts.*": _unsupported("a role is assumed for an hour, at the region's own endpoint: take it out"),
     "aws.sts.role.session.duration": _unsupported("a role is assumed for an hour: take it out").when(
         {"3600": _ignored("a role is assumed for an hour")}
     ),
     "file.prefix.template": _renamed("topics.dir", ", without variables"),
     "file.name.*": _NAMES,
-    "file.max.records": _renamed("flush.size"),
     "file.compression.type": _renamed(
         "s3.compression.type", " for lines of JSON, 'avro.codec' or 'parquet.codec' for the others"
     ),
@@ -98,34 +125,35 @@ AIVEN: Final[Mapping[str, Verdict]] = {
     "timestamp.source": _renamed("timestamp.extractor", ": Wallclock, or Record for event"),
 }
 
+AIVEN: Final[Mapping[str, Verdict]] = {
+    **{old: _AIVENS_OWN.get(key) or _renamed(key) for old, key in AIVENS_OLDER_KEYS.items()},
+    "output_fields": _CONTENT,
+    **_AIVENS_OWN,
+}
+
 _VHOST: Final = _renamed(
     "s3.path.style.access.enabled", ": with true buckets are in the path there, whatever its name says"
 )
 
-LENSES: Final[Mapping[str, Verdict]] = {
-    "aws.access.key": _renamed("aws.access.key.id"),
-    "aws.secret.key": _renamed("aws.secret.access.key"),
-    "aws.region": _renamed("s3.region"),
-    "aws.custom.endpoint": _renamed("store.url"),
-    "aws.vhost.bucket": _VHOST,
-    "connect.s3.kcql": _unsupported("KCQL is not read: 'sinksdk convert' writes the keys to take instead"),
-    "connect.s3.aws.access.key": _renamed("aws.access.key.id"),
-    "connect.s3.aws.secret.key": _renamed("aws.secret.access.key"),
-    "connect.s3.aws.region": _renamed("s3.region"),
-    "connect.s3.custom.endpoint": _renamed("store.url"),
+_LENSES_OWN: Final[Mapping[str, Verdict]] = {
+    **{old: _renamed(key) for old, key in LENSES_KEYS.items()},
     "connect.s3.vhost.bucket": _VHOST,
+    "connect.s3.kcql": _unsupported("KCQL is not read: 'sinksdk convert' writes the keys to take instead"),
     "connect.s3.compression.codec": _renamed("avro.codec"),
     "connect.s3.skip.null.values": _renamed("behavior.on.null.values", ": ignore, where it is true"),
     "connect.s3.padding.length": _renamed("filename.offset.zero.pad.width"),
     **_keys("connect.s3.disable.flush.count connect.s3.flush.count.enable", _renamed("flush.size")),
-    "connect.s3.http.max.retries": _renamed("s3.part.retries"),
-    "connect.s3.http.retry.interval": _renamed("s3.retry.backoff.ms"),
     **_keys("connect.s3.retry.interval connect.s3.max.retries connect.s3.http.*", _BACKOFF),
     **_keys(
         "connect.s3.config.profiles connect.s3.kcql.*",
         _unsupported("what it holds or names is not in this file: write it here as 'connect.s3.kcql'"),
     ),
     "connect.s3.*": _unsupported("it belongs to Lenses' sink: take it out"),
+}
+
+LENSES: Final[Mapping[str, Verdict]] = {
+    **{old: _LENSES_OWN[key] for old, key in LENSES_OLDER_KEYS.items() if key in _LENSES_OWN},
+    **_LENSES_OWN,
 }
 
 _TOLD_TO_RUN = _ignored("options of 'sinksdk run' set the cluster and the credentials, not the connector")
