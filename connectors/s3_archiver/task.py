@@ -25,19 +25,14 @@ from sinksdk import (
 from sinksdk.connectors.s3_archiver.archive.header import Archived
 from sinksdk.connectors.s3_archiver.archive.ranges import RowRanges, Skip
 from sinksdk.connectors.s3_archiver.config import S3ArchiverConfig
-from sinksdk.connectors.s3_archiver.files.file import FileFactory, Grain
-from sinksdk.connectors.s3_archiver.files.settings import Limits
+from sinksdk.connectors.s3_archiver.files.file import FileFactory
 from sinksdk.connectors.s3_archiver.files.writer import PartitionWriter
-from sinksdk.connectors.s3_archiver.formats.base import Format
-from sinksdk.connectors.s3_archiver.partitioners.folders import Folders
 from sinksdk.connectors.s3_archiver.s3.publisher import Publisher, UploadExpired, groups_of, view_of
 from sinksdk.connectors.s3_archiver.s3.requests import (
-    Beside,
     Connect,
     Rounds,
     Together,
     connect,
-    in_a_thread,
     together,
 )
 from sinksdk.connectors.s3_archiver.s3.upload import Upload
@@ -69,22 +64,15 @@ class S3ArchiverTask(SinkTask):
         connect: Connect = connect,
         clock: Callable[[], float] = time.time,
         sleep: Callable[[float], None] = time.sleep,
-        grain: Grain | None = None,
-        beside: Beside = in_a_thread,
         together: Together = together,
-        folders: Folders | None = None,
-        file_format: Format[Any] | None = None,
-        limits: Limits | None = None,
+        **files: Any,
     ) -> None:
+        """Create a task; ``files`` are arguments of the factory of files."""
         self._connect = connect
         self._clock = clock
         self._sleep = sleep
-        self._grain = grain
-        self._beside = beside
         self._together = together
-        self._folders = folders
-        self._format = file_format
-        self._limits = limits
+        self._files = files
         self._writers: dict[TopicPartition, PartitionWriter] = {}
         self._put_since = 0  # bytes since memory was last checked
 
@@ -97,17 +85,8 @@ class S3ArchiverTask(SinkTask):
         of_groups = replace(S3_GROUP, first=first)
         self._rounds = Rounds(self._together, self._step_seconds, of_groups, self._clock, self._sleep)
         self._publisher = Publisher(config, self._connect, self._rounds)
-        self._factory = FileFactory(
-            config,
-            self._connect(config),
-            self.context.generation(),
-            self._grain,
-            self._beside,
-            together=self._rounds,
-            folders=self._folders,
-            file_format=self._format,
-            limits=self._limits,
-        )
+        s3, generation = self._connect(config), self.context.generation()
+        self._factory = FileFactory(config, s3, generation, together=self._rounds, **self._files)
 
     def open(self, partitions: Collection[TopicPartition]) -> None:
         for partition in partitions:

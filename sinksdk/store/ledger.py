@@ -308,12 +308,13 @@ def take_over(
             return None
         if segmented is None:
             raise missing_segment(store, connector, task)
-        stale, retired_before = _stale_of(plan, task), _retired_of(plan, task)
+        mine, ranges = _partitions(plan, task), plan.tasks[task].ranges
         ledger = TaskLedger(
-            *(store, connector, task, taken, stale),
+            *(store, connector, task, taken),
+            {p: tokens for p, tokens in by_partition(plan.stale).items() if p in mine},
             segmented=segmented,
-            epochs=_epochs_of(plan, task),
-            retired=retired_before,
+            epochs={r.topic_partition: r.leader_epoch for r in ranges if r.leader_epoch is not None},
+            retired=[row for row in plan.retired if row.topic_partition in mine],
         )
         return TakenOver(plan, ledger)
 
@@ -413,21 +414,6 @@ def missing_segment(store: Store, connector: str, task: int) -> StoreUnreadable:
 def may_be_newer(base: GenerationPlan | None, record: TaskRecord) -> bool:
     """Return whether a record may be newer than the plan, which otherwise includes it."""
     return base is None or record.content_generation >= base.generation
-
-
-def _stale_of(plan: GenerationPlan, task: int) -> dict[TopicPartition, dict[str, Token]]:
-    mine = _partitions(plan, task)
-    return {p: tokens for p, tokens in by_partition(plan.stale).items() if p in mine}
-
-
-def _epochs_of(plan: GenerationPlan, task: int) -> dict[TopicPartition, int]:
-    ranges = plan.tasks[task].ranges
-    return {r.topic_partition: r.leader_epoch for r in ranges if r.leader_epoch is not None}
-
-
-def _retired_of(plan: GenerationPlan, task: int) -> list[RetiredTokens]:
-    mine = _partitions(plan, task)
-    return [row for row in plan.retired if row.topic_partition in mine]
 
 
 def _partitions(plan: GenerationPlan, task: int) -> set[TopicPartition]:

@@ -79,6 +79,9 @@ _ONLY_JSON: Final = (
 class AvroValues:
     """Write files of values with their producers' schemas."""
 
+    extension = ".avro"
+    columns = VALUE_COLUMNS
+
     def __init__(
         self,
         schema_of: SchemaOf | None,
@@ -99,14 +102,6 @@ class AvroValues:
         self._block_bytes = block_bytes or BLOCK_BYTES
         self._loop = loop
         self._typed: dict[pa.DataType, TypedDatums | str] = {}  # or why Avro cannot express the type
-
-    @property
-    def extension(self) -> str:
-        return ".avro"
-
-    @property
-    def columns(self) -> tuple[str, ...]:
-        return VALUE_COLUMNS
 
     def learn(self, batch: pa.RecordBatch) -> None:
         column = value_column(batch)

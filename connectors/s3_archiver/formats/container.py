@@ -39,11 +39,7 @@ class ContainerWriter:
         # fastavro cuts the same blocks for a sync_interval of this size: with the null codec, both
         # write the same bytes.
         self._blocks = RowBlocks(block_bytes)
-        self._records = 0
-
-    @property
-    def records(self) -> int:
-        return self._records
+        self.records = 0
 
     @property
     def buffered(self) -> int:
@@ -57,7 +53,7 @@ class ContainerWriter:
         yield _MAGIC + varint(len(self._metadata)) + entries + b"\x00" + self._sync_marker
 
     def append(self, rows: EncodedRows) -> Iterator[BytesLike]:
-        self._records += len(rows)
+        self.records += len(rows)
         for block in self._blocks.add(rows):
             yield from self._stored(block)
 

@@ -250,17 +250,13 @@ LOOP: Final[Loop] = compiled_loop or plain_loop
 
 
 class RecordAvro(OneKind):
+    extension = ".avro"
+    columns = None
+
     def __init__(self, codec_name: str, level: int | None = None, block_bytes: int | None = None) -> None:
         self._codec = codec_name, level
         self._block_bytes = block_bytes or BLOCK_BYTES
         self._encoders: dict[TopicPartition, RecordEncoder] = {}
-
-    @property
-    def extension(self) -> str:
-        return ".avro"
-
-    @property
-    def columns(self) -> None: ...
 
     def encode(self, partition: TopicPartition, batch: pa.RecordBatch) -> Encoded[EncodedRows]:
         encoder = self._encoders.get(partition)

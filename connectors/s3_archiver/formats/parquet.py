@@ -90,19 +90,15 @@ class ParquetContent:
         # Arrow encodes a row group as a whole, so its batches wait until it is big enough or the file
         # ends.
         self._waiting: list[pa.RecordBatch] = []
-        self._waiting_bytes = 0
-
-    @property
-    def buffered(self) -> int:
-        return self._waiting_bytes
+        self.buffered = 0
 
     def header(self) -> Iterator[BytesLike]:
         yield from self._written.take()
 
     def append(self, rows: ParquetRows) -> Iterator[BytesLike]:
         self._waiting.append(rows.batch)
-        self._waiting_bytes += rows.batch.nbytes
-        if self._waiting_bytes >= self._row_group_bytes:
+        self.buffered += rows.batch.nbytes
+        if self.buffered >= self._row_group_bytes:
             yield from self._row_group()
 
     def finish(self) -> Iterator[BytesLike]:
@@ -115,7 +111,7 @@ class ParquetContent:
 
     def _row_group(self) -> Iterator[BytesLike]:
         rows = pa.Table.from_batches(self._waiting, self._schema)
-        self._waiting, self._waiting_bytes = [], 0
+        self._waiting, self.buffered = [], 0
         self._writer.write_table(rows, row_group_size=rows.num_rows)
         yield from self._written.take()
 
@@ -160,21 +156,16 @@ class _Pieces:
 
 
 class _Parquet:
+    columns: tuple[str, ...] | None = None
+
     def __init__(self, codec: str = "snappy", row_group_bytes: int = ROW_GROUP_BYTES) -> None:
         if codec != "none" and not pa.Codec.is_available("lz4_raw" if codec == "lz4" else codec):
             raise ConfigException(
                 f"'parquet.codec': this build of pyarrow has no {codec}; take one of {', '.join(CODECS)}"
             )
         self._codec = codec
+        self.extension = f"{_EXTENSIONS[codec]}.parquet"
         self._row_group_bytes = row_group_bytes
-
-    @property
-    def extension(self) -> str:
-        return f"{_EXTENSIONS[self._codec]}.parquet"
-
-    @property
-    def columns(self) -> tuple[str, ...] | None:
-        return None
 
     def _file(self, schema: pa.Schema, header: FileHeader, **options: object) -> ParquetContent:
         whole = {"compression": self._codec, **options}
@@ -192,6 +183,8 @@ class RecordParquet(_Parquet, OneKind):
 
 
 class ValueParquet(_Parquet):
+    columns = ("value",)
+
     def __init__(
         self,
         codec: str = "snappy",
@@ -204,10 +197,6 @@ class ValueParquet(_Parquet):
         self._nulls: NullBehavior = nulls
         # True: a value without fields is a bad record.
         self._gives_types = gives_types
-
-    @property
-    def columns(self) -> tuple[str, ...]:
-        return ("value",)
 
     def learn(self, batch: pa.RecordBatch) -> None:
         column = batch.column("value")

@@ -55,23 +55,20 @@ def folders_of(config: PartitionerSettings, schema_of: Callable[[int], Any] | No
         raise ConfigException(problems)
     if kind.is_default:
         return PartitionFolders()
+    time = kind.has_time and TimeFolders(
+        PathFormat(config.time_pattern(kind), config.locale),
+        config.partition_duration_ms if kind.duration is None else kind.duration,
+        Zone(config.timezone),
+    )
     return ValueFolders(
         names=tuple(config.partition_field_name) if kind.has_fields else (),
         are_named=config.partition_field_format_path or not kind.has_time,
-        time=_time_of(config, kind) if kind.has_time else None,
+        time=time or None,
         extractor=config.extractor,
         timestamp_field=config.timestamp_field,
         reader=_reader_of(config, kind, schema_of) if config.reads_fields else None,
         delimiter=config.directory_delim,
         room=partial(longest_path, config),
-    )
-
-
-def _time_of(config: PartitionerSettings, kind: Partitioner) -> TimeFolders:
-    return TimeFolders(
-        PathFormat(config.time_pattern(kind), config.locale),
-        config.partition_duration_ms if kind.duration is None else kind.duration,
-        Zone(config.timezone),
     )
 
 
@@ -163,28 +160,25 @@ class ValueFolders:
             return np.full(batch.num_rows, int(now * 1_000), np.int64)
         if self._extractor == "Record":
             timestamps = _of_records(batch)
-            missing = timestamps == _NO_TIMESTAMP
-            why = (
-                "it has no timestamp, which 'timestamp.extractor' = Record makes its folder of: take "
-                "RecordField or Wallclock, or have the producer set it"
-            )
-        else:
-            found = fields[-1]
-            timestamps = np.zeros(batch.num_rows, np.int64)
-            for row, reason in found.bad.items():
-                bad.setdefault(row, f"its value {reason} ('timestamp.field')")
-            for rows, column in found.pieces:
-                timestamps[rows], wrong = milliseconds(column)
-                for place, what in wrong.items():
-                    bad.setdefault(
-                        int(rows[place]),
-                        f"its value has {what} as '{self._timestamp_field}' ('timestamp.field'), which must "
-                        f"be milliseconds since 1970, a timestamp, or text as 2024-02-29T12:34:56Z",
-                    )
+            for row in np.flatnonzero(timestamps == _NO_TIMESTAMP).tolist():
+                bad.setdefault(
+                    row,
+                    "it has no timestamp, which 'timestamp.extractor' = Record makes its folder of: take "
+                    "RecordField or Wallclock, or have the producer set it",
+                )
             return timestamps
-        if missing.any():
-            for row in np.flatnonzero(missing).tolist():
-                bad.setdefault(row, why)
+        found = fields[-1]
+        timestamps = np.zeros(batch.num_rows, np.int64)
+        for row, reason in found.bad.items():
+            bad.setdefault(row, f"its value {reason} ('timestamp.field')")
+        for rows, column in found.pieces:
+            timestamps[rows], wrong = milliseconds(column)
+            for place, what in wrong.items():
+                bad.setdefault(
+                    int(rows[place]),
+                    f"its value has {what} as '{self._timestamp_field}' ('timestamp.field'), which must "
+                    f"be milliseconds since 1970, a timestamp, or text as 2024-02-29T12:34:56Z",
+                )
         return timestamps
 
 

@@ -13,7 +13,7 @@ from sinksdk.connector import ConnectorIdentity
 from sinksdk.connectors.s3_archiver.archive.layout import Layout
 from sinksdk.connectors.s3_archiver.s3.client import S3, Location
 from sinksdk.connectors.s3_archiver.s3.errors import NOT_IMPLEMENTED, S3Error
-from sinksdk.support.s3 import NO_SUCH_KEY
+from sinksdk.connectors.s3_archiver.s3.requests import read_if_there
 
 _FORMAT: Final = 1
 
@@ -77,13 +77,11 @@ class Owners:
         return {"format": _FORMAT, **asdict(self.identity)}
 
     def _read(self, location: Location) -> dict[str, Any] | None:
+        body = read_if_there(self.s3, location)
+        if body is None:
+            return None
         try:
-            with self.s3.read(location) as content:
-                found = json.loads(content.read())
-        except S3Error as error:
-            if error.code == NO_SUCH_KEY:
-                return None
-            raise
+            found = json.loads(body)
         except ValueError:
             return {}
         return found if isinstance(found, dict) else {}

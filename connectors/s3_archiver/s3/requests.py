@@ -11,9 +11,11 @@ from functools import partial
 from typing import Final, Protocol
 
 from sinksdk import RetriableException
-from sinksdk.connectors.s3_archiver.s3.client import S3
+from sinksdk.connectors.s3_archiver.s3.client import S3, Location
+from sinksdk.connectors.s3_archiver.s3.errors import S3Error
 from sinksdk.connectors.s3_archiver.s3.settings import UploadSettings
 from sinksdk.support.delays import Delays
+from sinksdk.support.s3 import NO_SUCH_KEY
 
 # Runs a function concurrently with the task's thread, and returns one that waits for its end.
 Beside = Callable[[Callable[[], None]], Callable[[], None]]
@@ -118,3 +120,13 @@ def connect(config: UploadSettings, endpoint: str | None = None) -> S3:
     from sinksdk.connectors.s3_archiver.s3 import boto_client  # noqa: PLC0415 - loads boto3
 
     return boto_client.connect(config, endpoint)
+
+
+def read_if_there(s3: S3, location: Location) -> bytes | None:
+    try:
+        with s3.read(location) as content:
+            return content.read()
+    except S3Error as error:
+        if error.code == NO_SUCH_KEY:
+            return None
+        raise

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import io
 import shutil
 import tempfile
 import zlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import IO, BinaryIO, Final, NamedTuple, cast
+from typing import IO, Any, BinaryIO, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -90,13 +91,15 @@ def inspect(s3: S3, location: Location, name: FileName, configured: Configured) 
         )
     with s3.read(location) as content, kept_parquet() as kept:
         counted = _Counted(content)
+        stream = io.BufferedReader(counted, _AT_A_TIME)
         try:
-            found = _read(counted, name, kept, configured)
+            found = _read(stream, name, kept, configured)
         except ConnectException:
             raise
         except Exception as error:
             raise Unreadable(f"{location} cannot be read: {str(error) or type(error).__name__}") from error
-        counted.drain()
+        while stream.read(_AT_A_TIME):
+            pass
     _check_whole(info, location, counted)
     header = found.header or said
     if header is None:
@@ -126,7 +129,7 @@ def _header_of(info: ObjectInfo) -> FileHeader | None:
         return None
 
 
-def _read(stream: _Counted, name: FileName, kept: IO[bytes], configured: Configured) -> _Content:
+def _read(stream: BinaryIO, name: FileName, kept: IO[bytes], configured: Configured) -> _Content:
     if name.extension == ".avro":
         return _read_avro(stream, name, configured)
     if name.extension.endswith(".parquet"):
@@ -138,7 +141,7 @@ def _read(stream: _Counted, name: FileName, kept: IO[bytes], configured: Configu
     return _Content("values as bytes", at_most=count if configured.separator else None)
 
 
-def _read_avro(stream: _Counted, name: FileName, configured: Configured) -> _Content:
+def _read_avro(stream: BinaryIO, name: FileName, configured: Configured) -> _Content:
     file = AvroFile(stream)
     header = FileHeader.of(file.metadata)
     # The file's own schema decides what it holds, not today's configuration.
@@ -162,7 +165,7 @@ _WHY: Final = {fit: fit.name.lower().replace("_", " ") for fit in Fit} | {
 }
 
 
-def _read_parquet(stream: _Counted, name: FileName, kept: IO[bytes], configured: Configured) -> _Content:
+def _read_parquet(stream: BinaryIO, name: FileName, kept: IO[bytes], configured: Configured) -> _Content:
     file = open_parquet(stream, kept)
     said = {key.decode(): text.decode() for key, text in (file.metadata.metadata or {}).items()}
     try:
@@ -199,9 +202,9 @@ def kept_parquet() -> IO[bytes]:
     return tempfile.SpooledTemporaryFile(_KEPT_IN_MEMORY)
 
 
-def open_parquet(stream: _Counted | BinaryIO, kept: IO[bytes]) -> pq.ParquetFile:
+def open_parquet(stream: BinaryIO, kept: IO[bytes]) -> pq.ParquetFile:
     # Parquet is read from its end.
-    shutil.copyfileobj(cast("BinaryIO", stream), kept, _AT_A_TIME)
+    shutil.copyfileobj(stream, kept, _AT_A_TIME)
     kept.seek(0)
     return pq.ParquetFile(kept)
 
@@ -209,12 +212,12 @@ def open_parquet(stream: _Counted | BinaryIO, kept: IO[bytes]) -> pq.ParquetFile
 # -- lines and bytes ---------------------------------------------------------------------------------------
 
 
-def _pieces(stream: _Counted) -> Iterator[bytes]:
+def _pieces(stream: BinaryIO) -> Iterator[bytes]:
     while data := stream.read(_AT_A_TIME):
         yield data
 
 
-def _inflated(stream: _Counted) -> Iterator[bytes]:
+def _inflated(stream: BinaryIO) -> Iterator[bytes]:
     inflate = zlib.decompressobj(_GZIP)
     for data in _pieces(stream):
         yield inflate.decompress(data, _INFLATED)
@@ -301,36 +304,21 @@ def _check_whole(info: ObjectInfo, location: Location, counted: _Counted) -> Non
         raise Unreadable(f"{location} is damaged: CRC32 {crc.encode(counted.crc32)}, S3 has {info.crc32}")
 
 
-class _Counted:
+class _Counted(io.RawIOBase):
+    """Counts the bytes of a stream, and computes their CRC32, as a reader takes them."""
+
     def __init__(self, stream: BinaryIO) -> None:
+        super().__init__()
         self._stream = stream
-        self._ahead = b""
-        self._at = 0
         self.size = 0
         self.crc32 = 0
 
-    def read(self, count: int = -1) -> bytes:
-        """Read that many bytes; fewer only at the end."""
-        if count < 0:
-            return b"".join([self.read(_AT_A_TIME), *iter(lambda: self.read(_AT_A_TIME), b"")])
-        if self._at + count <= len(self._ahead):
-            found = self._ahead[self._at : self._at + count]
-            self._at += count
-            return found
-        pieces, missing = [self._ahead[self._at :]], count - (len(self._ahead) - self._at)
-        self._ahead, self._at = b"", 0
-        while missing > 0 and (data := self._fetch(max(missing, _AT_A_TIME))):
-            pieces.append(data[:missing])
-            self._ahead, self._at = data, min(missing, len(data))
-            missing -= len(pieces[-1])
-        return b"".join(pieces)
+    def readable(self) -> bool:
+        return True
 
-    def _fetch(self, count: int) -> bytes:
-        data = self._stream.read(count)
+    def readinto(self, buffer: Any) -> int:
+        data = self._stream.read(len(buffer))
         self.size += len(data)
         self.crc32 = zlib.crc32(data, self.crc32)
-        return data
-
-    def drain(self) -> None:
-        while self._fetch(_AT_A_TIME):
-            pass
+        buffer[: len(data)] = data
+        return len(data)

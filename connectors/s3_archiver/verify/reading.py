@@ -6,7 +6,8 @@ import bz2
 import lzma
 import zlib
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Final, NamedTuple, cast
+from types import SimpleNamespace
+from typing import Any, BinaryIO, Final, NamedTuple, cast
 
 import fastavro
 import numpy as np
@@ -48,11 +49,13 @@ class AvroBlock(NamedTuple):
 class AvroFile:
     """Read an Avro object container file forward only. Raises ValueError if it is damaged."""
 
-    def __init__(self, stream: Any) -> None:
+    def __init__(self, stream: BinaryIO) -> None:
         self._stream = stream
         if self._exactly(len(_MAGIC)) != _MAGIC:
             raise ValueError("it does not begin as an Avro object container file")  # noqa: EM101 - one sentence
-        metadata: Any = fastavro.schemaless_reader(cast("Any", _Reading(self._exactly)), _METADATA, None)
+        metadata: Any = fastavro.schemaless_reader(
+            cast("Any", SimpleNamespace(read=self._exactly)), _METADATA, None
+        )
         self._sync = self._exactly(SYNC_BYTES)
         self.metadata: Mapping[str, str] = {
             name: value.decode(errors="replace")
@@ -87,7 +90,7 @@ class AvroFile:
     def _number(self) -> int | None:
         """Read a zigzag varint; None at the file's end."""
         bits, shift = 0, 0
-        while byte := self._exactly_or_end():
+        while byte := self._stream.read(1):
             bits |= (byte[0] & 0x7F) << shift
             if byte[0] < 0x80:  # noqa: PLR2004 - no other byte follows
                 return (bits >> 1) ^ -(bits & 1)
@@ -98,23 +101,11 @@ class AvroFile:
             raise ValueError("it ends within a block, or a block has an impossible size")  # noqa: EM101
         return None
 
-    def _exactly_or_end(self) -> bytes:
-        byte: bytes = self._stream.read(1)
-        return byte
-
     def _exactly(self, size: int) -> bytes:
         data: bytes = self._stream.read(size)
-        while len(data) < size:
-            more = self._stream.read(size - len(data))
-            if not more:
-                raise ValueError("it ends too soon")  # noqa: EM101 - one sentence
-            data += more
+        if len(data) < size:
+            raise ValueError("it ends too soon")  # noqa: EM101 - one sentence
         return data
-
-
-class _Reading:
-    def __init__(self, read: Callable[[int], bytes]) -> None:
-        self.read = read
 
 
 def _without_checksum(data: bytes) -> bytes:
