@@ -68,14 +68,14 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _original(given: argparse.Namespace, config: S3ArchiverConfig) -> Original | None:
-    is_changed = config.is_transformed or bool(config.transforms)
-    if is_changed and (given.bootstrap_servers or given.source_directory):
+    has_source = given.bootstrap_servers or given.source_directory
+    if has_source and (config.is_transformed or config.transforms):
         message = (
             "the archive holds what 'records.sql', 'records.transform' or 'transforms' has made of the "
             "topic, so it cannot be compared with it: leave the source out"
         )
         raise ConfigException(message)
-    if config.holds_values and (given.bootstrap_servers or given.source_directory):
+    if has_source and config.holds_values:
         message = (
             "the archive holds values, which do not say their offsets, so it cannot be compared with the "
             "topic record by record: leave the source out"

@@ -11,11 +11,9 @@ from typing import Any, ClassVar, Final
 
 from sinksdk import (
     ClosingReason,
-    DataException,
     FencedException,
     OffsetAndMetadata,
     RetriableException,
-    SinkRecord,
     SinkRecords,
     SinkTask,
     Token,
@@ -96,7 +94,7 @@ class S3ArchiverTask(SinkTask):
                 self._begin,
                 self.context.committed(partition),
                 self._clock,
-                report=self._report,
+                report=lambda record, error: self.context.errant_record_reporter().report(record, error),
                 reports_nulls=self._config.reports_nulls,
             )
 
@@ -150,9 +148,6 @@ class S3ArchiverTask(SinkTask):
         # The process keeps the S3 client for its next task.
         self._writers.clear()
 
-    def _report(self, record: SinkRecord, error: DataException) -> None:
-        self.context.errant_record_reporter().report(record, error)
-
     def _free_memory(self) -> None:
         writers = dict(self._writers)
         while writers and sum(writer.held for writer in writers.values()) > self._factory.limits.buffered:
@@ -179,7 +174,7 @@ class S3ArchiverTask(SinkTask):
         )
         for uploads in created.values():
             for upload in uploads:
-                upload.mark_prepared()
+                upload.is_prepared = True
 
     def _budget(self, writers: Collection[PartitionWriter]) -> float:
         if self.context.closing_reason() is ClosingReason.FAILURE and any(

@@ -148,15 +148,12 @@ class TaskTokens:
                 f"{partition}: a commit at {offset.offset} would overwrite tokens that are committed and "
                 f"not published: {', '.join(token.id for token in waiting)}"
             )
-        self._refuse_unknown(partition, offset)
-        left = _without(self._kept, partition, [token.id for token in offset.tokens])
-        # A token's data may have changed since it was prepared: the commit's counts.
-        return replace(self, _kept=_with(left, partition, offset.tokens, TokenState.COMMITTED))
-
-    def _refuse_unknown(self, partition: TopicPartition, offset: OffsetAndMetadata) -> None:
         prepared = self._ids(partition, TokenState.PREPARED)
         unknown = [token.id for token in offset.tokens if token.id not in prepared]
         _refuse(partition, "commit", unknown, "was not prepared by this attempt")
+        left = _without(self._kept, partition, [token.id for token in offset.tokens])
+        # A token's data may have changed since it was prepared: the commit's counts.
+        return replace(self, _kept=_with(left, partition, offset.tokens, TokenState.COMMITTED))
 
     def publish(self, partition: TopicPartition) -> TaskTokens:
         return replace(

@@ -86,7 +86,7 @@ def s3(config: S3ArchiverConfig) -> BotoS3:
 def finished(s3: BotoS3, bucket: str, data: bytes = b"data", nonce: str = "mine") -> Token:
     upload = Upload(s3, Location(bucket, KEY), PartPool(5 * MIB), nonce, {"sinksdk-connector": "archive"})
     upload.create()
-    upload.mark_prepared()
+    upload.is_prepared = True
     upload.write(data)
     upload.finish()
     return upload.token
@@ -148,7 +148,7 @@ def test_a_lost_answer_is_no_answer(s3: BotoS3, bucket: str, layer: FaultyS3, op
 
     def publish() -> None:
         upload.create()
-        upload.mark_prepared()
+        upload.is_prepared = True
         upload.finish()
         complete(s3, upload.token)
 

@@ -371,7 +371,7 @@ class Rig:
     def _begin(self, _: TopicPartition, uploads: Iterable[Any]) -> None:
         for upload in uploads:
             upload.create()
-            upload.mark_prepared()
+            upload.is_prepared = True
 
     def put(self, count: int) -> SinkRecords:
         batch = records(count=count, first=self.next)

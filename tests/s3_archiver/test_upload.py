@@ -30,7 +30,7 @@ def begun(
 ) -> Upload:
     upload = Upload(s3, WHERE, pool or PartPool(capacity, beside), nonce, {"sinksdk-connector": "archive"})
     upload.create()
-    upload.mark_prepared()
+    upload.is_prepared = True
     return upload
 
 
@@ -79,7 +79,7 @@ def test_lost_create_response_leaves_an_empty_upload(s3: FakeS3) -> None:
     with pytest.raises(S3TransientError):
         upload.create()
     upload.create()
-    upload.mark_prepared()
+    upload.is_prepared = True
     upload.write(b"data")
     upload.finish()
 

@@ -36,7 +36,7 @@ class Rig:
             upload.create()
         self.notes.append(len(uploads))
         for upload in uploads:
-            upload.mark_prepared()
+            upload.is_prepared = True
 
     def put(self, batch: SinkRecords) -> None:
         self.writer.put(batch)

@@ -110,15 +110,14 @@ class FileHeader:
             *(*self.partition, self.start, self.connector, self.generation),
             *(before.files, before.records, "" if before.end is None else before.end),
         )
+        optional = {
+            "index_in_group": self.index or None,
+            "offsets_may_repeat": 1 if self.may_repeat else None,
+            "separator": self.separator,
+            "withdrawn_to": before.withdrawn_to,
+        }
         entries = dict(zip(_ENTRIES, values, strict=True))
-        if self.index:
-            entries[_INDEX] = self.index
-        if self.may_repeat:
-            entries[_REPEATS] = 1
-        if self.separator is not None:
-            entries[_SEPARATOR] = self.separator
-        if before.withdrawn_to is not None:
-            entries[_WITHDRAWN_TO] = before.withdrawn_to
+        entries |= {name: value for name, value in optional.items() if value is not None}
         return {_PREFIX + name: str(value).encode() for name, value in entries.items()}
 
     def to_object_metadata(self) -> dict[str, str]:
@@ -142,7 +141,7 @@ class FileHeader:
         """Raise ValueError if the file was not written by this archiver."""
         try:
             entry = {name: metadata[_PREFIX + name] for name in _ENTRIES}
-            withdrawn_to = metadata.get(_PREFIX + _WITHDRAWN_TO)
+            withdrawn_to = metadata.get(f"{_PREFIX}withdrawn_to")
             return cls(
                 TopicPartition(entry["topic"], int(entry["partition"])),
                 int(entry["start_offset"]),
@@ -154,21 +153,13 @@ class FileHeader:
                     int(entry["previous_end"]) if entry["previous_end"] else None,
                     withdrawn_to=int(withdrawn_to) if withdrawn_to else None,
                 ),
-                int(metadata.get(_PREFIX + _INDEX, 0)),
-                True if _PREFIX + _REPEATS in metadata else None,
-                metadata.get(_PREFIX + _SEPARATOR),
+                int(metadata.get(f"{_PREFIX}index_in_group", 0)),
+                True if f"{_PREFIX}offsets_may_repeat" in metadata else None,
+                metadata.get(f"{_PREFIX}separator"),
             )
         except KeyError as error:
             raise ValueError(f"its header has no {error}: it was not written by this archiver") from error
 
-
-_INDEX: Final = "index_in_group"
-
-_REPEATS: Final = "offsets_may_repeat"
-
-_SEPARATOR: Final = "separator"
-
-_WITHDRAWN_TO: Final = "withdrawn_to"
 
 _ENTRIES: Final = (
     *("topic", "partition", "start_offset", "connector", "generation"),

@@ -75,7 +75,10 @@ class Layout:
         return self._below(topic, "")  # ends with the delimiter
 
     def file(self, name: FileName) -> str:
-        self._expect_one_folder(name.partition.topic)
+        topic = name.partition.topic
+        # Such a name would lead to the keys of other topics.
+        if topic in ("", ".", "..") or "/" in topic or self.directory_delim in topic:
+            raise ConnectException(f"topic {topic!r} cannot be archived: Kafka allows no such name")
         return self._file(name)
 
     def _file(self, name: FileName) -> str:
@@ -136,11 +139,6 @@ class Layout:
         )
         # A key with other digits or delimiters is not the archiver's own.
         return said if self._file(said) == key else None
-
-    def _expect_one_folder(self, topic: str) -> None:
-        # Such a name would lead to the keys of other topics.
-        if topic in ("", ".", "..") or "/" in topic or self.directory_delim in topic:
-            raise ConnectException(f"topic {topic!r} cannot be archived: Kafka allows no such name")
 
     def _below(self, *names: str) -> str:
         return self.directory_delim.join((self.topics_dir, *names) if self.topics_dir else names)

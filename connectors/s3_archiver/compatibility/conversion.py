@@ -75,7 +75,9 @@ def translate(values: Mapping[str, str]) -> Converted:
     for fits, change in _CHANGES:
         if fits(name):
             if change is not _from_cloud:  # whose keys are Confluent's
-                _drop_confluents(made)
+                # These had no effect in the other sink, and would have one here.
+                for key in [key for key in values if any(fnmatchcase(key, each) for each in _CONFLUENTS)]:
+                    _drop(made, key, "it is Confluent's, and had no effect there")
             change(made)
             made.config["connector.class"] = "s3-archiver"
             return made
@@ -88,12 +90,6 @@ def translate(values: Mapping[str, str]) -> Converted:
         _rename(made, {"partition.field": "partition.field.name"})
         made.notes.append("'partitioner.class' is FieldAndTimeBasedPartitioner here, with the same folders")
     return made
-
-
-def _drop_confluents(made: Converted) -> None:
-    # These had no effect in the other sink, and would have one here.
-    for key in [key for key in made.config if any(fnmatchcase(key, name) for name in _CONFLUENTS)]:
-        _drop(made, key, "it is Confluent's, and had no effect there")
 
 
 def _rename(made: Converted, names: Mapping[str, str]) -> None:
@@ -260,15 +256,11 @@ def _aivens_prefix(made: Converted) -> None:
 
 
 def _joda(part: str) -> str:
-    made = [
-        text.replace("YYYY", "yyyy") if place % 2 else _quoted(text)
-        for place, text in enumerate(_TIMESTAMP.split(part))
-    ]
-    return "".join(made)
-
-
-def _quoted(text: str) -> str:
-    return re.sub(r"[A-Za-z]+", r"'\g<0>'", text)
+    texts = enumerate(_TIMESTAMP.split(part))
+    return "".join(
+        text.replace("YYYY", "yyyy") if place % 2 else re.sub(r"[A-Za-z]+", r"'\g<0>'", text)
+        for place, text in texts
+    )
 
 
 # -- Lenses' -----------------------------------------------------------------------------------------------

@@ -193,7 +193,9 @@ def _folders(found: Kcql, text: str, *, are_named: bool) -> None:
     if dates:
         durations = [_DURATIONS[date] for date in dates if date in _DURATIONS]
         found.keys |= {
-            "path.format": "/".join(_DATES[date] if are_named else _letters(date) for date in dates),
+            "path.format": "/".join(
+                _DATES[date] if are_named else _DATES[date].partition("=")[2] for date in dates
+            ),
             "partition.duration.ms": str(min(durations, default=_DAY)),
             "timestamp.extractor": "Record",
             "partitioner.class": "FieldAndTimeBasedPartitioner" if names else "TimeBasedPartitioner",
@@ -220,10 +222,6 @@ def _parts_of(found: Kcql, text: str) -> tuple[list[str], list[str]]:
         else:
             names.append(part.removeprefix("_value."))
     return names, dates
-
-
-def _letters(date: str) -> str:
-    return _DATES[date].partition("=")[2]
 
 
 def _bare(name: str) -> str:

@@ -114,11 +114,12 @@ def rules_for(values: Mapping[str, object], known: Collection[str]) -> Mapping[s
         rules["schema.compatibility"] = _NO_LINES_SCHEMA
     if not _text(values, "transforms"):  # transforms need converted keys and values
         rules.update(_of_nothing_converted(made, values))
-    rules.update(dict.fromkeys(_keys_of_other_formats(_formats(made, values)), _NOT_THE_FORMAT))
+    own = [key for name in _formats(made, values) for key in _KEYS_OF_FORMATS.get(name, "").split()]
+    others = [key for keys in _KEYS_OF_FORMATS.values() for key in keys.split() if key not in own]
+    rules.update(dict.fromkeys(others, _NOT_THE_FORMAT))
     rules.update(_without_effect(made))
     if made.holds_values:
         rules.update(_of_nothing_beside(values))
-    if made.holds_values:
         rules["format.class"] = _of_converted(values, "value.converter")
         if _is_true(values, "store.kafka.keys"):
             rules["keys.format.class"] = _of_converted(values, "key.converter")
@@ -237,11 +238,6 @@ def _formats(made: Contents, values: Mapping[str, object]) -> set[str]:
         if made.holds_values and _is_true(values, f"store.kafka.{part}"):
             found.add(_text(values, f"{part}.format.class").rpartition(".")[2] or "AvroFormat")
     return found
-
-
-def _keys_of_other_formats(names: Collection[str]) -> list[str]:
-    own = [key for name in names for key in _KEYS_OF_FORMATS.get(name, "").split()]
-    return [key for keys in _KEYS_OF_FORMATS.values() for key in keys.split() if key not in own]
 
 
 def _without_effect(made: Contents) -> Mapping[str, Verdict]:

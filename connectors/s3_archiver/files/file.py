@@ -52,7 +52,8 @@ class BatchCoalescer:
         size = batch.get_total_buffer_size()  # memory that it keeps alive: of a slice, the whole batch
         if batch.num_rows >= self.min_rows or size >= self._max_bytes:
             return [*self.flush(), *self._cut(batch)]
-        ready = [] if self._goes_with_held(batch, size) else self.flush()
+        fits = self.nbytes + size <= self._max_bytes and self._held and batch.schema == self._held[0].schema
+        ready = [] if fits else self.flush()
         self._held.append(batch)
         self.rows += batch.num_rows
         self.nbytes += size
@@ -61,11 +62,6 @@ class BatchCoalescer:
     def flush(self) -> list[pa.RecordBatch]:
         held, self._held, self.rows, self.nbytes = self._held, [], 0, 0
         return [_concatenated(held)] if held else []
-
-    def _goes_with_held(self, batch: pa.RecordBatch, size: int) -> bool:
-        if not self._held:
-            return True
-        return self.nbytes + size <= self._max_bytes and batch.schema == self._held[0].schema
 
     def _cut(self, batch: pa.RecordBatch) -> list[pa.RecordBatch]:
         if batch.num_rows <= 1 or batch.nbytes <= self._max_bytes:

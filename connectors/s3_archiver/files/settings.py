@@ -137,7 +137,7 @@ class GroupSettings(PartitionerSettings, FlushSettings):
         most = self.partitioner_max_open_files
         return Limits(
             records=self.flush_size,
-            bytes=_set(self.flush_bytes),
+            bytes=None if self.flush_bytes == -1 else self.flush_bytes,
             interval=self.record_interval(),
             is_of_one_folder=self.rotate_file_on_partition_change,
             files=min(MOST_OPEN_FILES if most == -1 else most, MOST_OPEN_FILES // self.views),
@@ -148,7 +148,3 @@ class GroupSettings(PartitionerSettings, FlushSettings):
 
 class FileSettings(UploadSettings, GroupSettings):
     """All settings of files: where they lie, when they end, what they hold, how they are uploaded."""
-
-
-def _set(number: int) -> int | None:
-    return None if number == -1 else number

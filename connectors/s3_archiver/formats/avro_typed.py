@@ -151,7 +151,7 @@ class _Schemas:
     def _map(self, kind: pa.MapType) -> _Made:
         entry = pa.struct([("key", kind.key_type), ("value", kind.item_type)])
         as_list = pa.list_(pa.struct([kind.key_field, kind.item_field]))
-        if not _is_text(kind.key_type):
+        if _SCALARS.get(kind.key_type) != "string":
             schema, written, show = self._record(entry, _ENTRY)
 
             def pairs(column: Column) -> list[Any]:
@@ -173,10 +173,6 @@ class _Schemas:
 
 def _is_list(kind: pa.DataType) -> bool:
     return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind))
-
-
-def _is_text(kind: pa.DataType) -> bool:
-    return bool(_SCALARS.get(kind) == "string")
 
 
 def _listed(column: Column) -> list[Any]:

@@ -8,6 +8,7 @@ import struct
 import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final, TypeAlias, cast
 
 import pyarrow as pa
@@ -89,18 +90,9 @@ class GzipStream:
 GZIP_LEVELS: Final = range(-1, 10)
 
 
-def _null(_level: int) -> Compress:
-    return lambda block: block
-
-
 def _deflater(level: int) -> Any:
     # isal is faster, but has levels 1 to 3 only.
     return isal_zlib if isal_zlib is not None and level in _ISAL_LEVELS else zlib
-
-
-def _deflate(level: int) -> Compress:
-    library = _deflater(level)
-    return lambda block: library.compress(block, level, wbits=_RAW_DEFLATE)
 
 
 def _snappy(_level: int) -> Compress:
@@ -113,28 +105,23 @@ def _snappy(_level: int) -> Compress:
     return compress
 
 
-def _zstandard(level: int) -> Compress:
-    compressor = pa.Codec("zstd", compression_level=level)
-    # as bytes: a view of the Buffer that it returns otherwise has a wrong length
-    return lambda block: compressor.compress(block, asbytes=True)
-
-
-def _bzip2(level: int) -> Compress:
-    return lambda block: bz2.compress(block, level)
-
-
-def _xz(level: int) -> Compress:
-    return lambda block: lzma.compress(block, preset=level)
-
-
 _KINDS: Final[Mapping[str, _Kind]] = {
-    "null": _Kind(_null),
+    "null": _Kind(lambda _: lambda block: block),
     # Level 1 by default: the compressor limits the speed of archiving.
-    "deflate": _Kind(_deflate, range(10), default=1),
+    "deflate": _Kind(
+        lambda level: partial(_deflater(level).compress, level=level, wbits=_RAW_DEFLATE),
+        range(10),
+        default=1,
+    ),
     "snappy": _Kind(_snappy),
-    "zstandard": _Kind(_zstandard, range(1, 23), default=1),
-    "bzip2": _Kind(_bzip2, range(1, 10), default=9),
-    "xz": _Kind(_xz, range(10), default=6),
+    # As bytes: a view of the Buffer that Arrow returns otherwise has a wrong length.
+    "zstandard": _Kind(
+        lambda level: partial(pa.Codec("zstd", compression_level=level).compress, asbytes=True),
+        range(1, 23),
+        default=1,
+    ),
+    "bzip2": _Kind(lambda level: partial(bz2.compress, compresslevel=level), range(1, 10), default=9),
+    "xz": _Kind(lambda level: partial(lzma.compress, preset=level), range(10), default=6),
 }
 
 # Roughly from the fastest to the smallest files.

@@ -253,14 +253,11 @@ def _column_of(partition: TopicPartition, batch: pa.RecordBatch, field: pa.Field
         if field.name == "timestamp" and pa.types.is_timestamp(column.type):
             column = milliseconds(column)
         column = column.cast(field.type)
-    if not field.nullable and column.null_count:
-        column = zero_for_null(column) if field.name != "headers" else _lists(column)
+    if not field.nullable and column.null_count and field.name == "headers":  # null becomes an empty list
+        column = pa.ListArray.from_arrays(list_borders(column), column.flatten(), type=column.type)
+    elif not field.nullable:
+        column = zero_for_null(column)
     return column
-
-
-# Null becomes an empty list.
-def _lists(column: pa.Array) -> pa.Array:
-    return pa.ListArray.from_arrays(list_borders(column), column.flatten(), type=column.type)
 
 
 @functools.lru_cache(maxsize=64)

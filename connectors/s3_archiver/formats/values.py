@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from sinksdk import DataException, TopicPartition
 from sinksdk.connectors.s3_archiver.formats.base import Encoded
-from sinksdk.connectors.s3_archiver.formats.columns import Column, Flags, Octets, as_mask
+from sinksdk.connectors.s3_archiver.formats.columns import Column, Octets
 from sinksdk.connectors.s3_archiver.formats.datums import BYTES, EncodedRows, borders_of
 from sinksdk.connectors.s3_archiver.formats.encoder import column_buffers
 
@@ -54,28 +54,16 @@ def join_values(
 ) -> JoinedValues:
     """Join values: FRAMED ones lose as many bytes as ``before`` has, and ``after`` follows each value."""
     if column.null_count == len(column):
-        return nothing_joined(column)
+        fates = np.full(len(column), Fate.NULL, np.uint8)
+        return JoinedValues(EncodedRows(memoryview(b""), np.zeros(len(column) + 1, np.int64)), fates)
     if column.type.id not in _KNOWN:
         column = column.cast(BYTES)
     return (loop or VALUE_LOOP)(column, kind, before, after)
 
 
-def nothing_joined(column: Column) -> JoinedValues:
-    rows = len(column)
-    fates = np.full(rows, Fate.OTHER, np.uint8)
-    if column.null_count:
-        fates[as_mask(column.is_null())] = Fate.NULL
-    return JoinedValues(EncodedRows(memoryview(b""), np.zeros(rows + 1, np.int64)), fates)
-
-
 def has_bytes(kind: pa.DataType) -> bool:
     """Return whether values are bytes or text; a column of nulls counts, too."""
     return kind.id in _KNOWN or kind.id in _LIKEWISE
-
-
-def only(rows: EncodedRows, kept: Flags) -> EncodedRows:
-    """Drop rows, which have no bytes."""
-    return EncodedRows(rows.data, np.append(rows.borders[:-1][kept], rows.borders[-1]))
 
 
 def bad_record(partition: TopicPartition, offset: object, why: str) -> DataException:
@@ -125,7 +113,8 @@ def encoded(
         else:
             reason = NO_VALUE if fate is Fate.NULL else why(row, fate)
             bad[row] = bad_record(partition, offsets[row], reason)
-    return Encoded(only(rows, fates == Fate.TAKEN), bad)
+    taken = rows.borders[:-1][fates == Fate.TAKEN]  # the others have no bytes
+    return Encoded(EncodedRows(rows.data, np.append(taken, rows.borders[-1])), bad)
 
 
 # -- without a compiler ------------------------------------------------------------------------------------

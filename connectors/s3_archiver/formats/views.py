@@ -13,6 +13,7 @@ from sinksdk import DataException, TopicPartition
 from sinksdk.connectors.s3_archiver.archive.header import FileHeader
 from sinksdk.connectors.s3_archiver.formats.base import Encoded, FileContent, Format, Kinds, Rows
 from sinksdk.connectors.s3_archiver.formats.columns import (
+    Flags,
     Longs,
     as_column,
     as_mask,
@@ -152,8 +153,8 @@ class FormatOfViews:
         return Encoded(RowsOfViews(rows), bad)
 
     def _kinds(self, view: View, partition: TopicPartition, own: pa.RecordBatch) -> Kinds | None:
-        there = None if view.name or self.tombstones is None else as_mask(has_value(own))
-        if there is None or there.all():
+        there = self._has_values(view, own)
+        if there is None:
             return view.format.kinds(partition, own)
         rows = np.flatnonzero(there)
         found = view.format.kinds(partition, own.take(long_column(rows))) if len(rows) else None
@@ -167,8 +168,8 @@ class FormatOfViews:
         )
 
     def _encoded(self, view: View, partition: TopicPartition, own: pa.RecordBatch) -> Encoded[Any]:
-        there = None if view.name or self.tombstones is None else as_mask(has_value(own))
-        if there is None or there.all():
+        there = self._has_values(view, own)
+        if there is None:
             return view.format.encode(partition, own)
         rows = np.flatnonzero(there)
         before = np.concatenate(([0], np.cumsum(there)))
@@ -177,6 +178,11 @@ class FormatOfViews:
         made = view.format.encode(partition, own.take(long_column(rows)))
         bad = {int(rows[row]): error for row, error in made.bad.items()}
         return Encoded(RowsWithValues(made.rows, before), bad)
+
+    def _has_values(self, view: View, own: pa.RecordBatch) -> Flags | None:
+        """Return which rows have a value; None if the view takes all rows."""
+        there = None if view.name or self.tombstones is None else as_mask(has_value(own))
+        return None if there is None or there.all() else there
 
     def begin(self, header: FileHeader, key: str, kind: object) -> FileContent[Any]:
         raise NotImplementedError

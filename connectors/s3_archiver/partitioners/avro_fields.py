@@ -27,7 +27,7 @@ from sinksdk.connectors.s3_archiver.formats.columns import (
     text_column,
     texts_column,
 )
-from sinksdk.connectors.s3_archiver.partitioners.fields import Field, Found, Path, at_path
+from sinksdk.connectors.s3_archiver.partitioners.fields import Field, Path, at_path
 from sinksdk.values.avro_schema import CONNECT_DEFAULT, datum_reader, named_types
 from sinksdk.values.avro_walk import null_data, repaired
 
@@ -51,7 +51,7 @@ class AvroFields:
         self._schemas.learn(values)
 
     def read(self, values: pa.Array) -> list[Field]:
-        found = [Found() for _ in self._paths]
+        found = [Field() for _ in self._paths]
         for number, of_schema in divided(schema_ids(values)):
             rows = np.flatnonzero(of_schema)
             why = self._why_not(number)
@@ -60,7 +60,9 @@ class AvroFields:
                 continue
             for each in found:
                 each.bad |= dict.fromkeys(rows.tolist(), why)
-        return [each.field() for each in found]
+        for each in found:
+            each.end()
+        return found
 
     def _why_not(self, number: int) -> str | None:
         if number == IS_NULL:
@@ -70,7 +72,7 @@ class AvroFields:
         why = self._schemas.why_not(number)
         return why and f"is of schema {number}: {why}"
 
-    def _read(self, number: int, rows: Longs, values: pa.Array, found: Sequence[Found]) -> None:
+    def _read(self, number: int, rows: Longs, values: pa.Array, found: Sequence[Field]) -> None:
         schema = self._schemas.known[number]
         borders, buffer = borders_in(values)
         data, places = np.frombuffer(buffer, np.uint8), borders.astype(np.int64)
@@ -129,7 +131,7 @@ class _Type(NamedTuple):
 class Walk:
     """Decode fields of many Avro values of one schema at once, column by column."""
 
-    def __init__(self, data: npt.NDArray[np.uint8], schema: Any, ends: Longs, found: Found) -> None:
+    def __init__(self, data: npt.NDArray[np.uint8], schema: Any, ends: Longs, found: Field) -> None:
         self._data = data
         self._ends = ends
         self._found = found

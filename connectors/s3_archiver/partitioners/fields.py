@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import json
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
 import numpy as np
@@ -24,14 +23,6 @@ from sinksdk.connectors.s3_archiver.formats.columns import (
 from sinksdk.values.json_text import is_json
 
 Path = tuple[str, ...]
-
-
-@dataclass(slots=True)
-class Field:
-    # Longs, ascending, and their values: a column of any type.
-    pieces: list[tuple[Longs, pa.Array]] = field(default_factory=list)
-    # Longs without the field, each with a clause that follows on "its value".
-    bad: dict[int, str] = field(default_factory=dict)
 
 
 class FieldReader(Protocol):
@@ -127,14 +118,14 @@ class JsonFields:
     def _read(self, values: pa.Array, bad: Mapping[int, str]) -> list[Field]:
         missing, rows = null_rows(values)
         whys = {row: bad.get(row, "is null") for row in missing.tolist()}
-        found = [Found() for _ in self._paths]
-        for each in found:
-            each.bad = dict(whys)
+        found = [Field(bad=whys) for _ in self._paths]
         texts = (values if len(rows) == len(values) else values.drop_null()).storage
         self._halves(rows, texts.cast(pa.binary()), found)
-        return [each.field() for each in found]
+        for each in found:
+            each.end()
+        return found
 
-    def _halves(self, rows: Longs, values: pa.Array, found: list[Found]) -> None:
+    def _halves(self, rows: Longs, values: pa.Array, found: list[Field]) -> None:
         if not len(rows):
             return
         if len(rows) <= _FEW or not self._is_tree:
@@ -225,7 +216,7 @@ class JsonFields:
         with_points = {path for path, kind in zip(self._paths, found, strict=True) if kind == pa.float64()}
         return found if with_points <= set(self._fractions) else None
 
-    def _one_by_one(self, rows: Longs, values: pa.Array, found: list[Found]) -> None:
+    def _one_by_one(self, rows: Longs, values: pa.Array, found: list[Field]) -> None:
         for row, data in zip(rows.tolist(), values.to_pylist(), strict=True):
             try:
                 value = self._parsed(data)
@@ -285,10 +276,14 @@ def at_path(value: Any, path: Path) -> Any:
     return value
 
 
-class Found:
-    def __init__(self) -> None:
-        self.pieces: list[tuple[Longs, pa.Array]] = []
-        self.bad: dict[int, str] = {}
+class Field:
+    def __init__(
+        self, pieces: Sequence[tuple[Longs, pa.Array]] = (), bad: Mapping[int, str] | None = None
+    ) -> None:
+        # Rows, ascending, and their values: a column of any type.
+        self.pieces = list(pieces)
+        # Rows without the field, each with a clause that follows on "its value".
+        self.bad = dict(bad or {})
         self._single: dict[pa.DataType, tuple[list[int], list[Any]]] = {}
 
     def add(self, row: int, value: Any, path: Path, moment: pa.DataType | None = None) -> None:
@@ -314,11 +309,11 @@ class Found:
         rows.append(row)
         values.append(value)
 
-    def field(self) -> Field:
-        single = [
+    def end(self) -> None:
+        """Make pieces of single values."""
+        self.pieces += [
             (np.array(rows, np.int64), _column(values, kind)) for kind, (rows, values) in self._single.items()
         ]
-        return Field([*self.pieces, *single], self.bad)
 
 
 def _column(values: list[Any], kind: pa.DataType) -> pa.Array:

@@ -153,7 +153,7 @@ class PathFormat:
             self.unit = min(self.unit, unit)
             if letter in _TWO_DIGITS and length == 2:  # noqa: PLR2004 - as Joda has it: the century is left out
                 return lambda at: f"{abs(number(at)) % 100:02}"
-            return lambda at: _padded(number(at), length)
+            return lambda at: f"{'-' * (number(at) < 0)}{abs(number(at)):0{length}}"
         if letter == "S":
             self.unit = 1
             return lambda at: f"{at.millis % SECOND:03}".ljust(length, "0")[:length]
@@ -188,10 +188,6 @@ class PathFormat:
             return lambda at: "AD" if at.year > 0 else "BC"
         self.unit = min(self.unit, HOUR)
         return lambda at: "AM" if at.hour < 12 else "PM"  # noqa: PLR2004 - noon
-
-
-def _padded(number: int, length: int) -> str:
-    return f"{'-' * (number < 0)}{abs(number):0{length}}"
 
 
 def _offset(offset: int, colon: str) -> str:

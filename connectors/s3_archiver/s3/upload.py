@@ -27,7 +27,7 @@ Chunk = bytes | bytearray | memoryview
 
 
 class Upload:
-    """Begin with :meth:`create`, store the token, call :meth:`mark_prepared`, then :meth:`send`."""
+    """Begin with :meth:`create`, store the token, set :attr:`is_prepared`, then :meth:`send`."""
 
     def __init__(
         self,
@@ -108,9 +108,6 @@ class Upload:
     def create(self) -> None:
         if self._id is None:
             self._id = self._s3.create_upload(self.location, self._metadata, self._abilities.checksum)
-
-    def mark_prepared(self) -> None:
-        self.is_prepared = True
 
     def write(self, data: Chunk) -> None:
         piece = memoryview(data).cast("B")

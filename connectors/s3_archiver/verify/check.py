@@ -336,7 +336,11 @@ def _count_offsets(
 ) -> None:
     """Count the gaps of values: the offsets that commits span, minus the records."""
     last = groups[-1].archived.files
-    ends = [commit for commit in filter(None, commits) if _is_end_of(last, Archived.of(commit))]
+    ends = [
+        commit
+        for commit in commits
+        if (said := Archived.of(commit)).files == last and said.end is not None and commit is not None
+    ]
     begins = [place for place, group in enumerate(groups) if place == 0 or not group.before.files]
     gaps = []
     for begin, stop in itertools.pairwise([*begins, len(groups)]):
@@ -344,10 +348,6 @@ def _count_offsets(
         gaps.append(_gaps_of_values(found, groups[begin:stop], commit, tombstones, may_share=may_share))
     known = [count for count in gaps if count is not None]
     found.gaps = sum(known) if len(known) == len(gaps) else None
-
-
-def _is_end_of(files: int, said: Archived) -> bool:
-    return said.files == files and said.end is not None
 
 
 def _gaps_of_values(
