@@ -29,33 +29,27 @@ _NO_FIELDS = _ignored("it belongs to folders by fields, and 'partitioner.class' 
 _FIXED_TIME = _ignored("folders of this partitioner are fixed: with TimeBasedPartitioner it counts")
 _NOT_THE_FORMAT = _ignored("it belongs to other formats than those that are written")
 _NO_KEYS = _ignored("files hold values, and no keys")
-_NO_KEYS_BESIDE = _ignored("it belongs to 'store.kafka.keys' = true")
-_NO_HEADERS_BESIDE = _ignored("it belongs to 'store.kafka.headers' = true")
-_NOT_IGNORED = _ignored("it belongs to 'behavior.on.null.values' ignore")
-_NO_TOMBSTONES = _ignored("it belongs to 'behavior.on.null.values' write")
-_AVRO_TEXT: Final = Verdict.differs(
-    "each value is a string of Avro by itself; Connect's schema is its union with null"
-)
-_AVRO_BYTES: Final = Verdict.differs(
-    "each value is bytes of Avro by themselves; Connect's schema is their union with null"
-)
-_AVRO_NUMBER: Final = Verdict.differs(
-    "each value is a number or boolean of Avro by itself; Connect's schema is its union with null"
-)
 _AVRO_RECORD: Final = Verdict.differs(
     "values are records with the fields and types that their converter or transforms give; each field may be "
     "null, and the record is called ConnectDefault, as Connect calls structures without a name"
 )
 _JSON_TEXT: Final = _same("each value is a text of JSON, in quotes")
+
+
+def _avro(what: str, whose: str = "its") -> dict[str, Verdict]:
+    why = f"each value is {what}; Connect's schema is {whose} union with null"
+    return {"AvroFormat": Verdict.differs(why)}
+
+
 # By the converter's kind, for values without a registry's schema.
 _OF_CONVERTERS: Final[Mapping[str, Mapping[str, Verdict]]] = {
-    "string": {"AvroFormat": _AVRO_TEXT, "JsonFormat": _JSON_TEXT},
-    "bytes": {"AvroFormat": _AVRO_BYTES},
+    "string": {**_avro("a string of Avro by itself"), "JsonFormat": _JSON_TEXT},
+    "bytes": _avro("bytes of Avro by themselves", "their"),
     "json": {"AvroFormat": _AVRO_RECORD},
-    **{
-        kind: {"AvroFormat": _AVRO_NUMBER}
-        for kind in ("short", "integer", "long", "float", "double", "boolean")
-    },
+    **dict.fromkeys(
+        ("short", "integer", "long", "float", "double", "boolean"),
+        _avro("a number or boolean of Avro by itself"),
+    ),
 }
 _OF_TRANSFORMS: Final[Mapping[str, Verdict]] = {"AvroFormat": _AVRO_RECORD}
 _TRANSFORMS: Final = ("transforms", "records.sql", "records.transform")
@@ -149,16 +143,14 @@ def _of_converted(values: Mapping[str, object], side: str) -> Verdict:
 
 
 def _of_nothing_beside(values: Mapping[str, object]) -> Mapping[str, Verdict]:
-    found = {}
-    if not _is_true(values, "store.kafka.keys"):
-        found["keys.format.class"] = _NO_KEYS_BESIDE
-    if not _is_true(values, "store.kafka.headers"):
-        found["headers.format.class"] = _NO_HEADERS_BESIDE
-    if _text(values, "behavior.on.null.values").lower() != "ignore":
-        found["report.null.values.to.dlq"] = _NOT_IGNORED
-    if _text(values, "behavior.on.null.values").lower() != "write":
-        found["tombstone.encoded.partition"] = _NO_TOMBSTONES
-    return found
+    behavior = _text(values, "behavior.on.null.values").lower()
+    belongs = {
+        "keys.format.class": ("'store.kafka.keys' = true", _is_true(values, "store.kafka.keys")),
+        "headers.format.class": ("'store.kafka.headers' = true", _is_true(values, "store.kafka.headers")),
+        "report.null.values.to.dlq": ("'behavior.on.null.values' ignore", behavior == "ignore"),
+        "tombstone.encoded.partition": ("'behavior.on.null.values' write", behavior == "write"),
+    }
+    return {key: _ignored(f"it belongs to {to}") for key, (to, is_set) in belongs.items() if not is_set}
 
 
 def _have_schemas(values: Mapping[str, object]) -> bool:

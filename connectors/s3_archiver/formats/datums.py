@@ -1,4 +1,7 @@
-"""Encode Avro datums of many rows at once, with numpy and Arrow."""
+"""Encode Avro datums of many rows at once, with numpy and Arrow.
+
+Installations without the compiled loop (pure wheels) archive with it; Python's objects per field cost more.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Read fields of Avro values with a schema registry, from all rows together."""
+"""Read fields of Avro values with a schema registry, from all rows together.
+
+fastavro would decode whole values, one after another, for the few fields that folders are made of.
+"""
 
 from __future__ import annotations
 

@@ -97,17 +97,13 @@ class PartRequest:
         self.is_abandoned = False  # the result is no longer needed
 
     @property
-    def is_answered(self) -> bool:
-        return self._part is not None
-
-    @property
     def is_due(self) -> bool:
         """Whether the request failed, or was never begun."""
-        return not self.is_answered and (self._join is None or self.is_over)
+        return self._part is None and (self._join is None or self.is_over)
 
     @property
     def needs_buffer(self) -> bool:
-        return not (self.is_answered or (self.is_abandoned and self.is_due))
+        return self._part is None and not (self.is_abandoned and self.is_due)
 
     def begin(self, beside: Beside) -> None:
         self._join = beside(self._make)

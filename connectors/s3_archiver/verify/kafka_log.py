@@ -1,4 +1,7 @@
-"""Read the records of Kafka topics with a plain consumer, to verify an archive."""
+"""Read the records of Kafka topics with a plain consumer, to verify an archive.
+
+sinksdk's own reader would miss again what it has missed in the archive.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Read archived files as Arrow columns, with other code than the writer's."""
+"""Read archived files as Arrow columns, with other code than the writer's, whose mistakes it would repeat."""
 
 from __future__ import annotations
 
