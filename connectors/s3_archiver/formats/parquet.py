@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import errno
 import functools
+import io
 from collections.abc import Callable, Iterator
-from typing import Final, Self
+from typing import Any, Final, Self
 
 import numpy as np
 import pyarrow as pa
@@ -116,43 +116,28 @@ class ParquetContent:
         yield from self._written.take()
 
 
-class _Pieces:
+class _Pieces(io.RawIOBase):
     """A file that Arrow writes to; it forgets the pieces that were taken."""
 
-    closed = False
-    mode = "wb"
-
     def __init__(self) -> None:
+        super().__init__()
         self._pieces: list[bytes] = []
         self._size = 0
-
-    def write(self, data: bytes) -> int:
-        self._pieces.append(bytes(data))
-        self._size += len(data)
-        return len(data)
-
-    def take(self) -> Iterator[bytes]:
-        pieces, self._pieces = self._pieces, []
-        return iter(pieces)
-
-    def tell(self) -> int:
-        return self._size
-
-    def flush(self) -> None: ...
-
-    def close(self) -> None: ...
-
-    def readable(self) -> bool:
-        return False
 
     def writable(self) -> bool:
         return True
 
-    def seekable(self) -> bool:
-        return False
+    def write(self, data: Any) -> int:
+        self._pieces.append(bytes(data))
+        self._size += len(data)
+        return len(data)
 
-    def seek(self, *_: object) -> int:
-        raise OSError(errno.ESPIPE, "what was written may be on its way already")
+    def tell(self) -> int:
+        return self._size
+
+    def take(self) -> Iterator[bytes]:
+        pieces, self._pieces = self._pieces, []
+        return iter(pieces)
 
 
 class _Parquet:

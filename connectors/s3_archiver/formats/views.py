@@ -22,6 +22,7 @@ from sinksdk.connectors.s3_archiver.formats.columns import (
     long_column,
     null_scalar,
 )
+from sinksdk.connectors.s3_archiver.formats.datums import NO_ROWS
 from sinksdk.connectors.s3_archiver.formats.values import NO_VALUE, bad_record
 from sinksdk.values.json_text import is_json
 
@@ -174,7 +175,7 @@ class FormatOfViews:
         rows = np.flatnonzero(there)
         before = np.concatenate(([0], np.cumsum(there)))
         if not len(rows):
-            return Encoded(RowsWithValues(_NoRows(), before), {})
+            return Encoded(RowsWithValues(NO_ROWS, before), {})
         made = view.format.encode(partition, own.take(long_column(rows)))
         bad = {int(rows[row]): error for row, error in made.bad.items()}
         return Encoded(RowsWithValues(made.rows, before), bad)
@@ -186,14 +187,6 @@ class FormatOfViews:
 
     def begin(self, header: FileHeader, key: str, kind: object) -> FileContent[Any]:
         raise NotImplementedError
-
-
-class _NoRows:
-    def __len__(self) -> int:
-        return 0
-
-    def slice(self, start: int, stop: int) -> Self:  # noqa: ARG002 - of the protocol
-        return self
 
 
 def has_value(batch: pa.RecordBatch) -> Any:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import zlib
 from functools import lru_cache
 
 # Polynomials over GF(2), reflected: the highest bit is the coefficient of x^0.
@@ -14,10 +13,6 @@ _X_TO_THE_8TH = _ONE >> 8
 
 def combine(first: int, second: int, second_length: int) -> int:
     return _multiply(_shift(second_length), first) ^ second
-
-
-def of(data: bytes) -> int:
-    return zlib.crc32(data)
 
 
 def encode(crc: int) -> str:

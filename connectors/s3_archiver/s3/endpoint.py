@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 import uuid
+import zlib
 from collections.abc import Callable, Collection, Container
 from functools import partial
 from typing import Final, TypeVar
@@ -36,7 +37,7 @@ _UPLOAD_KEYS: Final = {
     "s3_storage_class": "s3.storage.class",
 }
 _BODY: Final = b"written by sinksdk at a start, to find out what this endpoint can do"
-_CRC32: Final = crc.encode(crc.of(_BODY))
+_CRC32: Final = crc.encode(zlib.crc32(_BODY))
 
 _SKEW: Final = 5.0  # seconds by which clocks of one endpoint's servers may differ
 
