@@ -309,7 +309,7 @@ class _Counted(io.RawIOBase):
 
     def __init__(self, stream: BinaryIO) -> None:
         super().__init__()
-        self._stream = stream
+        self._stream: Any = stream  # with readinto, as each buffered stream has it
         self.size = 0
         self.crc32 = 0
 
@@ -317,8 +317,7 @@ class _Counted(io.RawIOBase):
         return True
 
     def readinto(self, buffer: Any) -> int:
-        data = self._stream.read(len(buffer))
-        self.size += len(data)
-        self.crc32 = zlib.crc32(data, self.crc32)
-        buffer[: len(data)] = data
-        return len(data)
+        count: int = self._stream.readinto(buffer)
+        self.size += count
+        self.crc32 = zlib.crc32(memoryview(buffer)[:count], self.crc32)
+        return count
