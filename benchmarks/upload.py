@@ -57,7 +57,7 @@ class Row:
 def ours(s3: BotoS3, pool: PartPool, megabytes: int) -> None:
     upload = Upload(s3, WHERE, pool, "nonce", {})
     upload.create()
-    upload.mark_prepared()
+    upload.is_prepared = True
     for block in blocks(megabytes):
         upload.write(block)
         if upload.has_full_part:
