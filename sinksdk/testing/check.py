@@ -388,8 +388,8 @@ def _check_without_faults(subject: Subject[Any]) -> None:
     before = list(subject.read_back(trial.destination))  # or the keys of a mapping
     if before:
         raise KitError(
-            f"read_back sees {before[:3]} in a destination that nothing was written to: let `destination` "
-            f"create a new, empty one at each call, and let read_back read nothing else"
+            f"read_back returned {before[:3]} before anything was written: let `destination` create a new, "
+            f"empty destination at each call, and let read_back read only that destination"
         )
     try:
         for step in (("deliver", 0, 3), ("commit",), ("deliver", 1, 2), ("rebalance",)):
@@ -414,9 +414,9 @@ def _require_fault_plan(trial: Trial[Any]) -> None:
     promise = trial.subject.capabilities.guarantee
     if promise is not Guarantee.AT_LEAST_ONCE and not trial.faults.operations[DESTINATION]:
         raise KitError(
-            f"records were written and committed, and the destination never used its fault plan, so none of "
-            f"its operations can fail and {promise} cannot be checked. Let the destination, or the client "
-            f"in front of it, run each operation with faults.run({DESTINATION!r}, operation)"
+            f"records were written and committed, but the destination never used its fault plan, so the kit "
+            f"cannot let its operations fail and cannot check '{promise}'. Let the destination, or the "
+            f"client in front of it, run each operation with faults.run({DESTINATION!r}, operation)"
         )
 
 
@@ -424,8 +424,8 @@ def _require_values(trial: Trial[Any]) -> None:
     refused = trial.judge.values_refused()
     if refused is not None:
         raise KitError(
-            f"no record with a value was ever delivered: {refused}; tombstones alone do not check a sink: "
-            f"let `record` create records that `config` and the sink accept"
+            f"the sink wrote no record with a value: {refused}. Tombstones alone do not check a sink: let "
+            f"`record` create values that the sink and the converters and transforms in `config` accept"
         ) from None
 
 
@@ -438,28 +438,27 @@ def _nothing_seen(trial: Trial[Any]) -> str:
     letters, cause = trial.judge.letters
     if letters:
         return (
-            f"read_back sees nothing after records were put and committed without any fault: the sink has "
-            f"reported {letters} of {trial.judge.records_put} records as bad, the first one with {cause}. "
-            f"Let `record` create records that the sink can write, or set the converters that it needs in "
-            f"`config`"
+            f"read_back returned nothing after a run without faults: the sink reported {letters} of "
+            f"{trial.judge.records_put} records as bad, the first one with {cause}. Let `record` create "
+            f"records that the sink can write, or set the converters that it needs in `config`"
         )
-    told = f"What happened: {'. '.join(trial.story)}"
+    story = f"What happened: {'. '.join(trial.story)}"
     if _keeps_all_back(trial):
         return (
-            f"no record that was put was ever committed, not even on close, so nothing can be checked: let "
-            f"`config` make the sink write smaller files or batches. {told}"
+            f"the sink committed no record, not even on close, so the kit cannot check anything: let "
+            f"`config` make the sink write smaller files or batches. {story}"
         )
     hint = (
-        " Its prepared tokens are in no commit: return them with the offset, as "
-        "OffsetAndMetadata(offset, publish=tokens), also while closing."
+        " No commit contains the tokens that the sink prepared: let pre_commit return them with the offset, "
+        "as OffsetAndMetadata(offset, publish=tokens), also while closing."
         if trial.judge.has_discarded or any(trial.live.log.noted.values())
         else ""
     )
     return (
-        f"read_back sees nothing after records were put and committed without any fault: either the sink "
-        f"does not publish what it commits{_on_close(trial)}, or read_back does not read what it writes "
-        f"(committed: { {str(p): commit.offset for p, commit in trial.live.log.offsets.items()} })."
-        f"{hint} {told}"
+        f"read_back returned nothing although records were put and committed without a fault: either the "
+        f"sink does not write or publish the records that it commits{_on_close(trial)}, or read_back reads "
+        f"another place (committed offsets: "
+        f"{ {str(p): commit.offset for p, commit in trial.live.log.offsets.items()} }).{hint} {story}"
     )
 
 
@@ -484,10 +483,10 @@ def _require_faults(report: Report, *, has_transforms: bool) -> None:
         what for what in _OF_TRANSFORMS if has_transforms and report.exercised[what] < report.cases // 100
     ]
     if report.exercised["keys checked"] and not report.exercised["key written again"]:
-        problem = "no key was ever written twice, so last write wins is not checked: let `record` repeat keys"
+        problem = "no key was written twice, so 'last write wins' was not checked: let `record` repeat keys"
         raise KitError(problem)
     if rare:
         raise KitError(
-            f"these faults hardly ever happened in {report.cases} cases: {', '.join(rare)}; run more cases "
-            f"with settings=settings(max_examples=…)"
+            f"these faults happened in fewer than 1 % of the {report.cases} cases: {', '.join(rare)}; run "
+            f"more cases with settings=settings(max_examples=…)"
         )

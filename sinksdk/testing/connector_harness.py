@@ -109,7 +109,7 @@ class ConnectorHarness(ConnectorContext):
             if thread.is_alive():
                 message = (
                     f"the thread {thread.name!r} still runs after stop() of {type(self.connector).__name__}: "
-                    f"let stop() end and join it"
+                    f"let stop() end the thread and join it"
                 )
                 raise AssertionError(message)
 

@@ -36,12 +36,12 @@ ReadBack = Callable[[D], Iterable[Row] | Mapping[Any, Any]]
 Step = tuple[Any, ...]
 
 
-def ordinal(at: int) -> str:
-    if at <= 2:  # noqa: PLR2004 - these have names
-        return ("next", "second next", "third next")[at]
+def upcoming(at: int, what: str) -> str:
+    if at == 0:
+        return f"next {what}"
     number = at + 1
     ending = "th" if number % 100 in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
-    return f"{number}{ending} next"
+    return f"{number}{ending} {what} from now"
 
 
 class Guarantee(StrEnum):
@@ -57,7 +57,7 @@ class Guarantee(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Capabilities:
-    """What a sink promises besides losing nothing.
+    """The promises of a sink, in addition to losing no record.
 
     Args:
         guarantee: how often readers see a record.
@@ -89,8 +89,8 @@ F = TypeVar("F", bound=Callable[..., Any])
 # The signature of the decorated function, and its errors, name the options one by one.
 def spelling_out(options: type, subject: type) -> Callable[[F], F]:
     defaults = {
-        one.name: one.default if one.default_factory is MISSING else one.default_factory()
-        for one in fields(subject)
+        option.name: option.default if option.default_factory is MISSING else option.default_factory()
+        for option in fields(subject)
     }
 
     def decorated(function: F) -> F:
@@ -132,17 +132,17 @@ class ContractError(AssertionError):
         self.problem = problem
         self.story = tuple(story)
         self.steps = tuple(steps)
-        super().__init__(f"{problem}\n{self.told(story, steps)}")
+        super().__init__(f"{problem}\n{self.story_text(story, steps)}")
 
     def __reduce__(self) -> tuple[object, ...]:
         return type(self), (self.problem, self.story, self.steps)
 
     @classmethod
-    def told(cls, story: Sequence[str], steps: Sequence[Step]) -> str:
+    def story_text(cls, story: Sequence[str], steps: Sequence[Step]) -> str:
         """Return the story as text, with the call that replays it."""
         lines = [f"{number:>3}. {sentence}" for number, sentence in enumerate(story, 1)]
-        again = f"{cls.replayed_by}([{', '.join(map(repr, steps))}], …)"
-        return "\n".join(["", "What happened:", *lines, "", "To replay it:", f"    {again}"])
+        replay = f"{cls.replayed_by}([{', '.join(map(repr, steps))}], …)"
+        return "\n".join(["", "What happened:", *lines, "", "To replay it:", f"    {replay}"])
 
 
 class SinkContractError(ContractError):
@@ -226,8 +226,8 @@ class Subject(Generic[D]):
     def leftovers_of(self, destination: D) -> list[str] | None:
         if self.leftovers is not None:
             return list(self.leftovers(destination))
-        ask: Callable[[], Iterable[str]] | None = getattr(destination, "leftovers", None)
-        return list(ask()) if callable(ask) else None
+        own: Callable[[], Iterable[str]] | None = getattr(destination, "leftovers", None)
+        return list(own()) if callable(own) else None
 
     def config_for(self, destination: D) -> Any:
         return self.config(destination) if callable(self.config) else self.config
@@ -239,7 +239,7 @@ class Subject(Generic[D]):
         if configured and self.capabilities.dead_letters and _refuses_bad_records(config):
             problem = (
                 "errors.tolerance=none contradicts dead_letters=True, which the kit checks with records that "
-                "cannot be delivered: remove the key from the kit's configuration, or set it to all"
+                "cannot be delivered: remove errors.tolerance from `config`, or set it to all"
             )
             raise KitError(problem)
         return replace(

@@ -140,9 +140,11 @@ class FakeContext(SinkTaskContext, ErrantRecordReporter):
         return self._generation
 
     def prepared(self, tokens: Mapping[TopicPartition, Sequence[Token | str]]) -> None:
-        strangers = sorted(set(tokens) - self.open)
-        if strangers:
-            raise ConnectException(f"tokens were noted for {', '.join(map(str, strangers))}: not open here")
+        closed = sorted(set(tokens) - self.open)
+        if closed:
+            raise ConnectException(
+                f"context.prepared was called for partitions that are not open: {', '.join(map(str, closed))}"
+            )
         for partition, given in tokens.items():
             self.tokens[partition] += map(as_token, given)
 
@@ -231,8 +233,8 @@ class MemoryDestination:
         rows = list(records)
 
         def effect() -> None:
-            there = _by_coordinates(self.visible.get(name, []))
-            merged = there | _by_coordinates(rows)
+            before = _by_coordinates(self.visible.get(name, []))
+            merged = before | _by_coordinates(rows)
             self.visible[name] = list(itertools.chain.from_iterable(merged.values()))
 
         self.faults.run(DESTINATION, effect)
@@ -253,7 +255,7 @@ class MemoryDestination:
 
         def effect() -> None:
             if name not in self.staged:
-                raise ConnectException(f"{name} is not there: it was discarded or published before")
+                raise ConnectException(f"{name} does not exist: it was already discarded or published")
             self.staged[name] = rows
 
         self.faults.run(DESTINATION, effect)
@@ -265,7 +267,7 @@ class MemoryDestination:
             if name in self.staged:
                 self.visible[name] = self.staged.pop(name)
             elif name not in self.visible:
-                raise ConnectException(f"{name} is not there: it was discarded before")
+                raise ConnectException(f"{name} does not exist: it was already discarded")
 
         self.faults.run(DESTINATION, effect)
 

@@ -29,7 +29,7 @@ _CAUSE: Final = ("__connect.errors.exception.class.name", "__connect.errors.exce
 
 
 WITHDRAWN: Final = "commit withdrawn: publish raised UnpublishableException"
-MOVED_BACK: Final = "commit moved back: open asked for an earlier offset with context.offset"
+MOVED_BACK: Final = "commit moved back: open requested an earlier offset with context.offset"
 
 
 class EndlessSource:
@@ -190,8 +190,8 @@ class Judge:
     def send(self, record: SinkRecord) -> Future[None]:
         place = record.topic_partition, record.offset
         self._reported.add(place)
-        said = {header.key: header.value for header in record.headers if header.key in _CAUSE}
-        self._cause = self._cause or ": ".join((said.get(key) or b"").decode() for key in _CAUSE)
+        context = {header.key: header.value for header in record.headers if header.key in _CAUSE}
+        self._cause = self._cause or ": ".join((context.get(key) or b"").decode() for key in _CAUSE)
         return Letter(lambda: self._letters.update([place]))
 
     @property
@@ -225,33 +225,34 @@ class Judge:
         is_committed = offset < self._committed.get(partition, 0)
         return is_committed and not self._put[place] and place not in self._reported
 
-    def answered(
+    def pre_committed(
         self,
-        answer: Any,
+        returned: Any,
         offered: Mapping[TopicPartition, OffsetAndMetadata],
         floor: Mapping[TopicPartition, int],
         prepared: Mapping[TopicPartition, Collection[str]],
         *,
         is_closing: bool,
     ) -> None:
-        if not isinstance(answer, Mapping):
-            self.blame(f"pre_commit returned {answer!r}, not a mapping of offsets")
+        if not isinstance(returned, Mapping):
+            self.blame(f"pre_commit returned {returned!r}, not a mapping of offsets")
             return
         if is_closing:
-            self.closed |= {p: getattr(answer.get(p), "offset", None) for p in offered}
-        for partition, offset in answer.items():
+            self.closed |= {p: getattr(returned.get(p), "offset", None) for p in offered}
+        for partition, offset in returned.items():
             flaw = flaw_of(partition, offset, offered, floor, prepared)
             if flaw:
                 self.blame(
                     f"pre_commit returned offset {getattr(offset, 'offset', offset)} for {partition}, {flaw}"
                 )
         keeps_back = [
-            str(p) for p, offset in offered.items() if p not in answer or answer[p].offset < offset.offset
+            str(p) for p, offset in offered.items() if p not in returned or returned[p].offset < offset.offset
         ]
         if keeps_back and not self._promise.buffers and not is_closing and self.problem is None:
             self.blame(
-                f"a periodic commit kept records of {', '.join(keeps_back)} back, and "
-                f"buffers=False was declared"
+                f"a periodic commit did not cover all records of {', '.join(keeps_back)} that were put, "
+                f"although buffers=False is declared: let pre_commit return all offsets, or declare "
+                f"buffers=True"
             )
 
     def saved(self, before: TaskRecord, after: TaskRecord) -> None:
@@ -284,16 +285,16 @@ class Judge:
         self._left[partition] |= visible
         self._again.update((partition, offset) for offset in visible)
 
-    def opened(self, partition: TopicPartition, asked: object) -> None:
+    def opened(self, partition: TopicPartition, requested: object) -> None:
         if partition not in self._altered:
             return
         to = self._altered.pop(partition)
-        if asked is not None and asked != (to or 0):
-            where = "has removed its offset" if to is None else f"has set its offset to {to}"
+        if requested is not None and requested != (to or 0):
+            change = "removed the offset" if to is None else f"set the offset to {to}"
             self.blame(
-                f"open asks for {partition} at offset {asked}, and an operator {where}: this undoes that. "
-                f"Move the mark at the destination in the connector's alter_offsets, and give the kit the "
-                f"same as `alter`"
+                f"open requested offset {requested} of {partition} after an operator {change}, which undoes "
+                f"the operator's change: let the connector's alter_offsets change the offset that the sink "
+                f"keeps at the destination, and pass that function to the kit as `alter`"
             )
 
     def published(self, partition: TopicPartition, tokens: Sequence[Token]) -> None:
@@ -313,7 +314,7 @@ class Judge:
 
     def read(self, rows: Iterable[Row] | Mapping[Any, Any]) -> Seen:
         if isinstance(rows, Mapping):
-            problem = "read_back returned records at first, and a mapping later; always return the same"
+            problem = "read_back returned records at first, and a mapping later; always return one of them"
             raise KitError(problem)
         seen: dict[TopicPartition, list[int]] = defaultdict(list)
         for row in rows:
@@ -326,10 +327,11 @@ class Judge:
             partition = TopicPartition(topic, number)
             seen[partition].append(offset)
             if (partition, offset) not in self._put:
-                self.blame(f"offset {offset} of {partition} can be read back, but was never put")
-            elif value and value[0] != self._source.record(partition, offset).value:
+                self.blame(f"read_back returned offset {offset} of {partition}, which was never put")
+            elif value and value[0] != (own := self._source.record(partition, offset).value):
                 self.blame(
-                    f"offset {offset} of {partition} was read back with the value {value[0]!r}, not its own"
+                    f"read_back returned offset {offset} of {partition} with the value {value[0]!r}, but "
+                    f"the value of the record that was put is {own!r}"
                 )
         return seen
 
@@ -338,8 +340,8 @@ class Judge:
             fresh: list[int] = list((Counter(offsets) - Counter(before.get(partition, ()))).elements())
             if fresh:
                 self.blame(
-                    f"{method} wrote {_listed(fresh)} of {partition}: records written after the "
-                    f"closing pre_commit are in no commit, so they are read again"
+                    f"{method} wrote {_listed(fresh)} of {partition}: no commit covers records written "
+                    f"after the closing pre_commit, so they are read again; write them in pre_commit"
                 )
 
     def check(self, seen: Seen, committed: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
@@ -347,7 +349,7 @@ class Judge:
         for partition in {**self._committed, **committed}:
             commit = committed[partition].offset if partition in committed else 0
             if commit < (before := self._committed.get(partition, 0)):
-                self.blame(f"the commit of {partition} went back from {before} to {commit}")
+                self.blame(f"the committed offset of {partition} went back from {before} to {commit}")
             self._committed[partition] = commit
         self._check_rows(seen, committed)
         self._before = seen
@@ -366,10 +368,12 @@ class Judge:
                 self._left[partition] |= Counter({o: times for o, times in early.items() if o < end})
             early -= self._left[partition]
             if self._promise.guarantee is Guarantee.EXACTLY_ONCE and early:
-                rows = _listed(sorted(early))
-                self.blame(f"{rows} of {partition} can be read back, but the commit is {commit}")
+                self.blame(
+                    f"read_back returned {_listed(sorted(early))} of {partition}, but the committed offset "
+                    f"is {commit}: an exactly-once sink makes records visible only after their commit"
+                )
             if partition not in self._may_change and offsets != self._before.get(partition, ()):
-                self.blame(f"readers see other records of {partition} than when it was closed")
+                self.blame(f"the visible records of {partition} changed after it was closed")
 
     def check_range(
         self, partition: TopicPartition, offsets: OffsetRange, records: SinkRecords, committed: int
@@ -377,39 +381,42 @@ class Judge:
         last = records.next_offset if len(records) else offsets.start
         if last <= committed < offsets.end:
             self.blame(
-                f"all of the range {offsets} of {partition} is read and committed, but the commit stays at "
-                f"{committed}: this is a bug of sinksdk; please report it"
+                f"the range {offsets} of {partition} was read to its end and all its records are committed, "
+                f"but the committed offset is {committed}: this is a bug of sinksdk; please report it"
             )
 
     def _check_losses(self, partition: TopicPartition, commit: int, seen: Counter[int]) -> None:
         waiting, _ = self._unpublished.get(partition, (range(0), ()))
         lost = {
-            offset: there
+            offset: found
             for offset in self._source.offsets(partition)
             if offset < commit
             and offset not in waiting
             and offset not in self._passed[partition]
-            and (there := seen[offset] + self._letters[partition, offset])
+            and (found := seen[offset] + self._letters[partition, offset])
             < self._source.times(partition, offset)
         }
-        first = next((offset for offset, there in lost.items() if there), None)
+        first = next((offset for offset, found in lost.items() if found), None)
         if first is not None:
             self.blame(
-                f"lost: {partition} is committed up to {commit}, and of the "
-                f"{self._source.times(partition, first)} records that a transform made of offset {first} "
-                f"only {lost[first]} {'is' if lost[first] == 1 else 'are'} at the destination; they are put "
-                f"together, and no commit can divide them"
+                f"lost: of the {self._source.times(partition, first)} records that a transform created from "
+                f"offset {first} of {partition}, only {lost[first]} {'is' if lost[first] == 1 else 'are'} at "
+                f"the destination, although the committed offset is {commit}; write all records of an offset "
+                f"together, because no commit can divide them"
             )
         elif lost:
-            or_letters = " nor in the dead letters" if self._promise.dead_letters else ""
+            nowhere = (
+                "neither at the destination nor in the dead letters"
+                if self._promise.dead_letters
+                else "not at the destination"
+            )
             self.blame(
-                f"lost: {partition} is committed up to {commit}, and {_listed(list(lost))} "
-                f"{'is' if len(lost) == 1 else 'are'} not at the destination{or_letters}"
-                f"{self._why(partition, lost)}"
+                f"lost: {_listed(list(lost))} of {partition} {'is' if len(lost) == 1 else 'are'} {nowhere}, "
+                f"although the committed offset is {commit}{self._why(partition, lost)}"
             )
 
     def _why(self, partition: TopicPartition, lost: Collection[int]) -> str:
-        return f": {_SKIPPED}" if all(self._was_skipped(partition, offset) for offset in lost) else ""
+        return f"; {_SKIPPED}" if all(self._was_skipped(partition, offset) for offset in lost) else ""
 
     def _check_duplicates(self, partition: TopicPartition, seen: Counter[int]) -> None:
         for offset, times in seen.items():
@@ -419,12 +426,12 @@ class Judge:
             self.met["duplicates seen"] += 1
             if self._promise.guarantee is not Guarantee.AT_LEAST_ONCE:
                 self.blame(
-                    f"seen twice: offset {offset} of {partition} can be read back {times} times{_of(once)}"
+                    f"seen twice: read_back returned offset {offset} of {partition} {times} times{_of(once)}"
                 )
             elif times > self._put[partition, offset] + self.lost_responses * once:
                 self.blame(
-                    f"offset {offset} of {partition} was put {self._put[partition, offset]} times and can be "
-                    f"read back {times} times"
+                    f"read_back returned offset {offset} of {partition} {times} times, but it was put only "
+                    f"{_times(self._put[partition, offset])}"
                 )
 
     def _check_order(self, partition: TopicPartition, offsets: Sequence[int]) -> None:
@@ -434,7 +441,10 @@ class Judge:
             return  # a zombie may repeat records before its successor writes later ones
         in_turn = list(offsets if once else dict.fromkeys(offsets))
         if in_turn != sorted(in_turn):
-            self.blame(f"{partition} is read back as {_listed(in_turn)}, and ordered=True was declared")
+            self.blame(
+                f"read_back returned {_listed(in_turn)} of {partition} in this order, although ordered=True "
+                f"is declared"
+            )
 
     def check_end(
         self,
@@ -449,9 +459,10 @@ class Judge:
             kept_back = self._source.offsets(partition)[-1:]
             if kept_back and kept_back[0] >= commit:
                 self.blame(
-                    f"closing left the commit of {partition} at {commit}, and its last record has offset "
-                    f"{kept_back[0]}: records that pre_commit does not return while is_closing() are read "
-                    f"again; return all of them, or declare commits_on_close=False"
+                    f"after the closing commit the committed offset of {partition} is {commit}, but its last "
+                    f"record has offset {kept_back[0]}: records that the closing commit does not cover are "
+                    f"read again; let pre_commit write all records and return their offsets while "
+                    f"is_closing() is true, or declare commits_on_close=False"
                 )
         self._check_noted(noted)
         self._check_leftovers(list(map(str, leftovers)))
@@ -462,34 +473,41 @@ class Judge:
             if stuck:
                 error = self._undiscarded[partition, stuck[0]]
                 self.blame(
-                    f"discard of {partition} failed although no fault was injected, and "
+                    f"discard of {partition} failed although no fault was injected, so "
                     f"{', '.join(stuck)} stays prepared for ever: {type(error).__name__}: {error}; discard "
-                    f"must return when there is nothing left to remove"
+                    f"must return without an error when there is nothing to remove"
                 )
 
     def _check_leftovers(self, leftovers: Sequence[str]) -> None:
         kept = [name for name in leftovers if name in self._discarded]
         if kept:
             self.blame(
-                f"left over with data in it, although discard received its token and returned: "
-                f"{', '.join(kept)}; discard must remove the data of its tokens, or raise"
+                f"leftover data at the destination: {', '.join(kept)}, although discard received the token "
+                f"and returned; discard must remove the data of its tokens, or raise"
             )
         elif leftovers:
-            or_discard = "; or discard received its token and did not remove it" if self._discarded else ""
+            or_discard = (
+                "; or discard received the token and did not remove the data" if self._discarded else ""
+            )
             self.blame(
-                f"left over with data in it, and in no commit or token: {', '.join(leftovers)}; "
-                f"pass its token to context.prepared before data is put into it{or_discard}"
+                f"leftover data at the destination that no commit and no token names: "
+                f"{', '.join(leftovers)}; pass the token to context.prepared before writing data to it"
+                f"{or_discard}"
             )
 
 
 _SKIPPED: Final = (
-    "no task received it, because a converter or a transform of `config` rejects it and errors.tolerance=all "
-    "skips it"
+    "no task received it, because a converter or transform in `config` rejected it and errors.tolerance=all "
+    "skipped it"
 )
 
 
 def _of(once: int) -> str:
-    return "" if once == 1 else f", of {once} records that a transform made of it"
+    return "" if once == 1 else f", but a transform created only {once} records from it"
+
+
+def _times(count: int) -> str:
+    return "once" if count == 1 else f"{count} times"
 
 
 def _listed(offsets: Sequence[int]) -> str:

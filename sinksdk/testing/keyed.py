@@ -27,7 +27,7 @@ class KeyedJudge(Judge):
     ) -> None:
         super().__init__(capabilities, source)
         if capabilities.ordered:
-            problem = "read_back returns a mapping, which has no order: do not declare ordered=True"
+            problem = "read_back returned a mapping, which has no order: do not declare ordered=True"
             raise KitError(problem)
         self._row = row
         self._written: dict[Any, dict[TopicPartition, dict[int, Any]]] = defaultdict(
@@ -60,9 +60,9 @@ class KeyedJudge(Judge):
             written[offset] = value
 
     def saved(self, before: TaskRecord, after: TaskRecord) -> None:
-        gone_back = self.met[WITHDRAWN] + self.met[MOVED_BACK]
+        rewinds = self.met[WITHDRAWN] + self.met[MOVED_BACK]
         super().saved(before, after)
-        if self.met[WITHDRAWN] + self.met[MOVED_BACK] != gone_back:
+        if self.met[WITHDRAWN] + self.met[MOVED_BACK] != rewinds:
             self._places.clear()  # records that are read again may be older
 
     def altered(self, partition: TopicPartition, to: int | None, seen: Seen) -> None:
@@ -75,12 +75,12 @@ class KeyedJudge(Judge):
         if self._misuse is not None:  # put would make it the sink's error
             partition, offset, error = self._misuse
             raise KitError(
-                f"row failed for offset {offset} of {partition}: {error!r}; it must return (key, value) for "
-                f"each record that can be delivered, with a hashable key, and None as the value of a record "
-                f"that deletes; or None instead of both for a record that the sink refuses"
+                f"`row` raised {error!r} for offset {offset} of {partition}; let it return (key, value) with "
+                f"a hashable key, (key, None) for a record that deletes the key, and None for a record that "
+                f"the sink refuses"
             ) from error
         if not isinstance(rows, Mapping):
-            problem = "read_back returned a mapping at first, and records later; always return the same"
+            problem = "read_back returned a mapping at first, and records later; always return one of them"
             raise KitError(problem)
         return {key: value for key, value in rows.items() if value is not None}
 
@@ -88,8 +88,8 @@ class KeyedJudge(Judge):
         for key in {**before, **after}:
             if before.get(key) != after.get(key):
                 self.blame(
-                    f"{method} changed key {key!r}: records written after the closing pre_commit are in no "
-                    f"commit, so they are read again"
+                    f"{method} changed key {key!r}: no commit covers records written after the closing "
+                    f"pre_commit, so they are read again; write them in pre_commit"
                 )
 
     def _check_rows(self, seen: Seen, committed: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
@@ -100,7 +100,7 @@ class KeyedJudge(Judge):
             self.met["keys checked"] += key in seen
             changed = seen.get(key) != self._before.get(key)
             if changed and not self._may_change.intersection(self._written.get(key, ())):
-                self.blame(f"key {key!r} changed after all partitions that have it were closed")
+                self.blame(f"key {key!r} changed after all partitions with this key were closed")
 
     def _check_poison(self, partition: TopicPartition, commit: int) -> None:
         for offset in self._source.offsets(partition):
@@ -109,14 +109,14 @@ class KeyedJudge(Judge):
             is_due = offset < commit and offset not in self._passed[partition]
             if is_due and is_refused and not self._letters[place]:
                 self.blame(
-                    f"lost: {partition} is committed up to {commit}, and offset {offset}, which cannot be "
-                    f"delivered, is not in the dead letters"
+                    f"lost: offset {offset} of {partition}, which cannot be delivered, is not in the dead "
+                    f"letters, although the committed offset is {commit}"
                 )
 
     def _check_key(self, key: Any, value: Any) -> None:
         if key not in self._written:
             self._expect_keys_like(key)
-            self.blame(f"key {key!r} can be read back, but no record with it was ever put")
+            self.blame(f"read_back returned key {key!r}, but no record with this key was ever put")
             return
         partitions = self._written[key]
         last = {p: self._last_of(p, offsets) for p, offsets in partitions.items()}
@@ -132,9 +132,9 @@ class KeyedJudge(Judge):
         if kinds and type(key).__name__ not in kinds:
             kind, example = next(iter(kinds.items()))
             raise KitError(
-                f"read_back returns the key {key!r}, of type {type(key).__name__}, and a record's key is of "
-                f"type {kind}, such as {example!r}: return from `row` the key and value that a record leaves "
-                f"in the mapping; by default they are the record's own, the bytes before any converter"
+                f"read_back returned the key {key!r} of type {type(key).__name__}, but the keys of records "
+                f"are of type {kind}, such as {example!r}: let `row` return the key and value that a record "
+                f"leaves in the mapping (by default the bytes of its key and value, before any converter)"
             )
 
     def _last_of(self, partition: TopicPartition, offsets: Iterable[int]) -> int:
@@ -158,21 +158,21 @@ class KeyedJudge(Judge):
             if offset < newer and value is not None:
                 what = "deletes it" if self._written[key][partition][newer] is None else "is newer"
                 return (
-                    f"key {key!r} has the value of offset {offset} of {partition}, and offset {newer}, which "
+                    f"key {key!r} has the value of offset {offset} of {partition}, but offset {newer}, which "
                     f"is committed, {what}"
                 )
             if offset >= self._committed.get(partition, 0):
                 what = "is deleted by" if value is None else "has the value of"
                 return (
-                    f"key {key!r} {what} offset {offset} of {partition}, and only "
-                    f"{self._committed.get(partition, 0)} is committed"
+                    f"key {key!r} {what} offset {offset} of {partition}, but the committed offset is "
+                    f"{self._committed.get(partition, 0)}"
                 )
         if value is not None:
-            return f"key {key!r} was read back with the value {value!r}, which no record has"
+            return f"read_back returned key {key!r} with the value {value!r}, which no record with it has"
         partition, offset = next((p, at) for p, at in sorted(last.items()) if at >= 0)
         return (
-            f"lost: {partition} is committed up to {self._committed[partition]}, and key {key!r}, which "
-            f"offset {offset} has written, is not at the destination"
+            f"lost: key {key!r}, which offset {offset} of {partition} wrote, is not at the destination, "
+            f"although the committed offset is {self._committed[partition]}"
         )
 
     def _check_no_older_value(self, key: Any, value: Any, places: set[_Place]) -> None:
@@ -186,6 +186,6 @@ class KeyedJudge(Judge):
         newer, older = min(o for _, o in before), max(o for _, o in places)
         if self._promise.guarantee is not Guarantee.AT_LEAST_ONCE and len(partitions) == 1 and older < newer:
             self.blame(
-                f"seen twice: key {key!r} had the value of offset {newer} of {partitions.pop()}, and has "
-                f"that of offset {older} again"
+                f"seen twice: key {key!r} had the value of offset {newer} of {partitions.pop()}, and now has "
+                f"the older value of offset {older} again"
             )

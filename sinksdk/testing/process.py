@@ -145,13 +145,13 @@ class Process(SinkTaskHarness):
         self, method: Callable[..., Any], offered: Mapping[TopicPartition, OffsetAndMetadata]
     ) -> Any:
         is_closing = self._is_closing()
-        asked = dict(offered)
+        before = dict(offered)
         # A task may rewind below its commit; then pre_commit is offered the lower offset.
-        floor = {partition: min(self.floor(partition), place.offset) for partition, place in asked.items()}
-        answer = method(offered)
-        prepared = {p: {token.id for token in self.log.prepared(p)} for p in asked}
-        self._judge.answered(answer, asked, floor, prepared, is_closing=is_closing)
-        return answer
+        floor = {partition: min(self.floor(partition), offset.offset) for partition, offset in before.items()}
+        returned = method(offered)
+        prepared = {p: {token.id for token in self.log.prepared(p)} for p in before}
+        self._judge.pre_committed(returned, before, floor, prepared, is_closing=is_closing)
+        return returned
 
     def _is_closing(self) -> bool:
         return self._context is not None and self._context.is_closing()
@@ -162,9 +162,12 @@ class Process(SinkTaskHarness):
         if name == "put":
             concerned = {arguments[0].partition}
         if not concerned <= self.opened:
-            self._judge.blame(f"{name} of what is not open: this is a bug of sinksdk; please report it")
+            self._judge.blame(
+                f"{name} was called for partitions that are not open: this is a bug of sinksdk; please "
+                f"report it"
+            )
         if name != "pre_commit" and self._is_closing():
-            self._judge.blame(f"is_closing() in {name}: this is a bug of sinksdk; please report it")
+            self._judge.blame(f"is_closing() is true in {name}: this is a bug of sinksdk; please report it")
 
     def floor(self, partition: TopicPartition) -> int:
         committed = self.log.committed(partition)

@@ -12,7 +12,7 @@ from sinksdk.errors import ConnectException, FencedException
 from sinksdk.offsets import OffsetRange, TopicPartition
 from sinksdk.records import SinkRecords
 from sinksdk.store import StoreUnavailable
-from sinksdk.testing.contract import HIDDEN, D, KitError, Row, SinkContractError, Step, Subject, ordinal
+from sinksdk.testing.contract import HIDDEN, D, KitError, Row, SinkContractError, Step, Subject, upcoming
 from sinksdk.testing.faults import COMMIT_LOG, DESTINATION, TASK, Crash, Fault, FaultKind, FaultPlan
 from sinksdk.testing.judge import TRANSFORMS, EndlessSource, Judge, Seen
 from sinksdk.testing.keyed import KeyedJudge
@@ -38,7 +38,7 @@ _SENTENCES: Final[Mapping[str, Callable[..., str]]] = {
         f"a range of {count} offsets of {partition} is read to its end, committed and closed"
     ),
     "transform": lambda number: (
-        f"the sink's task restarts after a transform: {_transforms(TRANSFORMS[number])}"
+        f"the sink's task restarts behind a transform {_transforms(TRANSFORMS[number])}"
     ),
     "skip": lambda partition, count: f"{partition} has a gap of {count} offsets",
     "poison": lambda partition, before=0, after=0: (
@@ -51,15 +51,15 @@ _SENTENCES: Final[Mapping[str, Callable[..., str]]] = {
     "lose": lambda partition: f"{partition} is lost: it is closed without a commit",
     "fence": lambda: "another attempt takes over, this one continues as a zombie",
     "freeze": lambda dies: (
-        "the next task that discards its predecessor's tokens freezes right before, and resumes when its "
-        f"successor has {'committed, and died before it published' if dies else 'put records'}"
+        "the next task that discards its predecessor's tokens freezes right before discard, and resumes "
+        f"after its successor has {'committed and died before publish' if dies else 'put records'}"
     ),
     "alter": lambda partition, to: (
         f"an operator stops the connector and sets the offset of {partition} to {to}"
     ),
     "reset": lambda partition: f"an operator stops the connector and removes the offset of {partition}",
     "crash": lambda: "a crash",
-    "fault": lambda where, at, kind: f"fault at the {ordinal(at)} {_OPERATIONS.get(where, where)}: {kind}",
+    "fault": lambda where, at, kind: f"fault at the {_operation(where, at)}: {kind}",
     "zombie_deliver": lambda partition, count: f"the zombie receives {_records(count)} of {partition}",
     "zombie_commit": lambda: "the zombie tries to commit",
     "zombie_tick": lambda seconds: f"{seconds} s pass for the zombie",
@@ -70,8 +70,13 @@ STEPS: Final = tuple(_SENTENCES)
 
 
 def _transforms(times: Sequence[int]) -> str:
-    shown = ", ".join(map(str, times))
-    return f"it returns, for its records in turn, {shown}{' and so on' if len(times) > 1 else ' each'}"
+    if len(times) == 1:
+        return f"that turns each record into {_records(times[0])}"
+    return f"that turns successive records into {', '.join(map(str, times))} records, repeatedly"
+
+
+def _operation(where: str, at: int) -> str:
+    return upcoming(at, _OPERATIONS.get(where, where))
 
 
 def _among(before: int, after: int) -> str:
@@ -354,11 +359,11 @@ class Trial(Generic[D]):
         """Deliver records to the zombie."""
         partition = self._partition(which)
 
-        def go_on(zombie: Process) -> None:
+        def deliver(zombie: Process) -> None:
             if partition in zombie.opened and not zombie.worker.pending:
                 zombie.deliver(partition, self.source.read(partition, zombie.position(partition), count))
 
-        self._as_zombie(go_on)
+        self._as_zombie(deliver)
 
     def zombie_commit(self) -> None:
         """Let the zombie commit; the commit raises FencedException."""
@@ -437,7 +442,7 @@ class Trial(Generic[D]):
             else:
                 return process
             process = process.successor()
-        raise KitError(f"{_MOST_STARTS} attempts in a row could not start")
+        raise KitError(f"the task could not start in {_MOST_STARTS} attempts in a row")
 
     def _close(self, process: Process, reason: ClosingReason, *partitions: TopicPartition) -> None:
         self.faults.deadline = self.faults.clock.now() + PATIENCE
@@ -506,9 +511,9 @@ class Trial(Generic[D]):
             cause = (
                 f"{outcome.failure.kind}: {outcome.failure.message}"
                 if outcome.failure
-                else f"each new task requests in open to rewind to offset {outcome.moved_to}"
+                else f"open of each new task rewinds it to offset {outcome.moved_to}"
             )
-            self.judge.blame(f"{outcome.partition} cannot be recovered: {cause}")
+            self.judge.blame(f"{outcome.partition} cannot be recovered without faults: {cause}")
         self._fail_if_wrong()
 
     def _discard_prepared(self) -> None:
@@ -530,7 +535,7 @@ class Trial(Generic[D]):
                 return
             self._run(owner, lambda: owner.advance(owner.worker.wait()))
         self.judge.blame(
-            f"put of {partition} keeps raising RetriableException although no fault is injected any more"
+            f"put of {partition} keeps raising RetriableException although no more faults are injected"
         )
         self._fail_if_wrong()
 

@@ -50,7 +50,7 @@ class Table:
 
     def fill(self, name: str, rows: list[SinkRecord]) -> None:
         if name not in self.staged:
-            raise ConnectException(f"{name} is not there")
+            raise ConnectException(f"{name} does not exist")
         self.staged[name] = rows
 
     def leftovers(self) -> list[str]:
@@ -250,20 +250,20 @@ HONEST: Final[Mapping[type[SinkTask], Capabilities]] = {
 BROKEN: Final[Mapping[type[SinkTask], tuple[Capabilities, str]]] = {
     OverwritesNewer: (
         _AT_LEAST,
-        r"key .* has the value of offset \d+ of .*, and offset \d+, which is committed,",
+        r"key .* has the value of offset \d+ of .*, but offset \d+, which is committed,",
     ),
     AppliesAgain: (
         _EFFECTIVELY,
-        r"had the value of offset|has the value of offset \d+ of .* is (newer|committed)",
+        r"had the value of offset|has the value of offset \d+ of .*(is newer|but the committed offset is)",
     ),
-    LosesKeys: (_AT_LEAST, r"lost: .*, and key .* is not at the destination"),
+    LosesKeys: (_AT_LEAST, r"lost: key .*, which offset .* wrote, is not at the destination"),
     KeepsTheFirst: (_AT_LEAST, r"which is committed, (deletes it|is newer)"),
     ForgetsDeletions: (_AT_LEAST, r"which is committed, deletes it"),
     IgnoresTombstones: (_AT_LEAST, r"which is committed, deletes it"),
-    MixesValues: (_AT_LEAST, r"which no record has"),
+    MixesValues: (_AT_LEAST, r"which no record with it has"),
     HidesPoison: (_REPORTING, "which cannot be delivered, is not in the dead letters"),
-    InventsKeys: (_AT_LEAST, r"no record with it was ever put"),
-    ShowsStages: (_EXACTLY, r"and only \d+ is committed"),
+    InventsKeys: (_AT_LEAST, r"no record with this key was ever put"),
+    ShowsStages: (_EXACTLY, r"but the committed offset is \d+"),
     WritesOnClose: (_AT_LEAST, r"close changed key"),
     IgnoresTheMark: (_EFFECTIVELY, r"had the value of offset|which is committed,"),
 }

@@ -47,7 +47,9 @@ def test_rewound_offset_allows_no_third_copy() -> None:
     for step in (("deliver", 0, 1), ("commit",), ("reset", 0), ("fault", "destination", 0, "lost response")):
         trial.step(*step)
     trial.step("deliver", 0, 1)
-    with pytest.raises(SinkContractError, match="seen twice: offset 0 of records-0 can be read back 3 times"):
+    with pytest.raises(
+        SinkContractError, match="seen twice: read_back returned offset 0 of records-0 3 times"
+    ):
         trial.step("tick", 1)
 
 

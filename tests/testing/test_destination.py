@@ -51,7 +51,7 @@ def test_what_was_discarded_is_gone() -> None:
     destination.discard(name)
     destination.discard(name)
     for forbidden in (lambda: destination.fill(name, []), lambda: destination.publish(name)):
-        with pytest.raises(ConnectException, match="staged-0 is not there"):
+        with pytest.raises(ConnectException, match="staged-0 does not exist"):
             forbidden()
 
 

@@ -52,7 +52,7 @@ def test_fake_context_records_requests() -> None:
 
 
 def test_tokens_are_noted_for_open_partitions_only() -> None:
-    with pytest.raises(ConnectException, match="t-1: not open here"):
+    with pytest.raises(ConnectException, match="partitions that are not open: t-1"):
         FakeContext([TP]).prepared({OTHER: ["a"]})
 
 

@@ -4,7 +4,7 @@ import pytest
 
 from sinksdk import ConnectException, RetriableException
 from sinksdk.testing import Crash, Fault, FaultKind, FaultPlan, ManualClock
-from sinksdk.testing.contract import ordinal
+from sinksdk.testing.contract import upcoming
 from sinksdk.testing.faults import SLOW_SECONDS
 
 ERRORS = {
@@ -81,14 +81,15 @@ def test_a_slow_operation_takes_longer_than_the_runtime_waits() -> None:
     assert effects == [1, 2]
 
 
-def test_ordinal_numbers_are_english() -> None:
+def test_upcoming_operations_have_english_ordinal_numbers() -> None:
+    assert upcoming(0, "call") == "next call"
     counted = {
-        at + 1: ordinal(at).removesuffix(" next") for at in (0, 1, 2, 3, 10, 11, 12, 20, 21, 22, 110, 120)
+        at + 1: upcoming(at, "call").removesuffix(" call from now")
+        for at in (1, 2, 3, 10, 11, 12, 20, 21, 22, 110, 120)
     }
     assert counted == {
-        1: "next",
-        2: "second",
-        3: "third",
+        2: "2nd",
+        3: "3rd",
         4: "4th",
         11: "11th",
         12: "12th",

@@ -21,7 +21,7 @@ PATIENCE = {"CannotBeStopped": 0.3, "HangsInStop": 0.3}
 """Seconds after which the kit gives up a source that never returns; others have the kit's default."""
 
 TRACES: dict[str, tuple[Sequence[tuple[Any, ...]], str]] = {
-    "SkipsAhead": ([("run", 0, 0)], "lost: b'a-3' is in `expected`, and not in the topics"),
+    "SkipsAhead": ([("run", 0, 0)], "lost: b'a-3' is in `expected`, but not in the topics"),
     "LagsBehind": ([], "twice: b'a-5', b'b-3'"),
     "StartsAfresh": ([], "the offset of {'part': 'a'} went back from {'next': 6} to {'next': 3}"),
     "GoesBack": ([], "the offset of {'part': 'a'} went back from {'left': 3} to {'left': 0}"),
@@ -38,17 +38,17 @@ TRACES: dict[str, tuple[Sequence[tuple[Any, ...]], str]] = {
     ),
     "NeverWaits": ([("idle",)], "which is a busy loop"),
     "CannotBeStopped": ([], "poll() still waits 0.3 s after stop()"),
-    "HangsInStop": ([], "stop() has not returned for 0.3 s"),
-    "LeavesAThread": ([], "has left the thread 'forgotten' after stopped()"),
-    "LeavesAFile": ([], "has left the open file /dev/null after stopped()"),
+    "HangsInStop": ([], "stop() did not return within 0.3 s"),
+    "LeavesAThread": ([], "after stopped(), task 0 still has the thread 'forgotten'"),
+    "LeavesAFile": ([], "after stopped(), task 0 still has the open file /dev/null"),
     "LeavesAFileOfHalfAStart": (
         [("fault", "topics", 1, "permanent error"), ("run", 0, 0)],
-        "has left the open file /dev/null after stopped()",
+        "after stopped(), task 0 still has the open file /dev/null",
     ),
-    "ReleasesInStop": ([], "stopped() ran 2 times: the task calls it itself"),
+    "ReleasesInStop": ([], "stopped() ran 2 times, because the task called it"),
     "ReleasesWhatIsNotThere": (
         [("fault", "topics", 1, "permanent error"), ("run", 0, 0)],
-        "object has no attribute 'next' after start had failed half-way",
+        "object has no attribute 'next' after start() had failed",
     ),
     "DropsTheLastLine": ([], "lost: b'c-2' is"),
     "AcknowledgesAtOnce": ([("fault", "task", 2, "crash after"), ("run", 0, 0)], "lost: b'a-0'"),
@@ -141,10 +141,13 @@ def test_a_source_of_rows_as_they_are_passes() -> None:
 @pytest.mark.parametrize(
     ("wrong", "problem"),
     [
-        (zoo.MissesChanges, "lost: b'2' is b'second of 2' in `expected`, and "),
+        (zoo.MissesChanges, "lost: the key b'2' has the value b'second of 2' in `expected`, but "),
         (zoo.InventsRows, 'the keys b"1\'", '),
         (zoo.RepeatsRows, "twice: b'first of "),
-        (zoo.GivesWhatWasBefore, "lost: b'2' is b'second of 2' in `expected`, and its last record"),
+        (
+            zoo.GivesWhatWasBefore,
+            "lost: the key b'2' has the value b'second of 2' in `expected`, but its last record",
+        ),
     ],
 )
 def test_a_wrong_source_of_rows_is_noticed(wrong: type[zoo.RowSource], problem: str) -> None:

@@ -23,26 +23,29 @@ MOST_TASKS = 4_000
 """Tasks that the kit may create to find and shorten a failure: three times the most that it needs."""
 
 TRACES: dict[str, tuple[Sequence[tuple[Any, ...]], str]] = {
-    "AcknowledgesEarly": ([("deliver", 0, 1), ("commit",)], "lost: records-0 is committed up to 1"),
+    "AcknowledgesEarly": (
+        [("deliver", 0, 1), ("commit",)],
+        "lost: offset 0 of records-0 is not at the destination",
+    ),
     "DividesAnOffset": (
         [("transform", 1), ("deliver", 0, 2), ("commit",)],
-        "and of the 2 records that a transform made of offset 1 only 1 is at the destination",
+        "lost: of the 2 records that a transform created from offset 1 of records-0, only 1 is at the destination",
     ),
     "CountsOffsets": (
         [("transform", 1), ("deliver", 0, 1), ("rebalance",)],
-        "and of the 2 records that a transform made of offset 0 only 1 is at the destination",
+        "lost: of the 2 records that a transform created from offset 0 of records-0, only 1 is at the destination",
     ),
     "KeysByOffset": (
         [("transform", 1), ("deliver", 0, 1), ("commit",)],
-        "and of the 2 records that a transform made of offset 0 only 1 is at the destination",
+        "lost: of the 2 records that a transform created from offset 0 of records-0, only 1 is at the destination",
     ),
     "NamesByStartOffset": (
         [("deliver", 0, 1), ("fence",), ("deliver", 0, 3), ("commit",), ("zombie_close",)],
-        "committed up to 3, and offsets 1, 2 are not at the destination",
+        "offsets 1, 2 of records-0 are not at the destination, although the committed offset is 3",
     ),
     "FlushesAfterClose": (
         [("deliver", 1, 1), ("lose", 1), ("deliver", 0, 1)],
-        "readers see other records of records-1 than when it was closed",
+        "the visible records of records-1 changed after it was closed",
     ),
     "IgnoresLost": ([("deliver", 0, 1), ("lose", 0)], "close wrote offset 0 of records-0"),
     "LetsOffsetsGoBack": (
@@ -51,74 +54,86 @@ TRACES: dict[str, tuple[Sequence[tuple[Any, ...]], str]] = {
     ),
     "ClosesEverything": (
         [("deliver", 0, 1), ("deliver", 1, 1), ("lose", 1), ("rebalance",)],
-        "lost: records-0",
+        "lost: offset 0 of records-0 is not at the destination",
     ),
     "SwallowsErrors": (
         [("deliver", 0, 3), ("fault", "destination", 0, "permanent error"), ("commit",)],
-        "lost: records-0",
+        "lost: offsets 0, 1, 2 of records-0 are not at the destination",
     ),
     "MixesPartitions": ([("deliver", 0, 1), ("deliver", 1, 1), ("rebalance",)], "records-"),
     "DropsTheTail": (
         [("deliver", 0, 1)],
-        "closing left the commit of records-0 at 0, and its last record has offset 0",
+        "the committed offset of records-0 is 0, but its last record has offset 0",
     ),
-    "TopicBlind": ([("deliver", 0, 1), ("deliver", 2, 1)], "and offset 0 is not at the destination"),
-    "DropsNulls": ([("deliver", 0, 2)], "lost: records-0 is committed up to 2, and offset 1"),
-    "DropsEmpty": ([("deliver", 0, 1), ("rebalance",)], "lost: records-0 is committed up to 1, and offset 0"),
-    "DropsKeyless": ([("deliver", 0, 3)], "lost: records-0 is committed up to 3, and offset 2"),
-    "HidesPoison": ([("poison", 0), ("rebalance",)], "nor in the dead letters"),
+    "TopicBlind": ([("deliver", 0, 1), ("deliver", 2, 1)], "lost: offset 0 of "),
+    "DropsNulls": (
+        [("deliver", 0, 2)],
+        "lost: offset 1 of records-0 is not at the destination, although the committed offset is 2",
+    ),
+    "DropsEmpty": (
+        [("deliver", 0, 1), ("rebalance",)],
+        "lost: offset 0 of records-0 is not at the destination, although the committed offset is 1",
+    ),
+    "DropsKeyless": (
+        [("deliver", 0, 3)],
+        "lost: offset 2 of records-0 is not at the destination, although the committed offset is 3",
+    ),
+    "HidesPoison": ([("poison", 0), ("rebalance",)], "neither at the destination nor in the dead letters"),
     "DropsOnRetry": (
         [("fault", "destination", 0, "retriable error"), ("deliver", 0, 1), ("tick", 1), ("commit",)],
-        "lost: records-0",
+        "lost: offset 0 of records-0 is not at the destination",
     ),
     "CountsTheRefused": (
         [("fault", "destination", 0, "retriable error"), ("deliver", 0, 1), ("commit",)],
-        "lost: records-0 is committed up to 1, and offset 0",
+        "lost: offset 0 of records-0 is not at the destination, although the committed offset is 1",
     ),
     "ForgetsWhatItTook": (
         [("fault", "destination", 0, "retriable error"), ("deliver", 0, 3), ("tick", 1), ("rebalance",)],
-        "lost: records-0 is committed up to 3, and offsets 0, 1 are",
+        "lost: offsets 0, 1 of records-0 are not at the destination, although the committed offset is 3",
     ),
     "OverrulesTheOperator": (
         [("deliver", 0, 2), ("commit",), ("alter", 0, 1), ("deliver", 0, 1)],
-        "open asks for records-0 at offset 2, and an operator has set its offset to 1: this undoes that",
+        "open requested offset 2 of records-0 after an operator set the offset to 1, which undoes",
     ),
     "TakesWhatItHasForAll": (
         [("alter", 0, 2), ("deliver", 0, 1), ("alter", 0, 1), ("deliver", 0, 1)],
-        "lost: records-0 is committed up to 3, and offset 1 is not at the destination",
+        "lost: offset 1 of records-0 is not at the destination, although the committed offset is 3",
     ),
     "CountsInItsMetadata": (
         [("alter", 0, 1), ("deliver", 0, 1)],
-        "records-0 cannot be recovered: ValueError: ValueError: invalid literal for int()",
+        "records-0 cannot be recovered without faults: ValueError: ValueError: invalid literal for int()",
     ),
     "AppendsAgain": (
         [("fault", "destination", 0, "lost response"), ("deliver", 0, 1), ("tick", 1)],
-        "seen twice: offset 0 of records-0",
+        "seen twice: read_back returned offset 0 of records-0 2 times",
     ),
     "KeepsItsBuffer": (
         [("deliver", 0, 1), ("lose", 0), ("deliver", 0, 2), ("commit",)],
-        "seen twice: offset 0 of records-0",
+        "seen twice: read_back returned offset 0 of records-0 2 times",
     ),
     "PublishesBeforeCommit": (
         [("deliver", 0, 3), ("fault", "commit log", 0, "permanent error"), ("commit",)],
-        "can be read back, but the commit is 0",
+        "of records-0, but the committed offset is 0",
     ),
     "DiscardsWhenFenced": (
         [("deliver", 0, 3), ("fault", "commit log", 0, "lost response"), ("commit",)],
-        "cannot be recovered: ConnectException: staged-0 is not there",
+        "cannot be recovered without faults: ConnectException: staged-0 does not exist",
     ),
-    "ForgetsTokens": ([("deliver", 0, 1), ("rebalance",)], "lost: records-0"),
+    "ForgetsTokens": (
+        [("deliver", 0, 1), ("rebalance",)],
+        "lost: offset 0 of records-0 is not at the destination",
+    ),
     "PublishesTwice": (
         [("deliver", 0, 3), ("fault", "destination", 1, "crash after"), ("commit",), ("deliver", 0, 1)],
-        "seen twice: offset 0 of records-0",
+        "seen twice: read_back returned offset 0 of records-0 2 times",
     ),
     "DiscardsNothing": (
         [("deliver", 0, 3), ("fault", "commit log", 0, "crash before"), ("commit",)],
-        "left over with data in it, although discard received its token and returned: staged-0",
+        "leftover data at the destination: staged-0, although discard received the token",
     ),
     "NotesTooLate": (
         [("fault", "commit log", 0, "crash before"), ("deliver", 0, 1)],
-        "left over with data in it, and in no commit or token: staged-0",
+        "leftover data at the destination that no commit and no token names: staged-0",
     ),
     "ReusesIds": (
         [("deliver", 0, 1)],
@@ -126,7 +141,7 @@ TRACES: dict[str, tuple[Sequence[tuple[Any, ...]], str]] = {
     ),
     "DiscardsOthers": (
         [("deliver", 0, 1), ("freeze", 1), ("crash",), ("deliver", 0, 1)],
-        "staged-1 is not there: it was discarded before",
+        "staged-1 does not exist: it was already discarded",
     ),
 }
 """A failing schedule of each broken sink, as an author would write a regression test."""

@@ -29,7 +29,7 @@ from sinksdk.topics.memory import MemoryOffsets, MemoryTopics, MemoryWriter
 CONNECTOR: Final = "source"
 GROUP: Final = "kit"
 _OBSERVED: Final = ("initialize", "start", "poll", "commit", "commit_record", "stop", "stopped")
-_STOP_PATIENCE: Final = 0.05  # seconds that a stop may need which only signals
+_STOP_PATIENCE: Final = 0.05  # seconds for a stop() that only signals
 _BUSY_POLLS: Final = 100  # consecutive polls without records that must take at least …
 _BUSY_SECONDS: Final = 0.05
 
@@ -139,7 +139,7 @@ class Attempt:
     ) -> None:
         self.label = f"task {number}"
         self.polls = 0
-        self.asked_at: float | None = None
+        self.stop_requested_at: float | None = None
         self.calling: list[Call] = []
         self.calls: Counter[str] = Counter()
         self._trial = trial
@@ -183,10 +183,10 @@ class Attempt:
         # -1: the last poll returned records.
         return -1.0 if self._quiet_since is None else time.monotonic() - self._quiet_since
 
-    def ask_to_stop(self) -> None:
-        if self.asked_at is not None:
+    def request_stop(self) -> None:
+        if self.stop_requested_at is not None:
             return
-        self.asked_at = time.monotonic()
+        self.stop_requested_at = time.monotonic()
         self._run_on_thread("stop", self.worker.stop).join(_STOP_PATIENCE)
 
     def tick(self) -> None:
@@ -244,8 +244,8 @@ class Attempt:
         self.calls[name] += 1
         if name == "stopped" and self.calls[name] > 1:
             self._trial.judge.blame(
-                f"stopped() ran {self.calls[name]} times: the task calls it itself; only the runtime "
-                f"may call it, once and last, so let stop() only signal"
+                f"stopped() ran {self.calls[name]} times, because the task called it: only the runtime may "
+                f"call it, once and last; let stop() only signal"
             )
         elif name != "stopped" and self.calls["stopped"]:
             self._trial.judge.blame(f"{name}() ran after stopped(), which must be the last call")
@@ -265,7 +265,7 @@ class Attempt:
         return records
 
     def _check_busy_loop(self, began: float, *, is_empty: bool) -> None:
-        if not is_empty or self.asked_at is not None:
+        if not is_empty or self.stop_requested_at is not None:
             self._empty_polls = 0
             return
         if not self._empty_polls:
@@ -275,7 +275,7 @@ class Attempt:
             self._empty_polls = 0
             if time.perf_counter() - self._empty_since < _BUSY_SECONDS:
                 self._trial.judge.blame(
-                    f"poll() returned nothing {_BUSY_POLLS} times within {_BUSY_SECONDS:g} s, which is a "
+                    f"poll() returned no records {_BUSY_POLLS} times within {_BUSY_SECONDS:g} s, which is a "
                     f"busy loop: let it wait for records, at least briefly, until stop() wakes it up"
                 )
 
@@ -293,9 +293,9 @@ class Attempt:
     ) -> None:
         for partition, offset in zip(partitions, offsets, strict=True):
             self._reached[partition_key(partition)] = partition_key(offset) if offset else ""
-        told = [f"{dict(p)}: {dict(o)}" for p, o in zip(partitions, offsets, strict=True) if o]
-        if told:
-            self._trial.note(f"{self.label} starts at {', '.join(told)}")
+        starts = [f"{dict(p)}: {dict(o)}" for p, o in zip(partitions, offsets, strict=True) if o]
+        if starts:
+            self._trial.note(f"{self.label} starts at {', '.join(starts)}")
 
     def _release(self, method: Callable[..., Any]) -> None:
         met = self._trial.faults.happened.total()
@@ -303,7 +303,7 @@ class Attempt:
             method()
         except Exception as error:
             if self._trial.faults.happened.total() == met:
-                after = "" if self.calls["poll"] else " after start had failed half-way"
+                after = "" if self.calls["poll"] else " after start() had failed"
                 self._trial.judge.blame(
                     f"{method.__name__}() raised {type(error).__name__}: {error}{after}; the runtime ignores "
                     f"it, so resources may not have been released"

@@ -61,7 +61,7 @@ class SourceReport:
             lines.append("  at least once: nothing was lost")
             lines.append(f"  duplicates seen: {counts['duplicates seen']:,}")
         if promise.ordered:
-            lines.append("  ordered: the records of each source partition came in their order")
+            lines.append("  ordered: the records of each source partition kept their order")
         what = "no thread and no open file" if can_see_files() else "no thread"
         lines.append(f"  stopped is the last call: nothing ran after it, and {what} was left")
         if not can_see_files():
@@ -132,7 +132,7 @@ def at_random(subject: SourceSubject, random: Random) -> Iterator[Sequence[Step]
         yield steps
 
 
-_HASTE: Final = 20  # divisor of the kit's waits while it shortens a failing case
+_IMPATIENCE: Final = 20  # divisor of the kit's waits while it shortens a failing case
 
 
 class SourceOptions(TypedDict, total=False):
@@ -249,15 +249,15 @@ def _try(subject: SourceSubject, steps: Sequence[Step], exercised: Counter[str] 
         return
     if trial.is_hanging:  # each attempt to shorten it would leave one more thread behind
         raise failure
-    hasty = replace(subject, patience=subject.patience / _HASTE)
+    impatient = replace(subject, patience=subject.patience / _IMPATIENCE)
 
-    def hastily(steps: Sequence[Step]) -> SourceContractError | None:
+    def play_impatiently(steps: Sequence[Step]) -> SourceContractError | None:
         # A busy machine may exceed the short patience: the schedule only seems to hang.
-        trial = SourceTrial(hasty)
+        trial = SourceTrial(impatient)
         found = trial.play(steps)
         return None if trial.is_hanging else found
 
-    shorter = shorten(failure, hastily)
+    shorter = shorten(failure, play_impatiently)
     raise SourceTrial(subject).play(shorter.steps) or failure
 
 
@@ -269,8 +269,8 @@ def _check_without_faults(subject: SourceSubject, exercised: Counter[str]) -> No
     if not any(trial.topics.logs.values()) and not trial.is_hanging:
         why = f"{trial.raised}. The task" if trial.raised else "the task"
         raise KitError(
-            f"{why} returned no record although no fault was injected: check `config`, and that it reads "
-            f"from the origin it is given. What happened: {'. '.join(trial.story)}"
+            f"{why} returned no record although no fault was injected: check `config`, and that the task "
+            f"reads from the origin that make_task receives. What happened: {'. '.join(trial.story)}"
         ) from failure
     if failure is not None:
         raise failure

@@ -111,7 +111,7 @@ class SourceJudge:
         except TypeError as error:
             self.blame(
                 f"`grows` cannot compare the offset {dict(offset)} with {dict(before)} ({error}): name "
-                f"fields that are always numbers, or always texts"
+                f"fields that are always numbers or always texts"
             )
             return False
 
@@ -139,12 +139,12 @@ class SourceJudge:
         seen = Counter(shape(record) for log in logs for record in log)
         wanted = Counter(truth)
         self.duplicates = sum((seen - wanted).values())
-        strangers = [row for row in seen if row not in wanted]
-        if strangers:
-            self.blame(f"{_listed(strangers)} in the topics, and not in `expected`")
+        unexpected = [row for row in seen if row not in wanted]
+        if unexpected:
+            self.blame(f"{_listed(unexpected)} in the topics, but not in `expected`")
         missing = list((wanted - seen).elements())
         if missing:
-            self.blame(f"lost: {_listed(missing)} in `expected`, and not in the topics{self._why()}")
+            self.blame(f"lost: {_listed(missing)} in `expected`, but not in the topics{self._why()}")
         again = list((seen - wanted).elements())
         if again and self._promise.exactly_once:
             self.blame(f"twice: {_listed(again)} in the topics more often than expected{self._why()}")
@@ -154,15 +154,16 @@ class SourceJudge:
     def _check_rows(self, truth: Rows, logs: Sequence[Sequence[SourceRecord]]) -> None:
         # Earlier records of a key count only if they come twice.
         rows = rows_of(truth, logs)
-        strangers = [key for key, value in rows.items() if value is not None and key not in truth]
-        if strangers:
-            self.blame(f"the keys {_listed(strangers)} in the topics, and not in `expected`")
+        unexpected = [key for key, value in rows.items() if value is not None and key not in truth]
+        if unexpected:
+            noun = "key" if len(unexpected) == 1 else "keys"
+            self.blame(f"the {noun} {_listed(unexpected)} in the topics, but not in `expected`")
         for key, value in truth.items():
             if (found := rows.get(key)) != value:
-                last = f"says {found!r}" if found is not None else "says that it is deleted"
+                last = f"has the value {found!r}" if found is not None else "deletes the key"
                 self.blame(
-                    f"lost: {key!r} is {value!r} in `expected`, and "
-                    f"{f'its last record in the topics {last}' if key in rows else 'not in the topics'}"
+                    f"lost: the key {key!r} has the value {value!r} in `expected`, but "
+                    f"{f'its last record in the topics {last}' if key in rows else 'is not in the topics'}"
                     f"{self._why()}"
                 )
         seen = Counter(_identity(record) for log in logs for record in log)
@@ -180,10 +181,10 @@ class SourceJudge:
         for (partition, offset), followers in self._following.items():
             if len(followers) > 1:
                 given = " and ".join(repr(record.value) for record in followers[:2])
-                after = f"its offset {offset}" if offset else "its beginning"
+                start = f"offset {offset}" if offset else "the beginning"
                 return (
-                    f"; after {after} the source partition {partition} continued with {given}, in different "
-                    f"reads: from an offset on, the same records must come"
+                    f"; the source partition {partition} continued from {start} with {given} in different "
+                    f"tasks: after an offset, a source must always return the same records"
                 )
         return ""
 
@@ -198,8 +199,8 @@ class SourceJudge:
                 for record in records:
                     if not any(row == shape(record) for row in rest):
                         self.blame(
-                            f"out of order: {record.value!r} of the source partition {key} is not where "
-                            f"`expected` has it; declare ordered=False if this is intended"
+                            f"out of order: {record.value!r} of the source partition {key} is not at its "
+                            f"place in `expected`; declare ordered=False if this is intended"
                         )
                         return
 

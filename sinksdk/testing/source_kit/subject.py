@@ -29,7 +29,7 @@ MOST_TASKS: Final = 3
 
 @dataclass(frozen=True, slots=True)
 class SourceCapabilities:
-    """What a source promises besides losing nothing and leaving nothing open.
+    """The promises of a source, in addition to losing no record and leaving nothing open.
 
     Args:
         exactly_once: from an offset on the source delivers the same records again, so that none is seen
@@ -74,8 +74,8 @@ class SourceSubject:
             raise KitError(problem)
         if self.task_configs is not None and self.config is not None:
             problem = (
-                "`config` has no effect together with `task_configs`, which returns the argument of `start` "
-                "of each task: remove one of them"
+                "`config` and `task_configs` are both set, and both give the argument of `start`: remove one "
+                "of them"
             )
             raise KitError(problem)
         grows = self.capabilities.grows
@@ -124,7 +124,8 @@ def shape_of(truth: Sequence[Expected]) -> Callable[[SourceRecord], Expected]:
         case [3]:
             return lambda record: (record.topic, record.key, record.value)
     raise KitError(
-        f"`expected` has {truth[0]!r}; use values, or (topic, value), or (topic, key, value) throughout"
+        f"`expected` contains {truth[0]!r}: write all records as values, as (topic, value) or as (topic, "
+        f"key, value)"
     )
 
 
@@ -135,5 +136,6 @@ def key_of(truth: Rows) -> Callable[[SourceRecord], Any]:
     if kinds == {True} and {len(key) for key in truth} == {2}:
         return lambda record: (record.topic, record.key)
     raise KitError(
-        f"`expected` has the key {next(iter(truth))!r}; use values by key, or by (topic, key), throughout"
+        f"`expected` has the key {next(iter(truth))!r}: write all keys as the record's key, or all as "
+        f"(topic, key)"
     )

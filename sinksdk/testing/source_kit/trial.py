@@ -10,7 +10,7 @@ from contextlib import suppress
 from typing import Any, Final
 
 from sinksdk.model.outcome import End
-from sinksdk.testing.contract import HIDDEN, KitError, SourceContractError, Step, ordinal
+from sinksdk.testing.contract import HIDDEN, KitError, SourceContractError, Step, upcoming
 from sinksdk.testing.faults import ORIGIN, TASK, TOPICS, Crash, Fault, FaultKind
 from sinksdk.testing.source_kit.attempt import CONNECTOR, GROUP, Attempt, Event, FaultSchedule
 from sinksdk.testing.source_kit.judge import (
@@ -39,13 +39,13 @@ _EVENTS: Final = {
 }
 _SENTENCES: Final[Mapping[str, Callable[..., str]]] = {
     "run": lambda more, polls: (
-        f"a generation of {1 + more} task{'s' if more else ''} starts; each polls {_times(polls)} and is "
-        f"stopped"
+        f"a generation of {1 + more} task{'s' if more else ''} starts; {'each' if more else 'it'} is stopped "
+        f"{_after(polls)}"
     ),
-    "boundary": lambda name: f"from now on transactions end at: {name}",
-    "idle": lambda: "after recovery tasks run on for a while, with nothing left to read",
+    "boundary": lambda name: f"from now on transaction.boundary is {name}",
+    "idle": lambda: "after recovery, tasks run for a while with nothing left to read",
     "fault": lambda where, at, kind: f"fault at the {_operation(where, at)}: {kind}",
-    "meanwhile": lambda where, at, what: f"before the {_operation(where, at)} {_EVENTS.get(what, what)}",
+    "meanwhile": lambda where, at, what: f"before the {_operation(where, at)}, {_EVENTS.get(what, what)}",
     "change": lambda: "the origin changes",
 }
 
@@ -56,11 +56,11 @@ STOPPED_WAITS: Final = "stops of a poll that waited"
 
 
 def _operation(where: str, at: int) -> str:
-    return f"{ordinal(at)} {_OPERATIONS.get(where, where)}"
+    return upcoming(at, _OPERATIONS.get(where, where))
 
 
-def _times(count: int) -> str:
-    return {0: "not even once", 1: "once", 2: "twice"}.get(count, f"{count} times")
+def _after(polls: int) -> str:
+    return {0: "before its first poll", 1: "after one poll"}.get(polls, f"after {polls} polls")
 
 
 _POLL: Final = 0.001  # seconds between two checks of the task's thread
@@ -118,7 +118,7 @@ class SourceTrial:
             return SourceContractError(self.judge.problem + self._hint(), self.story, self.steps)
         except Exception as error:
             # The error may come from the author's ``changes``; the story is added as a note.
-            error.add_note(SourceContractError.told(self.story, self.steps))
+            error.add_note(SourceContractError.story_text(self.story, self.steps))
             raise
         finally:
             if not self.is_hanging:
@@ -194,7 +194,7 @@ class SourceTrial:
         match event:
             case Event.STOP:
                 self.note(f"{attempt.label} is requested to stop")
-                attempt.ask_to_stop()
+                attempt.request_stop()
             case Event.CHANGE:
                 self.note("the origin changes")
                 self.change()
@@ -241,7 +241,10 @@ class SourceTrial:
             if self._checks_open_resources:
                 self.exercised["checks for open resources after stopped"] += 1
                 if left := before.left_since():
-                    self.judge.blame(f"{attempt.label} has left {' and '.join(left)} after stopped()")
+                    self.judge.blame(
+                        f"after stopped(), {attempt.label} still has {' and '.join(left)}; stopped() must "
+                        f"release everything"
+                    )
         finally:
             self._running.remove(attempt)
             if self._running:
@@ -252,7 +255,7 @@ class SourceTrial:
         if attempt.polls and waiting:
             self._next_of(waiting, limit)
         if self._has_polled_enough(attempt, limit):
-            attempt.ask_to_stop()
+            attempt.request_stop()
 
     def _has_polled_enough(self, attempt: Attempt, limit: int | None) -> bool:
         if limit is not None and attempt.polls >= limit:
@@ -260,7 +263,10 @@ class SourceTrial:
         if self._idle_until is not None:
             return attempt.polls > 0 and time.monotonic() >= self._idle_until
         if attempt.polls >= _MOST_POLLS:
-            self.judge.blame(f"{attempt.label} returned records {_MOST_POLLS:,} times without end")
+            self.judge.blame(
+                f"{attempt.label} polled {_MOST_POLLS:,} times and still returns records, but not all that "
+                f"`expected` names"
+            )
             return True
         return self._is_complete() or attempt.quiet() > self._patience
 
@@ -291,32 +297,35 @@ class SourceTrial:
         thread = threading.Thread(target=run, name=f"{KIT_THREAD}: stage", daemon=True)
         thread.start()
         while not done.wait(_POLL) and not self.is_hanging:
-            self._end_what_waits()
+            self._end_waiting_call()
         if self.is_hanging:
             return  # the thread and its errors are abandoned
         thread.join()
         if raised:
             raise raised[0]
 
-    def _end_what_waits(self) -> None:
+    def _end_waiting_call(self) -> None:
         try:
             attempt = self._running[-1]
             call = attempt.calling[-1]
         except IndexError:
             return  # no method of a task runs
-        waited, patience = self._seconds_of(call, call.since, attempt.asked_at), self.subject.patience
-        if call.name == "poll" and attempt.asked_at is None:
+        waited, patience = (
+            self._seconds_of(call, call.since, attempt.stop_requested_at),
+            self.subject.patience,
+        )
+        if call.name == "poll" and attempt.stop_requested_at is None:
             if waited > self._patience:
                 if self._idle:  # a wait this long is no short pause on a busy machine
                     self.exercised[STOPPED_WAITS] += 1
-                attempt.ask_to_stop()
+                attempt.request_stop()
         elif waited > patience:
             self.is_hanging = True
             self.faults.crash()  # its next operation raises Crash, should it resume
             self.judge.problem = (
                 f"poll() still waits {patience:g} s after stop(): let it wait for an event that stop() sets"
                 if call.name == "poll"
-                else f"{call.name}() has not returned for {patience:g} s"
+                else f"{call.name}() did not return within {patience:g} s"
             )
 
     def _seconds_of(self, *wait: Any) -> float:
@@ -356,6 +365,6 @@ class SourceTrial:
             return ""
         names = ", ".join(sorted(self.subject.shared))
         return (
-            f" (tasks share state: {names} changed while a task ran, and all tasks of a process see it; "
-            f"keep it in the instance)"
+            f" (tasks share state: {names} changed while a task ran, and all tasks of a process share it; "
+            f"make it an attribute of the instance)"
         )
