@@ -186,7 +186,7 @@ class FrameBatches:
                 return _Newest(count)
             plan = self._read_plan(count.value.planned)
             if plan is not None and plan.value.frames is None:
-                why = "its newest generation belongs to a connector"
+                why = "a connector of this name has started a generation since"
                 raise self._of_a_connector(why)
             if plan is not None:
                 return _Newest(count, plan)
@@ -299,13 +299,13 @@ class FrameBatches:
     def _settle(
         self, generations: Generations, plan: GenerationPlan, writing: Writing, width: int, settle: Settle
     ) -> None:
-        def settle_one(number: int) -> Outcomes:
+        def settle_task(number: int) -> Outcomes:
             taken = take_over(self._store, self._connector, plan.generation, number)
             if taken is None:
                 raise self._overtaken(writing)
             return settle(taken, number)
 
-        outcomes = [one for some in self._at_once(settle_one, range(len(plan.tasks))) for one in some]
+        outcomes = [o for outcomes in self._at_once(settle_task, range(len(plan.tasks))) for o in outcomes]
         # 3. Then the tasks of the next micro-batch get their generation.
         claim = generations.claim()
         self._open(generations, claim, writing, width)
@@ -338,7 +338,7 @@ class FrameBatches:
 # The key says whether it is a batch write: Spark repeats micro-batches only.
 _PUBLISH_IT: Final = {
     False: "Start the query again with the same checkpoint; nothing is written twice",
-    True: "Do not write it again: the next write to this name publishes it, also that of an empty DataFrame",
+    True: "Do not write it again: the next write to this name publishes it, even if its DataFrame is empty",
 }
 
 

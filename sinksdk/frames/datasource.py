@@ -132,7 +132,7 @@ def _task() -> TaskContext:
 
 
 def _shares(messages: Sequence[WriterCommitMessage | None]) -> list[Share]:
-    return [one.share for one in messages if isinstance(one, Written) and one.share is not None]
+    return [m.share for m in messages if isinstance(m, Written) and m.share is not None]
 
 
 def _writing_of(messages: Sequence[WriterCommitMessage | None]) -> Writing | None:

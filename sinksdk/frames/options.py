@@ -107,7 +107,7 @@ def _declared(given: Mapping[str, str], sink: type[SinkConnector]) -> dict[str, 
     maps = {key.lower(): key for key, kind in model.multi_valued().items() if kind == "map"}
 
     def declared(key: str) -> str:
-        of = max((one for one in maps if key.startswith(f"{one}.")), key=len, default="")
+        of = max((name for name in maps if key.startswith(f"{name}.")), key=len, default="")
         return known.get(key) or maps.get(of, "") + key[len(of) :]
 
     return {declared(key): value for key, value in given.items()}

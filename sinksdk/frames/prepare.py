@@ -110,6 +110,6 @@ def _task_configs(
     config = connector.config_class.parse(dict(raw))
     try:
         connector.start(config)
-        return [dict(one) for one in connector.task_configs(config.tasks_max)] or [{}]
+        return [dict(config) for config in connector.task_configs(config.tasks_max)] or [{}]
     finally:
         connector.stop()

@@ -68,7 +68,7 @@ def standing(connector: str, frames: FrameState | None, writing: Writing) -> Sta
             f"query, has taken over the connector. For two queries set different 'name' and 'topic'"
         )
     is_writer = writing.run == frames.writer
-    last = next((one for one in frames.written if one.query == writing.query), None)
+    last = next((stored for stored in frames.written if stored.query == writing.query), None)
     if last is None or _follows(writing, last):
         return Standing.WRITER if is_writer else Standing.NEW
     # Spark repeats at most the last committed micro-batch, because it plans the next one after the checkpoint
@@ -87,7 +87,7 @@ def taken_over(frames: FrameState | None, run: str, *, is_open: bool) -> FrameSt
     """Return the state in which ``run`` owns the connector and all other runs are fenced."""
     if frames is None:
         return FrameState(writer=run, is_open=is_open)
-    others = [one for one in (*frames.superseded, frames.writer) if one != run]
+    others = [other for other in (*frames.superseded, frames.writer) if other != run]
     update = {"writer": run, "is_open": is_open, "superseded": tuple(dict.fromkeys(others))[-_RUNS:]}
     return frames.model_copy(update=update)
 
@@ -95,9 +95,9 @@ def taken_over(frames: FrameState | None, run: str, *, is_open: bool) -> FrameSt
 def with_batch(frames: FrameState, writing: Writing) -> FrameState:
     # Spark does not repeat batch writes, so only the last one is kept.
     kept = [
-        one
-        for one in frames.written
-        if one.query != writing.query and not (one.batch is None and writing.batch is None)
+        stored
+        for stored in frames.written
+        if stored.query != writing.query and not (stored.batch is None and writing.batch is None)
     ]
     written = (*kept[-_QUERIES + 1 :], writing.as_stored())
     return frames.model_copy(update={"written": written})

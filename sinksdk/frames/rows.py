@@ -39,7 +39,7 @@ def check_columns(schema: pa.Schema, json_of: Mapping[Part, str]) -> None:
     if "headers" in schema.names and not _is_headers(schema.field("headers").type):
         problems.append(
             f"column 'headers' is {schema.field('headers').type}, but must be an array of structs of key "
-            f"(string) and value (binary), as Spark's Kafka source has it"
+            f"(string) and value (binary), as in Spark's Kafka source"
         )
     if "timestamp" in schema.names and not _is_timestamp(schema.field("timestamp").type):
         problems.append(
@@ -48,8 +48,8 @@ def check_columns(schema: pa.Schema, json_of: Mapping[Part, str]) -> None:
         )
     if left := [name for name in schema.names if name not in (*_OWN, *_FROM_KAFKA)]:
         problems.append(
-            f"columns {', '.join(left)} would be lost next to 'value': drop them, or rename 'value', so that "
-            f"each whole row becomes JSON"
+            f"columns {', '.join(left)} are not written when there is a column 'value': drop them, or rename "
+            f"'value', so that each whole row becomes JSON"
         )
     raise_all(problems)
 

@@ -102,8 +102,8 @@ class HeldCommits(CommitLog):
         at = committed.offset if committed else 0
         raise ConnectException(
             f"{partition}: in {written}, the task rewinds from offset {at} to {offset.offset}{lost}, but a "
-            f"DataFrame's rows cannot be read again. Write them again with another 'name' and 'topic'; "
-            f"'sinksdk delete --force' gives this connector up"
+            f"DataFrame's rows cannot be read again. Write them again with another 'name' and 'topic', and "
+            f"delete this connector with 'sinksdk delete --force'"
         )
 
     def is_withdrawn(self, partition: TopicPartition) -> bool:

@@ -101,7 +101,7 @@ def prepare_process(python_path: Sequence[str]) -> None:
 def in_threads(run: Callable[[int], T], numbers: Sequence[int]) -> Sequence[T]:
     """Call ``run`` for each number in its own thread; raise the first exception once all have returned."""
     with ThreadPoolExecutor(max(1, len(numbers)), "settling") as pool:
-        return [one.result() for one in [pool.submit(copy_context().run, run, n) for n in numbers]]
+        return [future.result() for future in [pool.submit(copy_context().run, run, n) for n in numbers]]
 
 
 def _after(first: pa.RecordBatch, rest: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -35,7 +35,7 @@ class Subscription:
                 java_pattern(self.regex)
             except JavaRegexError as error:
                 raise ConfigException(
-                    f"'topics.regex' is not a regular expression of Java: {error}"
+                    f"'topics.regex' is not a valid Java regular expression: {error}"
                 ) from error
 
     def select(self, existing: Iterable[str]) -> frozenset[str]:
@@ -165,7 +165,7 @@ def take_snapshot(
         for topic in changed - ids.keys():
             before.pop(topic, None)
     absent |= {
-        topic: f"topic {topic!r} was deleted and created again repeatedly while it was queried"
+        topic: f"topic {topic!r} was deleted and created again several times while its offsets were queried"
         for topic in changed
     }
     return Snapshot(

@@ -23,7 +23,7 @@ class Transformation(Protocol):
     """
 
     def apply(self, records: SinkRecords) -> SinkRecords:
-        """Return the records changed, or fewer of them. Each is judged by itself.
+        """Return the records, changed or without those to drop. Each is transformed by itself.
 
         After an exception it is called again with parts of the batch, down to the records that fail.
         RetriableException requests another attempt; ConfigException ends the partition.

@@ -50,7 +50,7 @@ class CastKeys(FieldKeys):
         types = casts_of(spec)
         for kind in types.values():
             if kind not in _TYPES:
-                raise ValueError(f"Invalid type found in casting spec: {kind}; there are {', '.join(_TYPES)}")
+                raise ValueError(f"Invalid type found in casting spec: {kind}; types are {', '.join(_TYPES)}")
         if _WHOLE in types and len(spec) > 1:
             message = "a spec that casts the entire value may only specify a single cast"
             raise ValueError(message)

@@ -37,7 +37,7 @@ class TypesDiffer(Exception):
 
     # Kafka Connect transforms each record alone; a batch has one type, so it must be divided.
     def __init__(self, offsets: Offsets) -> None:
-        super().__init__(f"types differ from {len(offsets)} offsets on")
+        super().__init__(f"the type of keys or values changes at {len(offsets)} offsets")
         self.offsets = offsets
 
 
@@ -92,7 +92,7 @@ class Step:
         except ConfigException:
             raise
         except SystemExit as error:  # would end Spark's Python worker, and Spark would repeat the task
-            raise ConnectException(f"{where}, raised SystemExit: {error}") from error
+            raise ConnectException(f"{where} raised SystemExit: {error}") from error
         except Exception as error:
             raise TransformFailed(called, error, where) from error
 
@@ -102,8 +102,8 @@ class Step:
             raise ConnectException(f"{who} returned {type(made).__name__}, not SinkRecords")
         if made.partition != given.partition:
             raise ConnectException(
-                f"{who} received records of {given.partition} and returned records of {made.partition}: "
-                f"records keep their topic and partition, because their offsets are committed"
+                f"{who} received records of {given.partition} and returned records of {made.partition}: a "
+                f"transform must keep topic and partition, because their offsets are committed"
             )
         for problem in _problems(made, given):
             raise ConnectException(f"{who} returned records of {given.partition} {problem}")
@@ -121,7 +121,7 @@ def _problems(made: SinkRecords, given: SinkRecords) -> Iterator[str]:
         if wanted is not None and field.type != wanted:
             yield f"whose column '{field.name}' is of type {field.type}, not {wanted}"
     if "offset" not in made.arrow.schema.names or made.arrow.column("offset").null_count:
-        yield "without offsets: take rows of the records that it received"
+        yield "without offsets: return rows of the records that the transform received"
     for name, objects in (("keys", made.key_objects), ("values", made.value_objects)):
         if objects is not None and len(objects) != len(made):
             yield f"with {len(objects)} {name} for {len(made)} rows"
@@ -129,8 +129,8 @@ def _problems(made: SinkRecords, given: SinkRecords) -> Iterator[str]:
         rows_left(made.offsets, given.offsets)
     except ValueError:
         yield (
-            "with other offsets than it received, more of them, or in another order: it may only drop "
-            "records and change them"
+            "with offsets that it did not receive, more rows than it received, or in another order: a "
+            "transform may only drop and change records"
         )
 
 

@@ -81,7 +81,7 @@ def _pieces(pattern: str) -> Iterator[_Piece]:
         if letter and letter not in _LETTERS:
             known = " ".join(sorted(_LETTERS))
             raise ValueError(
-                f"the letter '{letter}' in the pattern {pattern} is not supported; there are {known}"
+                f"the letter '{letter}' in the pattern {pattern} is not supported; supported are {known}"
             )
         if letter == "X" and len(found.group()) > _SHORT:
             raise ValueError(f"invalid ISO 8601 format: length={len(found.group())} in the pattern {pattern}")

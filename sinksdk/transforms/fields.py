@@ -37,11 +37,17 @@ Names = Annotated[NameList, AfterValidator(_not_empty)]
 
 class InsertFieldKeys(FieldKeys):
     topic: str | None = Field(default=None, alias="topic.field", description="Field for the topic.")
-    partition: str | None = Field(default=None, alias="partition.field", description="For the partition.")
-    offset: str | None = Field(default=None, alias="offset.field", description="For the offset.")
-    timestamp: str | None = Field(default=None, alias="timestamp.field", description="For the timestamp.")
-    static: str | None = Field(default=None, alias="static.field", description="For `static.value`.")
-    static_value: str | None = Field(default=None, alias="static.value", description="A text for it.")
+    partition: str | None = Field(
+        default=None, alias="partition.field", description="Field for the partition."
+    )
+    offset: str | None = Field(default=None, alias="offset.field", description="Field for the offset.")
+    timestamp: str | None = Field(
+        default=None, alias="timestamp.field", description="Field for the timestamp."
+    )
+    static: str | None = Field(default=None, alias="static.field", description="Field for `static.value`.")
+    static_value: str | None = Field(
+        default=None, alias="static.value", description="The text that `static.field` gets."
+    )
 
     @model_validator(mode="after")
     def _has_something(self) -> Self:
@@ -116,9 +122,9 @@ def _pairs(value: Any) -> Any:  # of ``a:b, c:d``
 
 
 class ReplaceFieldKeys(FieldKeys):
-    exclude: NameList = Field(default=(), description="Fields that are dropped; precedes `include`.")
-    include: NameList = Field(default=(), description="If set, only these fields stay.")
-    renames: dict[str, str] = Field(default={}, description="New names, as `old:new,old:new`.")
+    exclude: NameList = Field(default=(), description="Fields to drop; precedes `include`.")
+    include: NameList = Field(default=(), description="If set, all other fields are dropped.")
+    renames: dict[str, str] = Field(default={}, description="New names of fields, as `old:new,old:new`.")
 
     @model_validator(mode="before")
     @classmethod
@@ -157,9 +163,11 @@ class ReplaceField(OfOnePart):
 
 
 class MaskFieldKeys(FieldKeys):
-    fields: Names = Field(description="Fields that are masked.")
+    fields: Names = Field(description="Fields to mask.")
     replacement: str | None = Field(
-        default=None, min_length=1, description="For texts and numbers: the value instead of an empty one."
+        default=None,
+        min_length=1,
+        description="The new value of texts and numbers; by default an empty text or 0.",
     )
 
 

@@ -32,8 +32,10 @@ Name = Annotated[str, StringConstraints(min_length=1)]
 
 
 class InsertHeaderKeys(Keys):
-    header: Name = Field(description="Its name.")
-    literal: str = Field(alias="value.literal", description="Its value, as UTF-8 without surrounding blanks.")
+    header: Name = Field(description="The header's name.")
+    literal: str = Field(
+        alias="value.literal", description="The header's value, as UTF-8 without surrounding blanks."
+    )
 
 
 class InsertHeader(BuiltIn):
@@ -49,7 +51,7 @@ class InsertHeader(BuiltIn):
 
 
 class DropHeadersKeys(Keys):
-    headers: Names = Field(description="Headers that are dropped.")
+    headers: Names = Field(description="Headers to drop.")
 
 
 class DropHeaders(BuiltIn):
@@ -64,8 +66,8 @@ class DropHeaders(BuiltIn):
 
 class HeaderFromKeys(FieldKeys):
     fields: Names = Field(description="Fields of the key or value.")
-    headers: Names = Field(description="Headers for them, in the same order.")
-    operation: Literal["move", "copy"] = Field(description="Whether the fields are removed or stay.")
+    headers: Names = Field(description="The headers' names, in the order of `fields`.")
+    operation: Literal["move", "copy"] = Field(description="`move` removes the fields, `copy` keeps them.")
 
     @model_validator(mode="after")
     def _pairs(self) -> Self:
@@ -153,7 +155,7 @@ class Filter(BuiltIn):
 class TombstoneHandlerKeys(Keys):
     behavior: Literal["ignore", "warn", "fail"] = Field(
         default="warn",
-        description="`ignore` and `warn` drop them, `warn` logs it; `fail` makes them bad records.",
+        description="`ignore` drops tombstones, `warn` also logs them, `fail` makes them bad records.",
     )
 
 

@@ -99,7 +99,7 @@ class ExtractField(OfOnePart):
 
 
 class FlattenKeys(Keys):
-    delimiter: str = Field(default=".", description="Separator of the names.")
+    delimiter: str = Field(default=".", description="Text between the joined names.")
 
 
 class Flatten(OfOnePart):

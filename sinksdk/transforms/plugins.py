@@ -153,7 +153,7 @@ class _Declared:
         cls = _load(kind, self._kind)
         method, word = _METHODS[self._kind], _WORDS[self._kind]
         if not (isinstance(cls, type) and callable(getattr(cls, method, None))):
-            raise ConfigException(f"{kind} is not a class with a method '{method}', as a {word} is")
+            raise ConfigException(f"{kind} is not a {word}: it must be a class with a method '{method}'")
         try:
             check_methods(cls, method, "configure")
             made = cls()
@@ -165,7 +165,9 @@ class _Declared:
         except (Exception, SystemExit) as error:
             raise ConfigException(f"{kind} cannot be created: {describe(error)}{raised_at(error)}") from error
         if configure is None and keys:
-            raise ConfigException(f"{kind} has no method 'configure', so it has no keys {', '.join(keys)}")
+            raise ConfigException(
+                f"{kind} has no method 'configure', so it cannot have the keys {', '.join(keys)}"
+            )
         return made
 
 
@@ -193,12 +195,12 @@ def _load(name: str, kind: str) -> object:
     if ":" not in name:
         raise ConfigException(_unknown(name, kind))
     if not re.fullmatch(r"\w[\w.]*:\w+", name):
-        raise ConfigException(f"{name} is not a class of your own: write it as package.module:Class")
+        raise ConfigException(f"{name} does not name a class: write it as package.module:Class")
     module, _, attribute = name.partition(":")
     if module == "__main__":
         raise ConfigException(
-            f"{name} is in the running program, which executors cannot import: put the class into a module "
-            f"of its own"
+            f"{name} is in the main module, which executors cannot import: put the class into a module of "
+            f"its own"
         )
     here = str(Path.cwd())
     if here not in sys.path:
@@ -216,16 +218,16 @@ def _load(name: str, kind: str) -> object:
 
 def _unknown(name: str, kind: str) -> str:
     known = sorted(known for known in KNOWN[kind] if "." not in known)
-    of_two = [one for one in known if one.startswith(f"{name.rpartition('.')[2]}$")]
+    of_two = [alias for alias in known if alias.startswith(f"{name.rpartition('.')[2]}$")]
     if of_two:
         return f"Transformation is abstract and cannot be created. Did you mean {' or '.join(of_two)}?"
     if "." in name and not name.startswith((_KAFKA, _CONFLUENT)):
         return (
-            f"{name} is a Java class, and only Kafka's own have a counterpart here: write a Python class "
-            f"that does the same, as package.module:Class, or use 'records.sql'"
+            f"{name} is a Java class that sinksdk does not implement; it implements only Kafka's own: write "
+            f"a Python class that does the same, as package.module:Class, or use 'records.sql'"
         )
     return (
-        f"no {_WORDS[kind]} is called '{name}'; known are {', '.join(known)}; write a class of your own as "
+        f"there is no {_WORDS[kind]} '{name}'; built in are {', '.join(known)}; write a class of your own as "
         f"package.module:Class"
     )
 
@@ -237,7 +239,7 @@ def _sentence(prefix: str, plugin: Plugin, detail: Any) -> str:
     if detail["type"] == "extra_forbidden":
         known = keys_of(plugin.keys_class)
         nearest = difflib.get_close_matches(name, known, n=1)
-        hint = f"did you mean '{nearest[0]}'?" if nearest else f"it has {', '.join(known) or 'none'}"
+        hint = f"did you mean '{nearest[0]}'?" if nearest else f"its keys are {', '.join(known) or 'none'}"
         return f"'{prefix}{name}' is not a key of {plugin.cls.__name__}; {hint}"
     error = detail.get("ctx", {}).get("error")
     return f"'{prefix}{name}': {error or detail['msg'][0].lower() + detail['msg'][1:]}"
@@ -272,8 +274,8 @@ def _choice_problems(prefix: str, choice: Mapping[str, str], predicates: Collect
     named, negate = choice["predicate"], choice["negate"]
     if named and named not in predicates:
         some = ", ".join(islice(predicates, _SHOWN)) + (", …" if len(predicates) > _SHOWN else "")
-        there = f"there are {some}" if predicates else "there are none"
-        yield f"'{prefix}predicate' is {named}, which is not declared in '{PREDICATES_KEY}': {there}"
+        declared = f"it declares {some}" if predicates else "it declares none"
+        yield f"'{prefix}predicate' is {named}, which is not declared in '{PREDICATES_KEY}': {declared}"
     if negate and not named:
         yield (
             f"Config '{prefix}negate' was provided but there is no config '{prefix}predicate' defining a "

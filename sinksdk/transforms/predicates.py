@@ -27,7 +27,7 @@ class RecordIsTombstone:
 
 
 class TopicNameMatchesKeys(Keys):
-    pattern: str = Field(description="A regular expression of Java's that matches the topic's whole name.")
+    pattern: str = Field(description="A Java regular expression that must match the topic's whole name.")
 
     @field_validator("pattern")
     @classmethod

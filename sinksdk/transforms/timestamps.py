@@ -23,9 +23,9 @@ _PER_SECOND: Final[Mapping[str, int]] = {
 
 
 class TimestampConverterKeys(FieldKeys):
-    field: str = Field(default="", description="The field; if not set, the whole value.")
+    field: str = Field(default="", description="The field to convert; if not set, the whole value.")
     target: Literal["string", "unix", "Date", "Time", "Timestamp"] = Field(
-        alias="target.type", description="`unix` is a number."
+        alias="target.type", description="Type to convert to; `unix` is a number."
     )
     format: str = Field(
         default="",

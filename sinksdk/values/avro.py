@@ -62,7 +62,7 @@ def avro_column(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
     try:
         column = unpacked(pa.array(values, packed_type(kind)), kind)
     except (pa.ArrowException, ValueError, OverflowError) as error:
-        raise DataException(f"no value of type {kind} ({type(error).__name__})") from None
+        raise DataException(f"the value does not fit type {kind} ({type(error).__name__})") from None
     check_times(column)
     return column
 
@@ -275,7 +275,7 @@ class _Shapes:
             if full in self._open:
                 raise _NoArrowType
             if full not in self._named:
-                raise ConfigException(f"'{schema}' is neither a type of Avro nor defined before")
+                raise ConfigException(f"'{schema}' is neither an Avro type nor defined before")
             return replace(self._named[full], is_optional=False, default=default)
         kind = schema["type"]
         if not isinstance(kind, str):

@@ -211,7 +211,7 @@ class _Parser:
             return self._union(schema, space)
         kind = schema.get("type") if isinstance(schema, dict) else None
         if not isinstance(kind, str):
-            raise _Refused(f"not a schema: its type is missing or no text{_called(schema)}")
+            raise _Refused(f"not a schema: its type is missing or not a string{_called(schema)}")
         if kind in PRIMITIVES:
             resolved = _with_logical_type({"type": kind}, schema) if "logicalType" in schema else kind
             return self._without_decimal(schema, resolved), resolved
@@ -238,7 +238,7 @@ class _Parser:
             if each in self._elsewhere:
                 self.has_changed = True
                 return self._moved_here(each)
-        raise _Refused(f"'{name}' is neither a type of Avro nor defined")
+        raise _Refused(f"'{name}' is neither an Avro type nor defined")
 
     def _without_dot(self, written: Any, full: str, space: str | None) -> Any:
         # Only Java 1.11 accepts a dot before a name without namespace.
@@ -272,7 +272,7 @@ class _Parser:
     def _named(self, kind: str, schema: Any, space: str | None) -> tuple[Any, Any]:
         name = schema.get("name")
         if not isinstance(name, str):
-            raise _Refused(f"a type {kind} has no name")
+            raise _Refused(f"a schema of type {kind} has no name")
         full, _ = _full_name(schema, space)
         if full in self._moved and self._elsewhere[full].schema is schema:
             self._moved.discard(full)  # it was moved to the first use of its name
@@ -291,7 +291,7 @@ class _Parser:
         if full in self._kinds:
             raise _Refused(f"'{full}' is defined twice")
         if full in PRIMITIVES:
-            raise _Refused(f"a type is called '{full}', like one of Avro's")
+            raise _Refused(f"'{full}' is defined, but is the name of an Avro type")
         _check_aliases(schema, are_names=True)
         self._kinds[full] = "record" if kind == "error" else kind
         if kind == "enum":
@@ -387,14 +387,14 @@ def _symbols(schema: Mapping[str, Any]) -> list[str]:
     for symbol in symbols:
         _check_name(symbol)
     if len(set(symbols)) < len(symbols):
-        raise _Refused("an enum has a symbol twice")  # noqa: EM101 - one sentence
+        raise _Refused("an enum has a duplicate symbol")  # noqa: EM101 - one sentence
     return symbols
 
 
 def _size(schema: Mapping[str, Any]) -> int:
     size: Any = schema.get("size")
     if not _is_int(size) or not 0 <= size <= _MOST_SIZE:
-        raise _Refused("a fixed has no size, or an impossible one")  # noqa: EM101 - one sentence
+        raise _Refused("a schema of type fixed has no valid size")  # noqa: EM101 - one sentence
     return int(size)
 
 

@@ -64,7 +64,7 @@ def _shape(schema: Any, depth: int) -> Shape:
     if name == f"{_LOGICAL}Decimal" and kind == "bytes":
         scale = int((schema.get("parameters") or {})["scale"])
         if not -(2**31) <= scale < 2**31:
-            message = "the envelope's schema has a decimal whose scale is no integer of 32 bits"
+            message = "the envelope's schema has a decimal whose scale is not a 32-bit integer"
             raise DataException(message)
         return Shape(decimal_type(scale), packs_decimals=True, **more)
     if (name, kind) in _TIMES:

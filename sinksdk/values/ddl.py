@@ -101,9 +101,9 @@ class _Parser:
 
     def _wrong(self, wanted: str) -> ConfigException:
         if self._next >= len(self._tokens):
-            return ConfigException(f"it ends where {wanted} is expected")
+            return ConfigException(f"it ends too early: expected {wanted}")
         token, place = self._tokens[self._next]
-        return ConfigException(f"'{token}' at character {place + 1}, where {wanted} is expected")
+        return ConfigException(f"found '{token}' at character {place + 1}, but expected {wanted}")
 
     def _fields(self) -> Shape:
         fields: dict[str, Shape] = {}

@@ -43,11 +43,11 @@ class Verdict(IntEnum):
 
 
 class JsonTexts(NamedTuple):
-    """The JSON texts of a column of bytes, null where a value is null or no JSON.
+    """The JSON texts of a column of bytes; null where a value is null or is not JSON.
 
     Args:
-        failed: reasons by row that is no JSON; they quote nothing of the value.
-        nulls: rows that mean null without being null.
+        failed: why values are not JSON, by row; the reasons do not quote the value.
+        nulls: rows whose value is empty or the JSON text ``null``.
     """
 
     column: pa.Array
@@ -130,9 +130,9 @@ def scan(values: pa.Array) -> Verdicts:
 
 
 def bad_json(texts: pa.Array) -> dict[int, str]:
-    """Return the rows of a column of bytes or text, such as lines of a file, that are no JSON, with reasons.
+    """Return the rows of a column of bytes or text, such as lines of a file, that are not JSON, with reasons.
 
-    JSON is RFC 8259 in UTF-8, of at most 1,000 levels. Empty texts and nulls are no JSON.
+    JSON is RFC 8259 in UTF-8, of at most 1,000 levels. Empty texts and nulls are not JSON.
     """
     verdicts = scan(texts)
     found: dict[int, str] = {}
@@ -165,7 +165,7 @@ def why_not_json(data: bytes) -> str:
     except RecursionError:
         return f"it has more than {_MOST_DEPTH:,} levels"
     if text[end:].strip(_SPACE):
-        return f"something follows its first value, from character {end} on"
+        return f"text follows its first JSON value, from character {end} on"
     return f"it has more than {_MOST_DEPTH:,} levels, or a number of more than {_MOST_DIGITS:,} digits"
 
 

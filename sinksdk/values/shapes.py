@@ -99,14 +99,14 @@ def _column(values: Sequence[Any], shape: Shape, path: str) -> pa.Array:
     if shape.default is not NO_DEFAULT and None in values:
         values = [shape.default if value is None else value for value in values]
     if not shape.is_optional and None in values:
-        raise DataException(f"{_named(path)} is null or missing, but required")
+        raise DataException(f"{_named(path)} is required, but null or missing")
     kinds = set(map(type, values)) - {type(None)}
     try:
         return _read(values, kinds, shape, path)
     except DataException:
         raise
     except (ValueError, TypeError, OverflowError, InvalidOperation, pa.ArrowException):
-        raise DataException(f"{_named(path)} cannot be of type {shape.kind}") from None
+        raise DataException(f"{_named(path)} does not fit type {shape.kind}") from None
 
 
 def _named(path: str) -> str:
@@ -183,7 +183,7 @@ def _maps(values: Sequence[Any], kinds: set[type], shape: Shape, path: str) -> p
 def _texts(values: Sequence[Any], kinds: set[type], shape: Shape, path: str) -> pa.Array:
     _expect(kinds, {str})
     if shape.symbols and not set(values) - {None} <= set(shape.symbols):
-        raise DataException(f"{_named(path)} is not a symbol of its enumeration")
+        raise DataException(f"{_named(path)} is not a symbol of its enum")
     return pa.array(values, shape.kind)
 
 

@@ -146,7 +146,7 @@ def test_a_query_is_fenced_once_a_connector_has_its_name(store: MemoryStore) -> 
     made, _, _ = driver(Source({P0: 20}), Task, store=store)
     made.run(until_caught_up=True)
     for call in (lambda: query.task(1, ["c"]), lambda: query.commit(1, share)):
-        with pytest.raises(FencedException, match="its newest generation belongs to a connector"):
+        with pytest.raises(FencedException, match="a connector of this name has started a generation"):
             call()
     query.abort(1)
 

@@ -266,7 +266,7 @@ def test_a_transform_that_exits_fails_its_partition(hook: str) -> None:
     assert steps is not None, problems
     harness, letters = transforming(steps)
     harness.deliver(P0, records('{"celsius": 1}', None))
-    assert f"'x', Failing.{hook}, raised SystemExit: 2" in harness.outcome(P0).failure.message
+    assert f"'x', Failing.{hook} raised SystemExit: 2" in harness.outcome(P0).failure.message
     assert harness.committed == {}
     assert not letters.records
 

@@ -404,7 +404,7 @@ def test_transforms_handle_values_typed_by_spark() -> None:
         ),
         (
             {"value.converter": "json", "value.converter.schema": "a IN"},
-            "'IN' at character 3, where a type",
+            "found 'IN' at character 3, but expected a type",
         ),
         (
             {
@@ -416,7 +416,7 @@ def test_transforms_handle_values_typed_by_spark() -> None:
         ),
         (
             {"value.converter": "json", "value.converter.schema": '{"type": "recrd"}'},
-            "'recrd' is neither a type of Avro",
+            "'recrd' is neither an Avro type",
         ),
     ],
 )

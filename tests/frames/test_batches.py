@@ -233,7 +233,9 @@ def test_the_next_batch_write_publishes_an_earlier_commit(store: MemoryStore) ->
     # Spark does not repeat a batch write; an empty one publishes, too.
     outside = Outside(fails=ConnectException("no"))
     write = Query(store, outside, "w1", "w1")
-    with pytest.raises(ConnectException, match=r"Do not write it again: the next write .* empty DataFrame"):
+    with pytest.raises(
+        ConnectException, match=r"Do not write it again: the next write .* DataFrame is empty"
+    ):
         write.commit(None, write.task(None, ["a"]))
     outside.fails = None
     Query(store, outside, "w2", "w2").commit(None)

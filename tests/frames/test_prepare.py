@@ -47,5 +47,8 @@ def test_columns_of_one_name_are_refused(tmp_path: Path) -> None:
 
 def test_dead_letters_without_a_cluster_are_refused(tmp_path: Path) -> None:
     wrong = {"errors_tolerance": "all", "errors_deadletterqueue_topic_name": "letters"}
-    with pytest.raises(ConfigException, match=r"a Kafka cluster: set one with 'producer.override.bootstrap"):
+    with pytest.raises(
+        ConfigException,
+        match=r"a Kafka cluster: set the cluster of this topic with 'producer.override.bootstrap",
+    ):
         prepare_writer(options(tmp_path, **wrong), VALUE)

@@ -355,7 +355,7 @@ def test_rows_are_written_once_when_the_driver_is_killed(
         ({"path": "x"}, "option 'path' cannot be used with"),
         (
             {"errors.tolerance": "all", "errors.deadletterqueue.topic.name": "letters"},
-            "the records do not come from a Kafka cluster: set one with 'producer.override.bootstrap.servers'",
+            "the source is not a Kafka cluster: set the cluster of this topic with 'producer.override.bootstrap.servers'",
         ),
     ],
     ids=str,

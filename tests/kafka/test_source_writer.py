@@ -92,7 +92,7 @@ def test_offsets_topic_is_compacted_and_in_connects_format(bootstrap: str, place
 def test_offsets_topic_with_more_replicas_than_brokers_is_refused(place: Cluster) -> None:
     raw = {**place.raw, "offsets.storage.topic": unused_name(), "offset.storage.replication.factor": "3"}
     with pytest.raises(
-        ConfigException, match=r"1 broker; set 'offset.storage.replication.factor' to 1 at most"
+        ConfigException, match=r"1 broker; set 'offset.storage.replication.factor' to at most 1"
     ):
         ensure_offsets_topic(SourceConnectorConfig.parse(raw), place.client)
 
@@ -165,7 +165,7 @@ def test_record_for_a_missing_topic_fails_the_transaction(place: Cluster) -> Non
     writer.begin()
     writer.send(SourceRecord({}, {}, place.topic("a"), b"1"))
     writer.send(SourceRecord({}, {}, place.topic("gone"), b"2"))
-    with pytest.raises(ConnectException, match="create the topic; a connector does not") as caught:
+    with pytest.raises(ConnectException, match="create the topic; connectors do not create topics") as caught:
         writer.commit([at(1)])
     assert type(caught.value) is ConnectException
     writer.abort()

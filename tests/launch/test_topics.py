@@ -34,7 +34,7 @@ def test_urls_and_paths_name_kafka_or_a_topic_directory(source: Any, expected: A
         ("broker:9092", "write kafka://broker:9092 for a Kafka cluster"),
         ("kafka://broker", "bootstrap_servers: 'broker' is not HOST:PORT"),
         ("kafka://", "bootstrap_servers is empty: give HOST:PORT"),
-        ("s3://bucket/topics", "a topic directory is read from a file system"),
+        ("s3://bucket/topics", "a topic directory must be a path in a file system"),
         ("file://elsewhere/topics", "the topic directory must be on this host"),
         ("", "the source is empty"),
         (7, "the source is a int: give KafkaTopics, TopicDirectory, or a URL"),

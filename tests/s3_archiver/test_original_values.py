@@ -206,11 +206,11 @@ DEPARTURES: Final[Mapping[str, Callable[[Difference], bool]]] = {
         _is_json_or_text_as_bytes
     ),
     "JSON with more behind its first value is bad; Connect drops what is behind": (
-        lambda one: _says(one, "something follows its first value")
+        lambda one: _says(one, "text follows its first JSON value")
     ),
     "what is no UTF-8 is bad; Connect replaces it": lambda one: _says(one, "UTF-8", "utf-8"),
     "a payload that does not fit its schema is bad; Connect cuts numbers, and makes 0 of texts": (
-        lambda one: _says(one, "cannot be of type")
+        lambda one: _says(one, "does not fit type")
     ),
     "a timestamp beyond the year 9999 is bad": lambda one: _says(one, "outside the years"),
     "numbers that Java's types do not hold stay as they are": _has_wide_number,

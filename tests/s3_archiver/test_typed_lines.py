@@ -310,7 +310,7 @@ def test_null_gets_the_default_as_configured(registry: RegistryServer) -> None:
     assert line(archived(kept, value=envelope(DEFAULTS, {"o": None, "r": 1}))) == '{"o":null,"r":1}'
     failure = archived(kept, value=envelope(DEFAULTS, {"o": "y"})).harness.outcome(TP).failure
     assert failure is not None
-    assert "field 'r' is null or missing, but required" in failure.message
+    assert "field 'r' is required, but null or missing" in failure.message
     taken = chain("ExtractField", "Value", field="o")
     assert line(archived({**keys, **taken}, value=envelope(DEFAULTS, {"o": None}))) == '"x"'
     assert line(archived({**kept, **taken}, value=envelope(DEFAULTS, {"o": None, "r": 1}))) is NULL

@@ -88,7 +88,7 @@ def test_dead_letter_topic_with_more_replicas_than_brokers_is_refused(bootstrap:
     # Connect's default is 3 replicas.
     config = configured(unused_name("bad"), **{"errors.deadletterqueue.topic.replication.factor": "3"})
     with pytest.raises(
-        ConfigException, match=r"with 3 replicas: the cluster has 1 broker; set .* to 1 at most"
+        ConfigException, match=r"with 3 replicas: the cluster has 1 broker; set .* to at most 1"
     ):
         ensure_dead_letter_topic(config, KafkaClient(bootstrap))
 

@@ -184,9 +184,11 @@ def test_producer_override_sets_another_cluster() -> None:
 
 
 def test_dead_letter_topic_without_a_cluster_is_refused() -> None:
-    with pytest.raises(ConfigException, match=r"set one with 'producer.override.bootstrap.servers'"):
+    with pytest.raises(
+        ConfigException, match=r"set the cluster of this topic with 'producer.override.bootstrap.servers'"
+    ):
         dead_letter_client(configured(), None)
-    with pytest.raises(ConfigException, match="the records do not come from a Kafka cluster"):
+    with pytest.raises(ConfigException, match="the source is not a Kafka cluster"):
         open_dead_letters(configured(), None)
 
 

@@ -238,7 +238,9 @@ def test_dead_letter_directory_is_created_and_used(tmp_path: Path) -> None:
 def test_dead_letter_directory_that_cannot_be_written_is_refused_at_start(tmp_path: Path) -> None:
     source = tmp_path / "source"
     source.touch()
-    with pytest.raises(ConfigException, match=r"the source's directory.* set another with 'errors\.deadlett"):
+    with pytest.raises(
+        ConfigException, match=r"the source's directory.* set another directory with 'errors\.deadlett"
+    ):
         find_dead_letters(TopicDirectory(source), settings())
     nowhere = settings(**{"errors.deadletterqueue.topic.directory": str(tmp_path / "a" / "b")})
     with pytest.raises(

@@ -257,13 +257,16 @@ def _with_offsets(
     [
         (lambda _: None, "returned NoneType, not SinkRecords"),
         (list, "returned list, not SinkRecords"),
-        (lambda r: replace(r, partition=TopicPartition("u", 0)), "returned records of u-0: records keep"),
+        (
+            lambda r: replace(r, partition=TopicPartition("u", 0)),
+            "returned records of u-0: a transform must keep",
+        ),
         (lambda r: replace(r, value_objects=[1]), "returned records of t-0 with 1 values for 3 rows"),
         (lambda r: replace(r, key_objects=[1] * 4), "returned records of t-0 with 4 keys for 3 rows"),
         (lambda r: r.take([2, 1, 0]), "in another order"),
-        (lambda r: r.take([0, 1, 1, 2]), "more of them"),
-        (lambda r: _with_offsets(r, [0, 2, 5]), "with other offsets than it received"),
-        (lambda r: _with_offsets(r, [0, 2, 9]), "with other offsets than it received"),
+        (lambda r: r.take([0, 1, 1, 2]), "more rows than it received"),
+        (lambda r: _with_offsets(r, [0, 2, 5]), "with offsets that it did not receive"),
+        (lambda r: _with_offsets(r, [0, 2, 9]), "with offsets that it did not receive"),
         (lambda r: _with_offsets(r, [0, 2, None]), "without offsets"),
         (
             lambda r: _with_offsets(r, ["0", "2", "4"], pa.string()),
@@ -303,7 +306,7 @@ def test_author_may_drop_but_not_add_rows_of_an_offset() -> None:
     Returning.made = staticmethod(lambda records: records.take([1, 2]))
     assert values_of(step(_of_one_offset([1, 2, 3, 4]))) == [2, 3]
     Returning.made = staticmethod(lambda records: records.take([0, 0, 0]))
-    with pytest.raises(ConnectException, match="more of them"):
+    with pytest.raises(ConnectException, match="more rows than it received"):
         step(_of_one_offset([1, 2, 3, 4]))
 
 

@@ -72,18 +72,18 @@ class Bare:
                 transforms="a", transforms__a__type="org.radarbase.kafka.connect.transforms.DebeziumRecord"
             ),
             (
-                "'transforms.a.type': org.radarbase.kafka.connect.transforms.DebeziumRecord is a Java class, and only "
-                "Kafka's own have a counterpart here: write a Python class that does the same"
+                "'transforms.a.type': org.radarbase.kafka.connect.transforms.DebeziumRecord is a Java class "
+                "that sinksdk does not implement; it implements only Kafka's own: write a Python class that"
             ),
         ),
-        (one("Maskfield"), "'transforms.a.type': no transform is called 'Maskfield'; known are Cast$Key,"),
+        (one("Maskfield"), "'transforms.a.type': there is no transform 'Maskfield'; built in are Cast$Key,"),
         (
             one(":Own"),
-            "'transforms.a.type': :Own is not a class of your own: write it as package.module:Class",
+            "'transforms.a.type': :Own does not name a class: write it as package.module:Class",
         ),
         (
             one("a:b:c"),
-            "'transforms.a.type': a:b:c is not a class of your own: write it as package.module:Class",
+            "'transforms.a.type': a:b:c does not name a class: write it as package.module:Class",
         ),
         (one("MaskField$Value"), "'transforms.a.fields' is required and not set"),
         (one("MaskField$Value", fields=""), "'transforms.a.fields': must have at least one entry"),
@@ -93,13 +93,13 @@ class Bare:
         ),
         (
             one("ReplaceField$Value", blacklist="x"),
-            "'transforms.a.blacklist' is not a key of ReplaceField; it has",
+            "'transforms.a.blacklist' is not a key of ReplaceField; its keys are",
         ),
         (one("ReplaceField$Value", renames="x"), "'transforms.a.type': Invalid rename mapping: x"),
         (one("InsertField$Value"), "'transforms.a.type': No field insertion configured"),
         (
             one("Cast$Value", spec="a:int"),
-            "'transforms.a.spec': Invalid type found in casting spec: int; there are int8,",
+            "'transforms.a.spec': Invalid type found in casting spec: int; types are int8,",
         ),
         (
             one("TimestampConverter$Value", target__type="string"),
@@ -107,7 +107,7 @@ class Bare:
         ),
         (
             one("TimestampConverter$Value", target__type="string", format="YYYY"),
-            "'transforms.a.type': the letter 'Y' in the pattern YYYY is not supported; there are",
+            "'transforms.a.type': the letter 'Y' in the pattern YYYY is not supported; supported are",
         ),
         (
             one("TimestampConverter$Value", target__type="text"),
@@ -120,7 +120,7 @@ class Bare:
         ),
         (
             one("Filter", predicate="p"),
-            "'transforms.a.predicate' is p, which is not declared in 'predicates': there are none",
+            "'transforms.a.predicate' is p, which is not declared in 'predicates': it declares none",
         ),
         (
             one("Filter", negate="true"),
@@ -145,7 +145,7 @@ class Bare:
         (one(f"{__name__}:Nothing"), f"'transforms.a.type': module '{__name__}' has no 'Nothing'"),
         (
             one(f"{__name__}:KAFKA"),
-            f"'transforms.a.type': {__name__}:KAFKA is not a class with a method 'apply'",
+            f"'transforms.a.type': {__name__}:KAFKA is not a transform: it must be a class with a method 'apply'",
         ),
         (one(f"{__name__}:Own", limit="x"), "'transforms.a.type': 'limit' must be a number"),
         (

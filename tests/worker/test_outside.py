@@ -74,7 +74,9 @@ def test_unreachable_dead_letters_fail_the_task(tmp_path: Path) -> None:
     keys = {"errors.tolerance": "all", "errors.deadletterqueue.topic.name": "bad", "value.converter": "json"}
     (outcome,) = attempt(tmp_path, [b"no JSON"], **keys).outcomes
     assert outcome.failure is not None
-    assert "set one with 'producer.override.bootstrap.servers'" in outcome.failure.message
+    assert (
+        "set the cluster of this topic with 'producer.override.bootstrap.servers'" in outcome.failure.message
+    )
     assert outcome.committed is None
 
 

@@ -189,10 +189,8 @@ def check_directory(path: str, *, is_sources: bool) -> None:
     except RetriableException:
         raise
     except ConnectException as error:
-        whose = (
-            "the source's directory, since no other is set" if is_sources else f"'{DEAD_LETTER_DIRECTORY}'"
-        )
-        remedy = f"; set another with '{DEAD_LETTER_DIRECTORY}'" if is_sources else ""
+        whose = "the source's directory, the default" if is_sources else f"'{DEAD_LETTER_DIRECTORY}'"
+        remedy = f"; set another directory with '{DEAD_LETTER_DIRECTORY}'" if is_sources else ""
         message = f"dead letters cannot be written to {root} ({whose}): {error}{remedy}"
         raise ConfigException(message) from error
 

@@ -66,7 +66,8 @@ def local_root(path: str | os.PathLike[str]) -> Path:
         raise ConfigException(f"{text!r}: the topic directory {error}") from error
     if _URL.match(local):
         raise ConfigException(
-            f"{text!r}: a topic directory is read from a file system; mount it and give its path"
+            f"{text!r}: a topic directory must be a path in a file system; mount this storage and give its "
+            f"path"
         )
     return Path(os.path.abspath(local))  # noqa: PTH100 - Path.resolve would follow symbolic links
 

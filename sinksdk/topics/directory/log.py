@@ -271,8 +271,8 @@ class TransactionLog:
         numbers = {int(match[1]) for name in names if (match := NUMBERED.fullmatch(name))}
         if max(numbers, default=0) > state.number and state.number + 1 not in numbers:
             raise ConnectException(
-                f"{self._folder} lacks the entry {entry_name(state.number + 1)} but has later ones: put it "
-                f"back (entries that a checkpoint covers may be emptied, none may be removed)"
+                f"{self._folder} has no entry {entry_name(state.number + 1)}, but later ones: put it back "
+                f"(entries that a checkpoint covers may be emptied; no entry may be removed)"
             )
         for name in names:  # entries without a number are other tools'
             if name.endswith(".json") and not NUMBERED.fullmatch(name):

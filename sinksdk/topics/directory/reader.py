@@ -165,7 +165,8 @@ def _spans(file: pq.ParquetFile, path: str, partition: TopicPartition) -> Iterat
         nulls, first, last = _statistics(file.metadata, at) or _counted(file, at)
         if nulls:
             raise ConnectException(
-                f"{partition}: {path} has {nulls} rows whose column 'offset' is null; give every record one"
+                f"{partition}: {path} has {nulls} rows whose column 'offset' is null; give every record an "
+                f"offset"
             )
         if last - first + 1 < rows:
             raise ConnectException(
@@ -220,11 +221,11 @@ class TopicDirectoryReader:
 
 
 def _columns(files: Sequence[DataFile], wanted: Collection[str]) -> list[str]:
-    there = frozenset[str]().union(*(file.columns for file in files))
+    existing = frozenset[str]().union(*(file.columns for file in files))
     return [
         name
         for name in RECORD_COLUMNS
-        if name == "offset" or (name in wanted and (name in there or name not in _OPTIONAL))
+        if name == "offset" or (name in wanted and (name in existing or name not in _OPTIONAL))
     ]
 
 
@@ -234,11 +235,11 @@ def _rows(
     try:
         with _opened(file.path) as opened:
             groups = _row_groups(opened.metadata, offsets)
-            there = [name for name in columns if name in file.columns]
+            present = [name for name in columns if name in file.columns]
             for batch in opened.iter_batches(
-                _rows_at_once(opened, file, groups, there),
+                _rows_at_once(opened, file, groups, present),
                 row_groups=groups,
-                columns=there,
+                columns=present,
                 use_threads=False,
             ):
                 found = _within(batch, offsets) if batch.num_rows else batch
@@ -273,8 +274,8 @@ def _within(batch: pa.RecordBatch, offsets: OffsetRange) -> pa.RecordBatch:
     least, most = pc.min_max(column).values()
     if least.as_py() >= offsets.start and most.as_py() < offsets.end:
         return batch
-    there = np.from_dlpack(column)
-    return batch.take(rows_to_take(np.flatnonzero((there >= offsets.start) & (there < offsets.end))))
+    found = np.from_dlpack(column)
+    return batch.take(rows_to_take(np.flatnonzero((found >= offsets.start) & (found < offsets.end))))
 
 
 def _as_declared(batch: pa.RecordBatch, columns: Sequence[str]) -> pa.RecordBatch:

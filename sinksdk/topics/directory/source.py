@@ -52,9 +52,9 @@ class Visibility:
                 self._check_removed(path)
         return [stats[path] for path in named if path in stats]
 
-    def check_folders(self, topic_folder: str, there: Collection[str]) -> None:
+    def check_folders(self, topic_folder: str, existing: Collection[str]) -> None:
         for folder, paths in self._folders.items():
-            if folder not in there and str(Path(folder).parent) == topic_folder:
+            if folder not in existing and str(Path(folder).parent) == topic_folder:
                 self._check_removed(paths[0])
 
     def _check_removed(self, path: str) -> None:
@@ -63,7 +63,7 @@ class Visibility:
         if path in _named_by(entry):
             raise ConnectException(
                 f"{entry} names {path}, which does not exist; write files before the entry that names them, "
-                f"and empty the entry before its files are removed"
+                f"and empty the entry before you remove its files"
             )
 
 
@@ -266,10 +266,10 @@ class TopicDirectorySource:
             return subscription.select(topics)
         except MissingSourceTopicException as error:
             missing = ", ".join(map(repr, error.topics))
-            there = ", ".join(map(repr, sorted(topics))) or "none"
+            existing = ", ".join(map(repr, sorted(topics))) or "none"
             raise MissingSourceTopicException(
                 error.topics,
-                f"the topic directory {self.root} has no topic {missing} (it has: {there}): create the "
+                f"the topic directory {self.root} has no topic {missing} (it has: {existing}): create the "
                 f"folder topic=<topic>, or remove it from the connector's 'topics'",
             ) from None
 
@@ -278,9 +278,9 @@ class TopicDirectorySource:
     ) -> dict[TopicPartition, list[str]]:
         folders: dict[TopicPartition, list[str]] = {}
         for topic_folder in topic_folders:
-            there = self._listings.partitions(topic, topic_folder)
-            visibility.check_folders(topic_folder, there.values())
-            for partition, folder in there.items():
+            partitions = self._listings.partitions(topic, topic_folder)
+            visibility.check_folders(topic_folder, partitions.values())
+            for partition, folder in partitions.items():
                 folders.setdefault(partition, []).append(folder)
         return folders
 
@@ -320,9 +320,9 @@ def _vanished(before: Sequence[DataFile], now: Sequence[DataFile]) -> DataFile |
     """Return a file whose offsets are gone although an older file still exists."""
     if not now or now is before:
         return None
-    there = {file.path for file in now}
+    remaining = {file.path for file in now}
     for old in before:
-        if old.path in there or old.first <= now[0].first:
+        if old.path in remaining or old.first <= now[0].first:
             continue
         ends = (old.first, old.last)
         if not all(any(file.first <= end <= file.last for file in now) for end in ends):

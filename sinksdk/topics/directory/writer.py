@@ -41,7 +41,7 @@ from sinksdk.topics.directory.log import (
 
 Records: TypeAlias = "pa.Table | pa.RecordBatch | SinkRecords"
 _ARRAY_BYTES: Final = 2**30  # an Arrow array of bytes ends at 2 GiB
-_WRITABLE: Final = "let this process write there"
+_WRITABLE: Final = "allow this process to write there"
 _HARD_LINKS: Final = "writers need a file system with hard links; use another one"
 _NO_FOLDER: Final = "a file is where a folder should be; give the path of a directory, or move the file away"
 _REMEDIES: Final[Mapping[int, str]] = {
@@ -101,11 +101,11 @@ def write_transaction(
 
 def _extent(partition: TopicPartition, table: pa.Table) -> tuple[int, int]:
     if not table.num_rows or "offset" not in table.column_names or table.column("offset").null_count:
-        message = f"{partition}: the records to write need at least one row, each with an offset"
+        message = f"{partition}: there must be at least one record to write, and each must have an offset"
         raise ValueError(message)
     offsets = table.column("offset").to_numpy()
     if offsets[0] < 0 or (np.diff(offsets) <= 0).any():
-        message = f"{partition}: offsets must ascend, from 0 or more and without repetition"
+        message = f"{partition}: offsets must ascend without duplicates, and must not be negative"
         raise ValueError(message)
     return int(offsets[0]), int(offsets[-1])
 
@@ -143,7 +143,7 @@ class TopicDirectoryWriter:
         self._log = TransactionLog(self._root, disk)
         self._disk = self._log.disk
         self._id = transactional_id
-        self._tag = hashlib.sha256(self._id.encode()).hexdigest()[:16]  # file names do not hold any character
+        self._tag = hashlib.sha256(self._id.encode()).hexdigest()[:16]  # ids may contain any character
         self._connector = connector
         self._now = now
         self._epoch = 0

@@ -21,7 +21,7 @@ from sinksdk.topics.kafka.consumer import has_feature
 
 # Kafka's clients ignore unknown properties: a misspelt security setting could send passwords and records over
 # the network unencrypted, so keys that resemble one are refused.
-_SIMILAR: Final = 0.85  # difflib's ratio of a misspelt key and the meant one
+_SIMILAR: Final = 0.85  # difflib's similarity of a misspelt key and the intended one
 
 
 def _names(table: str) -> frozenset[str]:
@@ -288,8 +288,8 @@ def _login(java: Mapping[str, str], own: Mapping[str, str], problems: list[str])
         return {}
     if not _JAAS_LOGIN.search(jaas) or options.keys() != {"username", "password"}:
         problems.append(
-            f"'sasl.jaas.config' is understood for PlainLoginModule and ScramLoginModule with username "
-            f"and password only; for other mechanisms add librdkafka's own settings, as in "
+            f"'sasl.jaas.config' is supported only for PlainLoginModule and ScramLoginModule with username "
+            f"and password; for other mechanisms add librdkafka's own settings, such as "
             f"'{PREFIX}sasl.username' or '{PREFIX}sasl.oauthbearer.method'"
         )
         return {}
@@ -332,10 +332,10 @@ def _store_type(java: Mapping[str, str], prefix: str) -> str:
 
 BOOTSTRAP: Final = "bootstrap.servers"
 _NO_KERBEROS: Final = (
-    f"'sasl.mechanism' is {GSSAPI} (Kerberos), which is also the default, and this "
-    f"confluent-kafka is built without it, like its wheels. Install librdkafka and its headers, built with "
-    f"libsasl2 and of confluent-kafka's version, then: pip install --force-reinstall --no-binary "
-    f"confluent-kafka confluent-kafka"
+    f"'sasl.mechanism' is {GSSAPI} (Kerberos, the default), but the installed confluent-kafka is built "
+    f"without Kerberos, as all its wheels are. Install librdkafka and its headers, in confluent-kafka's "
+    f"version and built with libsasl2, then run: pip install --force-reinstall --no-binary confluent-kafka "
+    f"confluent-kafka"
 )
 
 

@@ -253,8 +253,8 @@ class Cluster:
             )
             if not found.brokers:
                 raise NoBrokersException(
-                    f"the Kafka cluster at {self.bootstrap} returned a response about its topics that names "
-                    f"no broker: it is starting, or was frozen"
+                    f"the metadata response of the Kafka cluster at {self.bootstrap} names no broker: the "
+                    f"cluster is starting, or was frozen"
                 )
             topics: dict[str, TopicMetadata] = found.topics
             return topics

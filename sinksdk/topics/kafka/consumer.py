@@ -31,8 +31,8 @@ try:
 except ImportError:
     compiled_client = None
     log.info(
-        "reading from Kafka takes 15 times the processor time it could: this installation of sinksdk has no "
-        "compiled modules. Install a wheel that has them, or install a C compiler and Python's headers and "
+        "this installation of sinksdk has no compiled modules, so reading from Kafka takes 15 times the "
+        "processor time. Install a wheel that has them, or install a C compiler and Python's headers and "
         "reinstall sinksdk"
     )
 else:
@@ -98,7 +98,7 @@ class Consumer:
         max_bytes: int,
         columns: Collection[str] = RECORD_COLUMNS,
     ) -> Filled:
-        """Wait for the first record of an added partition, then take those that have arrived.
+        """Wait for the first record of an added partition, then return those that have arrived.
 
         A record that has more bytes than Arrow can count, or unreadable headers, is an event and is skipped.
         After a MemoryError records are lost: add the partition again.
@@ -107,7 +107,7 @@ class Consumer:
             timeout: seconds to wait for the first record.
         """
         if max_rows < 1 or max_bytes < 1:
-            raise ValueError(f"a batch needs at least a row and a byte: {max_rows} rows, {max_bytes} bytes")
+            raise ValueError(f"max_rows and max_bytes must be at least 1, but are {max_rows} and {max_bytes}")
         if unknown := set(columns) - RECORD_COLUMNS.keys():
             raise ValueError(f"records have no column {', '.join(sorted(unknown))}")
         wait = min(math.ceil(max(timeout, 0) * 1000), _LONGEST)
@@ -156,4 +156,4 @@ def _close(client: Client, process: int) -> None:
 def _check(refusal: Refusal | None, partitions: Collection[TopicPartition]) -> None:
     if refusal is not None:
         kind = RetriableException if refusal.is_retriable else ConnectException
-        raise kind(f"the Kafka client refuses {', '.join(map(str, partitions))}: {refusal.text}")
+        raise kind(f"the Kafka client cannot read {', '.join(map(str, partitions))}: {refusal.text}")

@@ -23,8 +23,8 @@ _REMEDIES: Final[Mapping[int, str]] = {
     KafkaError.UNKNOWN_TOPIC_OR_PART: "create the topic again",
     KafkaError._UNKNOWN_TOPIC: "create the topic again",  # noqa: SLF001 - librdkafka's names for its own errors
     KafkaError._MSG_TIMED_OUT: "check whether the cluster responds",  # noqa: SLF001 - the same
-    KafkaError.TOPIC_AUTHORIZATION_FAILED: "let the connector's user write to the topic",
-    KafkaError.CLUSTER_AUTHORIZATION_FAILED: "let the connector's user write idempotently (IDEMPOTENT_WRITE)",
+    KafkaError.TOPIC_AUTHORIZATION_FAILED: "allow the connector's user to write to the topic",
+    KafkaError.CLUSTER_AUTHORIZATION_FAILED: "allow the connector's user IDEMPOTENT_WRITE on the cluster",
     KafkaError.NOT_ENOUGH_REPLICAS: "the topic has fewer replicas in sync than its min.insync.replicas",
 }
 
@@ -35,8 +35,8 @@ def dead_letter_client(config: ConnectorConfig, kafka: KafkaClient | None) -> Ka
     servers = config.overrides(PRODUCER).get(BOOTSTRAP)
     if servers is None:
         raise ConfigException(
-            f"'{DEAD_LETTER_TOPIC}' is '{config.dead_letter_topic}', but the records do not come from "
-            f"a Kafka cluster: set one with '{PRODUCER}{BOOTSTRAP}', or a topic directory with "
+            f"'{DEAD_LETTER_TOPIC}' is '{config.dead_letter_topic}', but the source is not a Kafka cluster: "
+            f"set the cluster of this topic with '{PRODUCER}{BOOTSTRAP}', or a topic directory with "
             f"'{DEAD_LETTER_DIRECTORY}'"
         )
     return KafkaClient(servers)
@@ -111,7 +111,7 @@ class KafkaDeadLetters:
                 self._producer = self._make_producer(dict(self._properties))
             except (KafkaException, ValueError) as error:
                 raise ConfigException(
-                    f"the producer of dead letters cannot be created: {error}; check '{PRODUCER}…'"
+                    f"the producer for dead letters cannot be created: {error}; check '{PRODUCER}…'"
                 ) from error
             self._poller.start()
         return self._producer

@@ -143,8 +143,8 @@ class KafkaOffsets(CommittedOffsets):
             if time.monotonic() >= deadline:
                 raise RetriableException(
                     f"connector {self._connector}: the topic of source offsets {self._topic} (partitions "
-                    f"{sorted(ends)}) could not be read to its end within {self._patience:g} s: transactions "
-                    f"in it have been open for as long, or no broker responds"
+                    f"{sorted(ends)}) could not be read to its end within {self._patience:g} s: a "
+                    f"transaction in it is still open, or no broker responds"
                 )
             message = consumer.poll(_POLL)
             if message is None:

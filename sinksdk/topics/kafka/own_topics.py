@@ -90,7 +90,7 @@ def _ensure(
             raise ConfigException(
                 f"{what} cannot be created with {topic.replication_factor} replicas: the cluster has "
                 f"{brokers} {'broker' if brokers == 1 else 'brokers'}; "
-                f"set '{replicas_key}' to {brokers} at most"
+                f"set '{replicas_key}' to at most {brokers}"
             ) from error
         admin.poll(0)
         if refusals or reason.code() not in _TRANSIENT:

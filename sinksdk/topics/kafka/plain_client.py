@@ -26,7 +26,7 @@ from sinksdk.topics.kafka.messages import (
 
 _Headers: TypeAlias = Sequence[tuple[str, bytes | None]]
 _BAD_KEY: Final = (
-    "the record has a header key that is not UTF-8, which confluent-kafka does not read: install sinksdk "
+    "the record has a header key that is not UTF-8, which confluent-kafka cannot read: install sinksdk "
     "from a wheel that has its compiled modules"
 )
 
@@ -50,13 +50,13 @@ class PlainClient:
 
     def add(self, offsets: Mapping[TopicPartition, int]) -> Refusal | None:
         if twice := offsets.keys() & self._offsets.keys():
-            return Refusal(f"{min(twice)} was added before", is_retriable=False)
+            return Refusal(f"{min(twice)} is already added", is_retriable=False)
         self._offsets |= offsets
         return None
 
     def remove(self, partitions: Collection[TopicPartition]) -> Refusal | None:
         if unknown := set(partitions) - self._offsets.keys():
-            return Refusal(f"{min(unknown)} was not added", is_retriable=False)
+            return Refusal(f"{min(unknown)} is not added", is_retriable=False)
         if self._assigned in partitions:
             self._unassign()
         for partition in partitions:

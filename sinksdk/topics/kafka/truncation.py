@@ -45,8 +45,9 @@ def truncated_logs(
         while waiting:
             if clock() >= deadline:
                 raise RetriableException(
-                    f"the Kafka cluster at {properties['bootstrap.servers']} did not say within "
-                    f"{_LONGEST:g} s whether it still has the records of {', '.join(map(str, waiting))}"
+                    f"the Kafka cluster at {properties['bootstrap.servers']} did not confirm within "
+                    f"{_LONGEST:g} s that the logs of {', '.join(map(str, waiting))} still contain the "
+                    f"records that were read"
                 )
             message = consumer.poll(_POLL)
             if message is None or message.topic() is None or message.partition() is None:

@@ -37,16 +37,16 @@ _FENCED: Final = frozenset(
 )
 _REMEDIES: Final[Mapping[int, str]] = {
     KafkaError.MSG_SIZE_TOO_LARGE: f"raise max.message.bytes of the topic, or '{PRODUCER}max.request.size'",
-    KafkaError.UNKNOWN_TOPIC_OR_PART: "create the topic; a connector does not",
-    KafkaError._UNKNOWN_TOPIC: "create the topic; a connector does not",  # noqa: SLF001 - librdkafka's own
+    KafkaError.UNKNOWN_TOPIC_OR_PART: "create the topic; connectors do not create topics",
+    KafkaError._UNKNOWN_TOPIC: "create the topic; connectors do not create topics",  # noqa: SLF001 - librdkafka's
     KafkaError.TOPIC_EXCEPTION: "give the topic a name of at most 249 letters, digits, '.', '_' and '-'",
     KafkaError._UNKNOWN_PARTITION: "give the topic more partitions, or write to those it has",  # noqa: SLF001 - the same
-    KafkaError.TOPIC_AUTHORIZATION_FAILED: "let the connector's user write to the topic",
-    KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "let the connector's user write with this "
-    "transactional id, and describe it",
-    KafkaError.CLUSTER_AUTHORIZATION_FAILED: "let the connector's user write idempotently (IDEMPOTENT_WRITE)",
-    KafkaError.INVALID_TRANSACTION_TIMEOUT: f"set '{PRODUCER}{_TRANSACTION_TIMEOUT}' to the broker's "
-    "transaction.max.timeout.ms at most",
+    KafkaError.TOPIC_AUTHORIZATION_FAILED: "allow the connector's user to write to the topic",
+    KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "allow the connector's user to write with this "
+    "transactional id, and to describe it",
+    KafkaError.CLUSTER_AUTHORIZATION_FAILED: "allow the connector's user IDEMPOTENT_WRITE on the cluster",
+    KafkaError.INVALID_TRANSACTION_TIMEOUT: f"set '{PRODUCER}{_TRANSACTION_TIMEOUT}' to at most the broker's "
+    "transaction.max.timeout.ms",
 }
 _PURGED: Final = frozenset({KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT})  # noqa: SLF001 - the same
 
@@ -242,7 +242,7 @@ class KafkaWriter:
                 return RetriableException(f"{who}: {error.str()}")
             return ConnectException(
                 f"{who} for {self._silence():.0f} s, longer than '{PRODUCER}{_TRANSACTION_TIMEOUT}' "
-                f"({longest:g} s): {error.str()}; the task's next producer begins at the committed offsets"
+                f"({longest:g} s): {error.str()}; the task's next producer resumes at the committed offsets"
             )
         lost = self._transaction.lost
         cause = lost if lost is not None and lost.code() not in _PURGED else error
