@@ -40,7 +40,7 @@ Offsets = Mapping[TopicPartition, OffsetAndMetadata]
 
 @dataclass
 class Outside:
-    """The destination of a sink's task, with its misbehaviour."""
+    """The destination of a sink's task, which can fail."""
 
     calls: list[str] = field(default_factory=list)
     values: list[str] = field(default_factory=list)
@@ -215,7 +215,7 @@ def test_a_late_attempt_of_a_committed_micro_batch_writes_nothing(store: MemoryS
     assert Query(store, outside).task(3, ["row 3"]) is None
 
 
-def test_numbers_after_empty_micro_batches_are_new(
+def test_micro_batch_numbers_of_empty_batches_may_be_written_by_a_later_run(
     store: MemoryStore,
 ) -> None:
     # Empty micro-batches commit nothing.
@@ -272,7 +272,7 @@ def test_many_partitions_are_published_by_eight_tasks(store: MemoryStore) -> Non
     assert committed(store) == {part: 2 if part < 2 else 1 for part in range(20)}
 
 
-def test_a_commit_left_by_a_crash_is_published_by_the_next_task(store: MemoryStore) -> None:
+def test_commit_unpublished_after_a_crash_is_published_by_the_next_task(store: MemoryStore) -> None:
     # Even a task of another query.
     outside = Outside(fails=ConnectException("no"))
     query = Query(store, outside)
@@ -285,7 +285,7 @@ def test_a_commit_left_by_a_crash_is_published_by_the_next_task(store: MemorySto
     assert outside.calls == ["DUE 0@1#1", "publish 0@1#1", "DUE 0@2#2", "publish 0@2#2"]
 
 
-def test_an_abort_discards_prepared_tokens(store: MemoryStore) -> None:
+def test_abort_discards_prepared_tokens(store: MemoryStore) -> None:
     outside = Outside()
     query = Query(store, outside)
     query.commit(0, query.task(0, ["a"]))
@@ -319,7 +319,7 @@ def test_a_second_query_fences_the_first(store: MemoryStore) -> None:
     assert [call for call in outside.calls if "publish" in call] == ["publish 0@1#2"]
 
 
-def test_a_sink_that_keeps_rows_back_fails_its_task(store: MemoryStore) -> None:
+def test_sink_that_keeps_rows_back_on_close_fails_its_task(store: MemoryStore) -> None:
     # A DataFrame's rows cannot be read again.
     query = Query(store, Outside(keeps=True))
     with pytest.raises(ConnectException, match="returned offset 0 of t-0 while closing, but 2 was delivered"):
@@ -361,7 +361,7 @@ def test_a_commit_is_never_withdrawn(store: MemoryStore) -> None:
     [("q", 0, ["1:b"]), ("q", 1, ["1:a", "2:b"]), ("other", 0, ["1:a", "2:b"])],
     ids=["the same micro-batch", "the next one", "another query's"],
 )
-def test_a_sink_that_is_ahead_skips_rows_of_the_same_micro_batch_only(
+def test_sink_ahead_of_its_commit_skips_rows_of_the_same_micro_batch_only(
     store: MemoryStore, query: str, number: int, expected: list[str]
 ) -> None:
     # Another row was written by a micro-batch that was never committed.
@@ -375,7 +375,7 @@ def test_a_sink_that_is_ahead_skips_rows_of_the_same_micro_batch_only(
 
 
 def test_an_older_sinksdk_refuses_the_plan(store: MemoryStore) -> None:
-    # It would lose which micro-batches are committed: format 4.
+    # It would drop the list of committed micro-batches: format 4.
     query = Query(store, Outside())
     query.commit(0, query.task(0, ["a"]))
     _, plan = newest_plan(store, "c")

@@ -24,7 +24,7 @@ def options(folder: Path, **more: str) -> dict[str, str]:
     }
 
 
-def test_two_names_with_one_topic_are_refused(tmp_path: Path) -> None:
+def test_two_connector_names_with_the_same_topic_are_refused(tmp_path: Path) -> None:
     # Their records would have the same offsets, and their files the same names.
     prepare_writer(options(tmp_path), VALUE)
     with pytest.raises(
@@ -39,7 +39,7 @@ def test_two_names_with_one_topic_are_refused(tmp_path: Path) -> None:
     prepare_writer(options(tmp_path), VALUE)
 
 
-def test_columns_of_one_name_are_refused(tmp_path: Path) -> None:
+def test_columns_with_the_same_name_are_refused(tmp_path: Path) -> None:
     twice = pa.schema([("key", pa.string()), ("value", pa.string()), ("key", pa.string())])
     with pytest.raises(ConfigException, match="several columns are named key: rename or drop"):
         prepare_writer(options(tmp_path), twice)

@@ -44,12 +44,14 @@ def state(*committed: Writing, run: str = "run-1") -> FrameState:
         (state(Writing("w", "w")), Writing("another", "another"), Standing.NEW),
     ],
 )
-def test_what_a_run_may_do(frames: FrameState | None, writing: Writing, expected: Standing) -> None:
+def test_standing_decides_whether_a_run_writes_or_skips_a_micro_batch(
+    frames: FrameState | None, writing: Writing, expected: Standing
+) -> None:
     # A number is skipped if this query has committed it, in any run.
     assert standing("c", frames, writing) is expected
 
 
-def test_a_superseded_run_is_fenced_for_ever() -> None:
+def test_superseded_run_stays_fenced() -> None:
     frames = taken_over(taken_over(state(), "run-2", is_open=True), "run-3", is_open=False)
     for run in ("run-1", "run-2"):
         with pytest.raises(
@@ -61,7 +63,7 @@ def test_a_superseded_run_is_fenced_for_ever() -> None:
 
 
 @given(st.lists(st.integers(0, 400), max_size=600))
-def test_the_state_keeps_200_queries_and_runs(queries: list[int]) -> None:
+def test_frame_state_keeps_at_most_200_queries_and_runs(queries: list[int]) -> None:
     frames = state()
     for number in queries:
         frames = taken_over(frames, f"run-{number}", is_open=True)

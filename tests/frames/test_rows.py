@@ -25,7 +25,7 @@ def records(*batches: pa.RecordBatch, start: int = 0) -> list[SinkRecord]:
     return [record for some in as_records(batches, P, start) for record in some]
 
 
-def test_columns_of_a_record_are_taken_as_they_are() -> None:
+def test_key_value_headers_and_timestamp_columns_become_the_record() -> None:
     batch = pa.RecordBatch.from_arrays(
         [
             pa.array(["k", None]),
@@ -72,7 +72,7 @@ def test_records_have_all_columns_in_their_types() -> None:
     ],
     ids=str,
 )
-def test_a_value_in_json(value: object, kind: pa.DataType, text: str) -> None:
+def test_typed_value_is_written_as_json(value: object, kind: pa.DataType, text: str) -> None:
     batch = pa.RecordBatch.from_arrays([pa.array([value, None], kind), pa.array([1, 2])], names=["c", "id"])
     (found,) = as_records([batch], P, 0)
     whole, without = to_json(found.arrow.column("value"), SPARK_JSON).to_pylist()
@@ -82,7 +82,7 @@ def test_a_value_in_json(value: object, kind: pa.DataType, text: str) -> None:
     assert json.loads(whole)["id"] == 1
 
 
-def test_a_row_without_a_column_value_is_a_record_whose_value_is_the_row() -> None:
+def test_row_without_a_value_column_becomes_the_record_value() -> None:
     batch = pa.RecordBatch.from_pydict({"key": ["k"], "n": [1]})
     (found,) = as_records([batch], P, 0)
 
@@ -119,7 +119,7 @@ def test_keys_and_values_keep_their_types() -> None:
         ),
     ],
 )
-def test_columns_that_cannot_be_written(columns: dict[str, pa.DataType], says: str) -> None:
+def test_columns_that_cannot_be_written_are_refused(columns: dict[str, pa.DataType], says: str) -> None:
     with pytest.raises(ConfigException, match=says):
         check_columns(pa.schema(columns), BYTES)
 
@@ -140,7 +140,7 @@ def test_a_header_without_a_key_is_refused(rows: int) -> None:
         next(found)
 
 
-def test_typed_columns_need_no_json() -> None:
+def test_columns_of_typed_parts_may_have_types_without_json() -> None:
     check_columns(pa.schema({"a": pa.duration("us")}), json_of={"key": "the sink takes bytes"})
     with pytest.raises(ConfigException, match="column 'key' cannot"):
         check_columns(

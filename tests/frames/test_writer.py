@@ -84,7 +84,7 @@ def test_a_written_dead_letter_allows_the_commit(tmp_path: Path, monkeypatch: py
 
 
 @pytest.mark.parametrize("tolerance", ["none", "all"])
-def test_a_header_without_a_key_fails_the_whole_write(
+def test_header_without_a_key_fails_the_write(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tolerance: str
 ) -> None:
     monkeypatch.setattr(writing_module, "prepare_process", lambda folders: None)

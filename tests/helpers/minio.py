@@ -141,7 +141,7 @@ class Forward:
         headers = {
             name[5:].replace("_", "-"): value for name, value in environ.items() if name.startswith("HTTP_")
         }
-        headers.pop("EXPECT", None)  # the proxy has already answered it
+        headers.pop("EXPECT", None)  # the proxy has already responded to it
         for name in ("CONTENT_TYPE", "CONTENT_LENGTH"):
             if environ.get(name):
                 headers[name.replace("_", "-")] = environ[name]
@@ -149,10 +149,10 @@ class Forward:
         connection = http.client.HTTPConnection(self._address, timeout=_PATIENCE)
         try:
             connection.request(environ["REQUEST_METHOD"], environ["RAW_URI"], body, headers)
-            answer = connection.getresponse()
-            content = answer.read()
+            response = connection.getresponse()
+            content = response.read()
         finally:
             connection.close()
-        kept = [(name, value) for name, value in answer.getheaders() if name.lower() not in _HOP_BY_HOP]
-        start_response(f"{answer.status} {answer.reason}", kept)
+        kept = [(name, value) for name, value in response.getheaders() if name.lower() not in _HOP_BY_HOP]
+        start_response(f"{response.status} {response.reason}", kept)
         return [content]

@@ -38,15 +38,17 @@ class RegistryServer:
                 if registry.failing == 0:
                     self.close_connection = True
                     return
-                self.answer(*registry.reply(unquote(urlsplit(self.path).path), self.headers["Authorization"]))
+                self.respond(
+                    *registry.reply(unquote(urlsplit(self.path).path), self.headers["Authorization"])
+                )
 
             def do_POST(self) -> None:
                 body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
                 subject = unquote(urlsplit(self.path).path).split("/")[2]
                 schema_id = registry.register(subject, body.pop("schema"), **body)
-                self.answer(200, {"id": schema_id})
+                self.respond(200, {"id": schema_id})
 
-            def answer(self, status: int, body: dict[str, Any]) -> None:
+            def respond(self, status: int, body: dict[str, Any]) -> None:
                 data = json.dumps(body).encode()
                 self.send_response(status)
                 self.send_header("Content-Type", "application/vnd.schemaregistry.v1+json")

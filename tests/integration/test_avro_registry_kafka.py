@@ -93,9 +93,7 @@ def test_records_of_two_schemas_are_delivered_and_others_are_dead_letters(
 
 
 @pytest.mark.nightly
-def test_a_registry_that_is_down_turns_no_record_into_a_dead_letter(
-    site: Site, registry: RegistryServer
-) -> None:
+def test_registry_outage_turns_no_record_into_a_dead_letter(site: Site, registry: RegistryServer) -> None:
     site.produce(value)
     registry.failing = 503
 

@@ -64,7 +64,7 @@ def archive(tmp_path: Path) -> Iterator[Site]:
         yield made
 
 
-def test_a_chain_is_exactly_once_when_a_worker_is_killed(archive: Site) -> None:
+def test_transform_chain_is_exactly_once_if_a_worker_is_killed(archive: Site) -> None:
     driver = archive.start("--until-caught-up")
     everything = PARTITIONS * RECORDS
     wait_until(lambda: 10_000 <= sum(archive.committed().values()) < everything, driver, "some was committed")

@@ -25,7 +25,7 @@ def site(tmp_path: Path, bootstrap: str) -> Site:
     return Site(tmp_path, bootstrap)
 
 
-def test_bad_records_of_a_topic_go_to_the_dead_letters(site: Site) -> None:
+def test_bad_records_of_a_topic_become_dead_letters(site: Site) -> None:
     # A record is delivered again if the generation could not commit what it had delivered.
     site.produce(value)
     code, said = site.run(["--bootstrap-servers", site.bootstrap])
@@ -53,7 +53,7 @@ def test_bad_records_of_a_topic_go_to_the_dead_letters(site: Site) -> None:
 
 
 @pytest.mark.extended
-def test_bad_records_of_a_topic_directory_go_to_a_cluster_that_is_named(site: Site) -> None:
+def test_bad_records_of_a_topic_directory_are_written_to_the_configured_cluster(site: Site) -> None:
     site.write(value)
     directory = ["--topic-directory", "topics"]
     code, said = site.run(directory, **{"producer.override.bootstrap.servers": site.bootstrap})
@@ -66,7 +66,7 @@ def test_bad_records_of_a_topic_directory_go_to_a_cluster_that_is_named(site: Si
 
 
 @pytest.mark.extended
-def test_a_dead_letter_that_kafka_refuses_holds_its_partition(site: Site) -> None:
+def test_dead_letter_refused_by_kafka_prevents_the_commit(site: Site) -> None:
     site.write(value)
     create_topic(site.bootstrap, site.letters, config={"max.message.bytes": "10"})
     override = {"producer.override.bootstrap.servers": site.bootstrap}

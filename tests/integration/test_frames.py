@@ -150,7 +150,7 @@ def test_rows_are_written_once_when_a_worker_is_killed(
 
 
 @pytest.mark.extended
-def test_whole_rows_are_archived_as_json(session: SparkSession, tmp_path: Path) -> None:
+def test_rows_without_a_value_column_are_archived_as_json(session: SparkSession, tmp_path: Path) -> None:
     frame = session.range(200).selectExpr(
         "id", "cast(id AS decimal(10, 2)) AS amount", "date_add(date'2026-01-01', int(id)) AS day",
         "if(id % 3 = 0, null, named_struct('x', id / 7, 'tags', array(string(id)))) AS more",
@@ -381,7 +381,7 @@ def test_a_value_column_without_json_is_refused_by_a_sink_of_bytes(
         save(session.range(3).selectExpr("make_dt_interval(1) AS value"), place.options())
 
 
-def test_whole_rows_arrive_typed(session: SparkSession, place: Place) -> None:
+def test_rows_without_a_value_column_arrive_typed(session: SparkSession, place: Place) -> None:
     frame = session.range(3).selectExpr("id", "named_struct('s', string(id), 'l', array(id, null)) AS more")
     save(frame, place.options(value_converter="bytes"))
     assert [row["value"] for row in place.records()] == [
@@ -438,7 +438,7 @@ def test_empty_frames_and_null_rows_are_written(session: SparkSession, place: Pl
 
 
 @pytest.mark.extended
-def test_the_name_of_a_connector_that_reads_topics_is_refused(session: SparkSession, tmp_path: Path) -> None:
+def test_name_of_a_connector_of_sinksdk_run_is_refused(session: SparkSession, tmp_path: Path) -> None:
     with site(tmp_path) as archive:
         options = archive_options(archive)
         archive.produce(1, 10)

@@ -38,7 +38,7 @@ _SETTINGS: Mapping[str, str] = {
     "transaction.state.log.min.isr": "1",
     "transaction.state.log.num.partitions": "1",
     "group.initial.rebalance.delay.ms": "0",
-    "auto.create.topics.enable": "false",  # a topic that a reader calls into being would hide that it is missing
+    "auto.create.topics.enable": "false",  # else a read would create a missing topic
     "log.cleaner.backoff.ms": "200",
     "log.retention.check.interval.ms": "1000",
     "log.segment.delete.delay.ms": "100",
@@ -81,7 +81,7 @@ class Broker:
                 _java("kafka.Kafka", str(self.folder / "server.properties"), heap="512m"),
                 stdout=log,
                 stderr=log,
-                start_new_session=True,  # a Ctrl-C meant for a test's own process is not meant for it
+                start_new_session=True,  # Ctrl-C at a test's process must not reach it
             )
         self._await()
 
@@ -130,7 +130,7 @@ class Broker:
             with suppress(Exception):
                 if admin.list_topics(timeout=1).brokers:
                     return
-        message = f"the broker does not answer: {(self.folder / 'log').read_text()[-3000:]}"
+        message = f"the broker does not respond: {(self.folder / 'log').read_text()[-3000:]}"
         raise TimeoutError(message)
 
     def _end(self, number: signal.Signals) -> None:
@@ -179,9 +179,7 @@ def main() -> None:
     signal.signal(signal.SIGTERM, end)
     signal.signal(signal.SIGINT, end)
     with serving({"auto.create.topics.enable": "true"}, port=asked.port) as broker:
-        print(
-            f"Kafka {VERSION} answers at {broker.bootstrap}; Ctrl-C ends it and removes its data", flush=True
-        )
+        print(f"Kafka {VERSION} runs at {broker.bootstrap}; Ctrl-C stops it and removes its data", flush=True)
         while not ended:
             time.sleep(0.2)
 

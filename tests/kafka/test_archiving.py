@@ -35,7 +35,7 @@ def group_offsets(site: KafkaSite, name: str = "connect-archive") -> dict[int, i
     return {partition.partition: offset for partition, offset in found.items()}
 
 
-def test_archive_equals_what_a_consumer_reads_and_the_group_has_no_lag(site: KafkaSite) -> None:
+def test_archive_equals_a_consumers_records_and_the_group_has_no_lag(site: KafkaSite) -> None:
     code, output = site.run("--until-caught-up")
     assert code == 0, output
 
@@ -84,7 +84,7 @@ def test_auto_offset_reset_latest_misses_no_later_record(site: KafkaSite) -> Non
 
 
 @pytest.mark.extended
-def test_query_transform_reads_what_a_consumer_reads(site: KafkaSite) -> None:
+def test_query_transform_receives_a_consumers_records(site: KafkaSite) -> None:
     site.configure(
         flush_size=1_000, records_sql="SELECT * FROM records WHERE value LIKE '%7' OR value IS NULL"
     )

@@ -1,4 +1,4 @@
-"""Clients of a broker that is frozen again and again, and slow after it wakes; no Spark.
+"""Clients of a broker that is frozen repeatedly, and is slow after it wakes; no Spark.
 
 A broker that was frozen for longer than its session is fenced when it wakes: until it has registered again, it
 responds that there are no brokers. The slower it is, the more clients get that response.
@@ -30,20 +30,20 @@ _IS_LONG = DEPTH.name == "nightly"
 CLIENTS, FREEZES = (60, 20) if _IS_LONG else (16, 3)
 SESSION = {"broker.session.timeout.ms": "2000", "broker.heartbeat.interval.ms": "500"}
 FROZEN = 3.0  # seconds, longer than the session
-_SLOW = 4.0  # seconds after the wake in which the broker stops again and again
+_SLOW = 4.0  # seconds after the wake in which the broker stops repeatedly
 _SLOWNESS = (0.14, 0.19, 0.06, 0.1)  # seconds for which it stops each time
 _BETWEEN = 0.1  # seconds between two requests of a client
 _RECOVERY = RENEW_AFTER + REPEAT_AFTER  # seconds: the first request of a new client may have to be repeated
 
 
-class Views:
-    def __init__(self, asks: list[Callable[[], object]]) -> None:
-        self.responded = [0.0] * len(asks)
+class Probes:
+    def __init__(self, calls: list[Callable[[], object]]) -> None:
+        self.responded = [0.0] * len(calls)
         self.unexpected: list[Exception] = []
         self._ended = threading.Event()
         self._threads = [
-            threading.Thread(target=self._run, args=(number, ask), daemon=True)
-            for number, ask in enumerate(asks)
+            threading.Thread(target=self._run, args=(number, call), daemon=True)
+            for number, call in enumerate(calls)
         ]
 
     def __enter__(self) -> Self:
@@ -59,11 +59,11 @@ class Views:
     def without_response_since(self, moment: float) -> list[int]:
         return [number for number, at in enumerate(self.responded) if at < moment]
 
-    def _run(self, number: int, ask: Callable[[], object]) -> None:
+    def _run(self, number: int, call: Callable[[], object]) -> None:
         while not self._ended.wait(_BETWEEN):
             began = time.monotonic()
             try:
-                ask()
+                call()
             except RetriableException:
                 continue
             except Exception as error:  # noqa: BLE001 - reported by the test
@@ -79,9 +79,9 @@ def broker() -> Iterator[Broker]:
 
 
 def test_every_client_gets_responses_again_after_each_freeze(broker: Broker) -> None:
-    # Regression: some clients never did, as long as their process ran.
+    # Regression: some clients never got a response again in their process.
     topics = [create_topic(broker.bootstrap, f"t{number}", 2) for number in range(CLIENTS)]
-    with Views([view(broker, topic, number) for number, topic in enumerate(topics)]) as views:
+    with Probes([view(broker, topic, number) for number, topic in enumerate(topics)]) as views:
         until(lambda: not views.without_response_since(0.001), 60)
         for freeze in range(FREEZES):
             os.kill(broker.pid, signal.SIGSTOP)

@@ -105,7 +105,7 @@ def test_first_records_skip_markers_and_aborted_transactions(bootstrap: str, sou
 
 @pytest.mark.parametrize("client", CLIENTS)
 def test_position_moves_past_an_aborted_transaction(bootstrap: str, client: str) -> None:
-    # The reader knows by nothing else that the broker responds while records are skipped, and librdkafka does
+    # Only this shows the reader that the broker responds while records are skipped; librdkafka does
     # not document it.
     topic = create_topic(bootstrap, unused_name())
     partition = TopicPartition(topic, 0)
@@ -157,7 +157,7 @@ def test_group_offsets_are_read_back_and_leave_other_partitions(bootstrap: str, 
     assert group.offsets([p0, p1]) == {p0: 3, p1: 5}
 
 
-def test_group_commit_succeeds_beside_a_deleted_topic(bootstrap: str, source: KafkaSource) -> None:
+def test_group_commit_succeeds_despite_a_deleted_topic(bootstrap: str, source: KafkaSource) -> None:
     # Regression: afterwards no offset of the connector was mirrored.
     topic, gone = create_topic(bootstrap, unused_name()), create_topic(bootstrap, unused_name("gone"))
     group = ConsumerGroup(source.cluster, unused_name("connect"))

@@ -197,7 +197,7 @@ def test_fencing_survives_the_deletion_of_the_connector(bootstrap: str) -> None:
         assert fenced(before) == [0, 1, 2]
 
 
-def test_task_of_an_old_configuration_fences_nobody(bootstrap: str) -> None:
+def test_task_of_an_old_configuration_fences_no_task(bootstrap: str) -> None:
     # F6, the first check.
     scene = Scene(bootstrap, None)
     old = scene.plan(1)
@@ -218,7 +218,7 @@ def test_task_overtaken_while_fencing_stops_silently(bootstrap: str) -> None:
     old = scene.plan(1)
     target = At(scene.target, 0, lambda: scene.plan(2))
     spec = GenerationSpec("memory:", "id", "c", old.generation, target=target)
-    with suppress(FencedException):  # unless what looks beside it whether its generation is over was faster
+    with suppress(FencedException):  # unless the concurrent check whether its generation ended was faster
         assert run_source_attempt(spec, scene.store, 0).outcome.end is End.CANCELLED
 
     assert CountingTask.started == []

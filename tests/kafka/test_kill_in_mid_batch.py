@@ -28,7 +28,7 @@ pytestmark = [pytest.mark.extended, pytest.mark.spark, pytest.mark.slow]
 PARTITIONS, RECORDS, SIZE = 2, 5_000, 4_000
 TOTAL = PARTITIONS * RECORDS
 PART = 5 * 1024 * 1024  # the least that S3 takes: a quarter of a partition
-QUIET = 0.5  # seconds without a request to S3: the reader has nothing left of what it had fetched
+QUIET = 0.5  # seconds without a request to S3: the reader has used up its fetched records
 GRACE = 10.0  # seconds that closing may take
 SETTINGS = {
     "flush_size": TOTAL,  # one file of each partition, committed with its last record
@@ -41,7 +41,7 @@ SETTINGS = {
 
 @pytest.fixture(scope="module")
 def topic(shared_broker: Broker) -> str:
-    # 20 MB per partition, more than any client holds back.
+    # 20 MB per partition, more than any client buffers.
     chance = random.Random(0)  # noqa: S311 - no secret
     name = create_topic(shared_broker.bootstrap, unused_name("long"), PARTITIONS)
     for partition in range(PARTITIONS):
@@ -201,7 +201,9 @@ def test_graceful_close_commits_if_the_broker_responds_in_time(
 
 
 @pytest.mark.nightly
-def test_graceful_close_ends_in_time_without_a_response(archive: KafkaSite, shared_broker: Broker) -> None:
+def test_graceful_close_meets_its_deadline_without_a_broker_response(
+    archive: KafkaSite, shared_broker: Broker
+) -> None:
     # Without the topic's id nothing is committed.
     driver = archive.start("--until-caught-up")
     with reader_waiting(archive, shared_broker, driver):

@@ -36,8 +36,8 @@ from tests.kafka.topics import create_topic, produce, unused_name
 
 pytestmark = [pytest.mark.extended, pytest.mark.slow]
 
-RIGHT = 5.0  # seconds within which the lag must be right
-SLOW = 15.0  # more seconds that a machine takes which is busy with other things
+RIGHT = 5.0  # seconds within which the lag must be correct
+SLOW = 15.0  # more seconds, on a busy machine
 PATIENCE = 30.0  # seconds
 
 
@@ -60,7 +60,7 @@ class Sink(SinkConnector):
 
 
 class Running:
-    # Its tasks read until they are asked to close, and commit nothing.
+    # Its tasks read until they must close, and commit nothing.
     def __init__(self, store: Store, generation: int) -> None:
         self.store = store
         self.generation = generation
@@ -144,7 +144,7 @@ def scene(bootstrap: str, tmp_path: Path) -> Iterator[Scene]:
     made.store.close()
 
 
-def test_lag_is_right_within_five_seconds_in_every_state(scene: Scene) -> None:
+def test_lag_is_correct_within_five_seconds_in_every_state(scene: Scene) -> None:
     assert ends.QUERY_INTERVAL + ends._WRITE_INTERVAL < RIGHT
     scene.await_state("RUNNING")
     scene.expect_right_lag("RUNNING")

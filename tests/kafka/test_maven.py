@@ -56,7 +56,7 @@ def test_concurrent_requests_for_jars_run_maven_once(mvn: Callable[[str], Path])
     assert (cache / "runs").read_text() == "run\n"
 
 
-def test_failed_download_leaves_nothing(mvn: Callable[[str], Path]) -> None:
+def test_failed_download_leaves_no_file(mvn: Callable[[str], Path]) -> None:
     cache = mvn(
         """
 for argument in "$@"; do case "$argument" in -DoutputDirectory=*) target="${argument#*=}";; esac; done

@@ -72,7 +72,7 @@ def test_topic_deleted_before_the_start_is_named(topics: KafkaTopics) -> None:
 
 
 @pytest.mark.extended
-def test_topic_deleted_while_idle(topics: KafkaTopics) -> None:
+def test_topic_deleted_while_the_connector_is_idle_fails_it(topics: KafkaTopics) -> None:
     topics.start_and_await_commit()
     topics.delete(topics.b)
 
@@ -81,7 +81,7 @@ def test_topic_deleted_while_idle(topics: KafkaTopics) -> None:
 
 @pytest.mark.parametrize("records", extended_after(1, [2, 0, 3, 50]))
 def test_topic_created_again_is_not_read(topics: KafkaTopics, records: int) -> None:
-    # Its id shows it, with fewer, as many or more records.
+    # Its id differs, whether it has fewer, as many or more records.
     topics.site.raw["missing.topic.grace.ms"] = 5_000  # long enough to create it again
     topics.start_and_await_commit()
     topics.delete(topics.b)
@@ -143,7 +143,7 @@ def test_missing_topic_policy_wait_reads_other_topics(topics: KafkaTopics) -> No
 
 @pytest.mark.extended
 @pytest.mark.spark
-def test_topic_deleted_during_a_spark_job(bootstrap: str, tmp_path: Path) -> None:
+def test_topic_deleted_during_a_spark_job_fails_the_connector(bootstrap: str, tmp_path: Path) -> None:
     a, b = (create_topic(bootstrap, unused_name(name)) for name in "ab")
     for topic in (a, b):
         produce(bootstrap, topic, [b"v"] * 300_000)
@@ -178,7 +178,7 @@ def test_topic_deleted_during_a_spark_job(bootstrap: str, tmp_path: Path) -> Non
 @pytest.mark.extended
 @pytest.mark.spark
 def test_topic_created_again_during_a_spark_job_is_not_committed(bootstrap: str, tmp_path: Path) -> None:
-    # Spark goes on reading by name.
+    # The reader knows the name only and continues.
     topic, rows, size = create_topic(bootstrap, unused_name("replaced"), 2), 1_000, 60_000
     for partition in range(2):
         produce(bootstrap, topic, [b"old" * (size // 3)] * rows, partition=partition)

@@ -17,7 +17,7 @@ THERE = [Read("t", 0, offset, 7, b"k%d" % offset, b"v", ()) for offset in range(
 
 @pytest.mark.nightly
 @pytest.mark.spark
-def test_soak_archives_what_a_consumer_reads_with_kills() -> None:
+def test_soak_archive_equals_a_consumers_records_despite_kills() -> None:
     # Broker, driver and Python worker are killed at least once each.
     happened = soak(20_261_121, 20, print, least=("broker", "driver", "worker"))
 

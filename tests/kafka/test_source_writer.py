@@ -97,7 +97,7 @@ def test_offsets_topic_with_more_replicas_than_brokers_is_refused(place: Cluster
         ensure_offsets_topic(SourceConnectorConfig.parse(raw), place.client)
 
 
-def test_without_an_offsets_topic_there_are_no_offsets(place: Cluster) -> None:
+def test_missing_offsets_topic_returns_no_offsets(place: Cluster) -> None:
     config = SourceConnectorConfig.parse({**place.raw, "offsets.storage.topic": unused_name()})
     reader = KafkaOffsets.of(config, place.client)
     assert reader.offset({"file": "x"}) is None
@@ -218,7 +218,7 @@ def test_every_call_of_a_fenced_writer_raises_fencing(place: Cluster, call: str)
 
 
 @pytest.mark.extended
-def test_a_transaction_that_was_open_for_too_long_is_no_fencing(bootstrap: str) -> None:
+def test_transaction_open_for_too_long_is_not_reported_as_fencing(bootstrap: str) -> None:
     # Kafka returns the same error for both.
     with serving({"transaction.abort.timed.out.transaction.cleanup.interval.ms": "500"}) as broker:
         place = Cluster(broker.bootstrap, **{"producer.override.transaction.timeout.ms": "5000"})
@@ -343,7 +343,7 @@ def test_unreachable_cluster_leaves_no_connection_and_no_thread(nothing_is_left:
     assert time.monotonic() - begun < 10
 
 
-def test_offsets_are_json_text() -> None:
+def test_source_offsets_are_json_text() -> None:
     key, value = offset_record('a "b"', {"z": None, "ä": 1.5}, {"done": True})
     assert key.decode() == '["a \\"b\\"",{"z":null,"ä":1.5}]'
     assert json.loads(value) == {"done": True}

@@ -1,4 +1,4 @@
-"""Topics for one test, and what a plain consumer reads from them."""
+"""Topics for one test, and the records that a plain consumer reads from them."""
 
 from __future__ import annotations
 
@@ -145,7 +145,7 @@ def consume(bootstrap: str, topic: str, *, isolation: str = "read_committed") ->
             "group.id": unused_name("reader"),
             "enable.auto.commit": False,
             "enable.partition.eof": True,
-            "fetch.wait.max.ms": 5,  # the end of a partition that grows all the time is told of, too
+            "fetch.wait.max.ms": 5,  # reported, too, for the end of a partition that keeps growing
             "isolation.level": isolation,
             "auto.offset.reset": "earliest",
         }

@@ -70,7 +70,7 @@ class PartSource(SourceTask):
         self.stopping.set()
 
 
-class LookingSource(PartSource):
+class RepollingSource(PartSource):
     """Polls again after a while instead of waiting for ever."""
 
     def wait(self) -> None:
@@ -168,7 +168,7 @@ class LagsBehind(PartSource):
         return SourceRecord({"part": part}, {"next": number}, TOPIC, line)
 
 
-class StartsAfresh(PartSource):
+class IgnoresCommittedOffsets(PartSource):
     """Ignores committed offsets."""
 
     def start(self, config: Sequence[str]) -> None:
@@ -190,7 +190,7 @@ class GoesBack(PartSource):
         return SourceRecord({"part": part}, {"left": left}, TOPIC, line)
 
 
-class MovesOnTooSoon(PartSource):
+class AdvancesBeforeTheRead(PartSource):
     """Moves its position before the read, so that a failed read loses lines."""
 
     def read(self, part: str) -> list[SourceRecord]:
@@ -200,7 +200,7 @@ class MovesOnTooSoon(PartSource):
         return [self.record(part, number, line) for number, line in enumerate(lines, start)]
 
 
-class AcknowledgesAtOnce(QueueSource):
+class AcknowledgesBeforeCommit(QueueSource):
     """Acknowledges polled lines before they are committed."""
 
     def read(self, part: str) -> list[SourceRecord]:
@@ -306,7 +306,7 @@ class LeavesAFile(PartSource):
         self.file = Path(os.devnull).open("rb")  # noqa: SIM115 - the mistake
 
 
-class LeavesAFileOfHalfAStart(PartSource):
+class LeavesAFileAfterAFailedStart(PartSource):
     """Leaves a file open if its start fails half-way."""
 
     opened: int | None = None
@@ -329,7 +329,7 @@ class ReleasesInStop(PartSource):
         self.stopped()
 
 
-class ReleasesWhatIsNotThere(PartSource):
+class ReleasesUnstartedResources(PartSource):
     """Raises in ``stopped`` after ``start`` failed half-way."""
 
     def stopped(self) -> None:
@@ -343,7 +343,7 @@ class DropsTheLastLine(PartSource):
         return [record for record in super().read(part) if record.value != b"c-2"]
 
 
-class EndsTransactionsInBetween(PairingSource):
+class EndsTransactionsWithinAnOffset(PairingSource):
     """Gives all lines of a batch one offset, and ends a transaction among them."""
 
     def record(self, part: str, number: int, line: bytes) -> SourceRecord:
@@ -440,7 +440,7 @@ class RepeatsRows(RowSource):
         self.changed -= 1
 
 
-class GivesWhatWasBefore(RowSource):
+class ReturnsOlderStates(RowSource):
     """Wrong: delivers an older state of a row after a newer one."""
 
     def look(self) -> list[tuple[int, bytes, bytes]]:
@@ -466,7 +466,7 @@ _PAIRING: Final = SourceCapabilities(boundaries=("connector",))
 
 HONEST: Final = (
     SourceSpecimen(PartSource),
-    SourceSpecimen(LookingSource),
+    SourceSpecimen(RepollingSource),
     SourceSpecimen(ThreadedSource),
     SourceSpecimen(QueueSource, _AT_LEAST_ONCE),
     SourceSpecimen(PairingSource, _PAIRING),
@@ -477,13 +477,27 @@ BROKEN: Final = (
     *(
         SourceSpecimen(make_task)
         for make_task in (
-            *(SkipsAhead, LagsBehind, StartsAfresh, GoesBack, MovesOnTooSoon, SwallowsErrors, Shuffles),
+            *(
+                SkipsAhead,
+                LagsBehind,
+                IgnoresCommittedOffsets,
+                GoesBack,
+                AdvancesBeforeTheRead,
+                SwallowsErrors,
+                Shuffles,
+            ),
             *(NamesPartitionsByTask, SharesItsPosition, NeverWaits, CannotBeStopped, HangsInStop),
-            *(LeavesAThread, LeavesAFile, LeavesAFileOfHalfAStart, ReleasesInStop, ReleasesWhatIsNotThere),
+            *(
+                LeavesAThread,
+                LeavesAFile,
+                LeavesAFileAfterAFailedStart,
+                ReleasesInStop,
+                ReleasesUnstartedResources,
+            ),
             DropsTheLastLine,
         )
     ),
-    SourceSpecimen(AcknowledgesAtOnce, _AT_LEAST_ONCE),
-    SourceSpecimen(EndsTransactionsInBetween, _PAIRING),
+    SourceSpecimen(AcknowledgesBeforeCommit, _AT_LEAST_ONCE),
+    SourceSpecimen(EndsTransactionsWithinAnOffset, _PAIRING),
 )
 """Sources that break their promise."""

@@ -61,7 +61,7 @@ def test_skipped_offsets_may_be_missing() -> None:
     assert visible(trial) == [0, 3]
 
 
-def test_offsets_are_not_altered_while_something_is_unpublished() -> None:
+def test_offsets_cannot_be_altered_while_a_commit_is_unpublished() -> None:
     """The tokens would be lost, so sinksdk refuses, too."""
     trial = trial_of(zoo.TwoPhaseSink, Guarantee.EXACTLY_ONCE)
     trial.step("deliver", 0, 3)
@@ -90,7 +90,7 @@ def test_zombie_does_not_append_after_a_rewound_watermark() -> None:
     assert visible(trial) == [0, 0, 1]  # read again, as the operator wanted
 
 
-def test_a_connector_may_refuse_other_offsets() -> None:
+def test_connector_may_refuse_an_altered_offset() -> None:
     def refuse(*_: object) -> None:
         raise ConnectException("it would be archived twice")
 
@@ -101,7 +101,7 @@ def test_a_connector_may_refuse_other_offsets() -> None:
     assert trial.live.log.offsets[P0].offset == 2
 
 
-def test_a_harness_goes_on_at_an_altered_offset() -> None:
+def test_harness_resumes_at_an_altered_offset() -> None:
     destination = MemoryDestination()
     harness = SinkTaskHarness(lambda: zoo.CountsInItsMetadata(destination))
     harness.start()

@@ -64,10 +64,10 @@ def coordinates(rows: list[SinkRecord]) -> list[tuple[str, int, int]]:
     return [(row.topic, row.partition, row.offset) for row in rows]
 
 
-# -- what is shown -------------------------------------------------------------------------------------
+# -- reports -------------------------------------------------------------------------------------
 
 
-def test_the_report_says_what_was_shown(capsys: pytest.CaptureFixture[str]) -> None:
+def test_report_lists_the_checked_promises(capsys: pytest.CaptureFixture[str]) -> None:
     report = check_sink(
         zoo.TwoPhaseSink,
         read_back=read_back,
@@ -83,7 +83,7 @@ def test_the_report_says_what_was_shown(capsys: pytest.CaptureFixture[str]) -> N
     assert capsys.readouterr().out == f"{text}\n"
 
 
-def test_every_fault_is_met_with_default_settings() -> None:
+def test_every_fault_happens_with_default_settings() -> None:
     report = check_sink(zoo.RangeSink, read_back=read_back, capabilities=EFFECTIVELY)
     kinds = {what: count for what, count in report.exercised.items() if ": " in what}
     assert len(kinds) == 6 + 5 + 2 + 3
@@ -95,13 +95,13 @@ EFFECTIVELY = Capabilities(Guarantee.EFFECTIVELY_ONCE)
 
 
 @pytest.mark.extended
-def test_transforms_may_be_left_out() -> None:
+def test_transforms_can_be_disabled() -> None:
     report = check_sink(zoo.KeysByOffset, read_back=read_back, capabilities=EFFECTIVELY, transforms=False)
     assert not [what for what in report.exercised if what.startswith("transform")]
 
 
 @pytest.mark.extended
-def test_both_phases_are_driven() -> None:
+def test_next_owner_publishes_and_discards_in_some_cases() -> None:
     exactly = Capabilities(Guarantee.EXACTLY_ONCE)
     report = check_sink(zoo.TwoPhaseSink, read_back=read_back, capabilities=exactly)
     assert report.exercised["published by the next owner"] >= report.cases // 10
@@ -110,7 +110,7 @@ def test_both_phases_are_driven() -> None:
 
 
 @pytest.mark.extended
-def test_a_run_that_hardly_met_a_fault_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fault_in_fewer_than_one_percent_of_cases_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(check.POSSIBLE, "moon", (FaultKind.SLOW,))
     with pytest.raises(
         KitError, match=r"these faults happened in fewer than 1 % of the \d+ cases: moon: slow;"
@@ -118,12 +118,12 @@ def test_a_run_that_hardly_met_a_fault_is_an_error(monkeypatch: pytest.MonkeyPat
         check_sink(zoo.RangeSink, read_back=read_back, capabilities=EFFECTIVELY)
 
 
-def test_a_destination_without_faults_is_told() -> None:
+def test_report_names_a_destination_that_ignores_its_fault_plan() -> None:
     report = check_sink(Unwatched, read_back=coordinates, destination=lambda faults: [], settings=FEW)
     assert "the destination does not use its fault plan" in str(report)
 
 
-def test_more_than_at_least_once_is_not_shown_where_nothing_can_go_wrong() -> None:
+def test_stronger_guarantee_than_at_least_once_requires_a_fault_plan() -> None:
     """A destination without a fault plan would let a sink pass that repeats a write after a lost response."""
     with pytest.raises(KitError, match=r"never used its fault plan.*cannot check 'effectively once'"):
         check_sink(
@@ -159,23 +159,23 @@ def test_report_names_unchecked_leftovers() -> None:
 
 
 @pytest.mark.extended
-def test_two_runs_are_the_same() -> None:
+def test_two_runs_have_the_same_counts() -> None:
     first, second = (
         check_sink(zoo.BufferingSink, read_back=read_back, settings=FEW).exercised for _ in range(2)
     )
     assert first == second
 
 
-def test_logging_is_as_before() -> None:
+def test_logging_is_enabled_again_after_a_failed_check() -> None:
     with pytest.raises(SinkContractError):
         check_sink(zoo.AcknowledgesEarly, read_back=read_back, settings=FEW)
     assert logging.root.manager.disable == logging.NOTSET
 
 
-# -- what is asked of an author ------------------------------------------------------------------------
+# -- misuse of the kit ------------------------------------------------------------------------
 
 
-def test_a_read_back_that_sees_nothing_is_an_error() -> None:
+def test_read_back_that_returns_nothing_is_a_kit_error() -> None:
     with pytest.raises(
         KitError, match="read_back returned nothing although records were put and committed without a fault"
     ) as caught:
@@ -184,7 +184,7 @@ def test_a_read_back_that_sees_nothing_is_an_error() -> None:
     assert "on close" not in str(caught.value)
 
 
-def test_a_sink_that_writes_nothing_is_an_error_that_says_why() -> None:
+def test_kit_error_for_a_sink_that_writes_nothing_has_its_exception() -> None:
     class Wrong(SinkTask):
         def put(self, records: SinkRecords) -> None:
             raise TypeError("no such table")
@@ -207,7 +207,7 @@ def sensed(partition: TopicPartition, offset: int) -> SinkRecord:
     return SinkRecord(partition.topic, partition.partition, offset, b"k", value)
 
 
-def test_a_run_of_tombstones_alone_is_an_error() -> None:
+def test_a_run_without_written_values_is_a_kit_error() -> None:
     """A configured schema that no default record fits would let every sink pass that tolerates bad records."""
     with pytest.raises(
         KitError,
@@ -221,7 +221,7 @@ def test_a_run_of_tombstones_alone_is_an_error() -> None:
         )
 
 
-def test_values_that_are_skipped_before_put_are_not_lost_by_the_sink() -> None:
+def test_values_rejected_by_the_converter_are_a_kit_error() -> None:
     with pytest.raises(
         KitError, match=r"the sink wrote no record with a value: no task received it, because a conv"
     ):
@@ -232,7 +232,7 @@ def test_values_that_are_skipped_before_put_are_not_lost_by_the_sink() -> None:
         )
 
 
-def test_a_value_that_is_skipped_before_put_is_lost_and_told_so() -> None:
+def test_loss_names_a_value_rejected_by_the_converter() -> None:
     with pytest.raises(
         SinkContractError,
         match=r"not at the destination, although .*; no task received it, because a converter",
@@ -264,7 +264,7 @@ class ForgetsOnClose(SinkTask):
             self.destination.discard(token.id)
 
 
-def test_a_sink_that_shows_nothing_of_what_it_commits_on_close_is_told_what_it_did() -> None:
+def test_kit_error_names_the_offsets_committed_on_close_but_not_published() -> None:
     with pytest.raises(
         KitError,
         match=r"the sink does not write or publish the records that it commits \(on close, pre_commit returned records-0 up to 3 and "
@@ -281,7 +281,7 @@ class KeepsFive(zoo.BufferingSink):
 
 
 @pytest.mark.parametrize("promise", [Guarantee.AT_LEAST_ONCE, Guarantee.EXACTLY_ONCE])
-def test_a_closing_commit_that_keeps_everything_back_is_the_sinks_mistake(promise: Guarantee) -> None:
+def test_closing_commit_that_covers_no_record_is_a_contract_error(promise: Guarantee) -> None:
     with pytest.raises(
         SinkContractError,
         match=r"the committed offset of records-0 is 0, but its last.*return their offsets while",
@@ -289,12 +289,12 @@ def test_a_closing_commit_that_keeps_everything_back_is_the_sinks_mistake(promis
         check_sink(KeepsFive, read_back=read_back, capabilities=Capabilities(promise))
 
 
-def test_a_sink_that_says_so_may_commit_nothing_and_then_nothing_is_shown() -> None:
+def test_sink_that_never_commits_is_a_kit_error_without_commits_on_close() -> None:
     with pytest.raises(KitError, match="the sink committed no record, not even on close"):
         check_sink(KeepsFive, read_back=read_back, capabilities=Capabilities(commits_on_close=False))
 
 
-def test_a_failing_test_shows_none_of_the_kits_frames(tmp_path: Path) -> None:
+def test_traceback_of_a_failing_test_has_no_frames_of_the_kit(tmp_path: Path) -> None:
     lines = [
         "from sinksdk.testing import MemoryDestination, check_sink",
         "from tests.testing.zoo import RangeSink",
@@ -325,7 +325,7 @@ class Picky(SinkTask):
                 self.destination.append("all", records[number : number + 1])
 
 
-def test_a_sink_that_reports_every_record_is_an_error_that_says_why() -> None:
+def test_kit_error_for_a_sink_that_reports_every_record_has_its_exception() -> None:
     with pytest.raises(
         KitError,
         match=r"the sink reported 5 of 5 records as bad, the first one with .*DataException: it has no name",
@@ -338,7 +338,7 @@ def test_a_sink_that_reports_every_record_is_an_error_that_says_why() -> None:
         )
 
 
-def test_there_may_be_several_kinds_of_bad_records() -> None:
+def test_poison_may_be_several_values() -> None:
     seen = set()
 
     class Counting(Picky):
@@ -357,13 +357,13 @@ def test_there_may_be_several_kinds_of_bad_records() -> None:
     assert seen == {b"good", b"bad one", b"bad two"}
 
 
-def test_bad_records_that_the_configuration_refuses_are_an_error() -> None:
+def test_errors_tolerance_none_contradicts_dead_letters() -> None:
     config = ConnectorConfig.parse({"name": "c", "topics": "t", "errors.tolerance": "none"})
     with pytest.raises(KitError, match=r"errors.tolerance=none contradicts dead_letters=True"):
         check_sink(Picky, read_back=read_back, config=config, capabilities=Capabilities(dead_letters=True))
 
 
-def test_a_sink_that_commits_without_its_tokens_is_an_error_that_says_so() -> None:
+def test_kit_error_names_prepared_tokens_that_no_commit_contains() -> None:
     class Forgetful(zoo.TwoPhaseSink):
         def pre_commit(self, offsets: Mapping[TopicPartition, Any]) -> Mapping[TopicPartition, Any]:
             super().pre_commit(offsets)
@@ -375,21 +375,21 @@ def test_a_sink_that_commits_without_its_tokens_is_an_error_that_says_so() -> No
         check_sink(Forgetful, read_back=read_back, capabilities=Capabilities(Guarantee.EXACTLY_ONCE))
 
 
-def test_a_destination_that_is_not_new_is_an_error() -> None:
+def test_destination_with_records_of_an_earlier_case_is_a_kit_error() -> None:
     shared = MemoryDestination()
     shared.write("old", [SinkRecord("t", 0, 0)])
     with pytest.raises(KitError, match="before anything was written"):
         check_sink(zoo.RangeSink, read_back=read_back, destination=lambda faults: shared)
 
 
-def test_rows_of_another_shape_are_an_error() -> None:
+def test_read_back_row_without_an_offset_is_a_kit_error() -> None:
     with pytest.raises(
         KitError, match=r"read_back returned 'records', not|read_back returned \('records',\)"
     ):
         check_sink(zoo.RangeSink, read_back=lambda d: [(row[0],) for row in d.read_back()])
 
 
-def test_a_read_back_that_fails_is_an_error() -> None:
+def test_read_back_that_raises_is_a_kit_error() -> None:
     def fails(destination: MemoryDestination) -> list[Any]:
         if destination.visible:
             raise FileNotFoundError("part-0.tmp")
@@ -399,7 +399,7 @@ def test_a_read_back_that_fails_is_an_error() -> None:
         check_sink(zoo.RangeSink, read_back=fails)
 
 
-def test_a_sink_with_a_watermark_of_its_own_is_effectively_once() -> None:
+def test_sink_with_its_own_watermark_is_effectively_once() -> None:
     report = check_sink(
         zoo.WatermarkSink,
         read_back=read_back,
@@ -410,7 +410,7 @@ def test_a_sink_with_a_watermark_of_its_own_is_effectively_once() -> None:
     assert report.exercised["duplicates seen"] == 0
 
 
-def test_a_verdict_is_not_masked_by_cleaning_up() -> None:
+def test_contract_error_is_reported_although_the_destination_is_cleaned_up() -> None:
     class Place(MemoryDestination):
         is_gone = False
 
@@ -426,16 +426,16 @@ def test_a_verdict_is_not_masked_by_cleaning_up() -> None:
         check_sink(zoo.DropsTheTail, read_back=look, destination=Place, clean_up=clean_up)
 
 
-def test_a_sink_that_breaks_before_it_writes_is_no_mistake_of_read_back() -> None:
-    class TakesWhatIsNotOpen(zoo.BufferingSink):
+def test_contract_error_before_the_first_write_is_not_blamed_on_read_back() -> None:
+    class CommitsUnopenedPartitions(zoo.BufferingSink):
         def pre_commit(self, offsets: Any) -> Any:
             return {TopicPartition("strangers", 0): next(iter(offsets.values()))}
 
     with pytest.raises(SinkContractError, match="strangers-0"):
-        check_sink(TakesWhatIsNotOpen, read_back=read_back)
+        check_sink(CommitsUnopenedPartitions, read_back=read_back)
 
 
-def test_a_task_that_does_not_start_is_an_error() -> None:
+def test_task_that_cannot_start_is_a_kit_error() -> None:
     class Configured(zoo.RangeSink):
         def start(self, config: Any) -> None:
             self.table = config.table
@@ -444,15 +444,15 @@ def test_a_task_that_does_not_start_is_an_error() -> None:
         check_sink(Configured, read_back=read_back)
 
 
-def test_an_unknown_step_is_an_error() -> None:
+def test_unknown_step_is_a_kit_error() -> None:
     with pytest.raises(KitError, match="there is no step 'comit'; the steps are alter, commit, crash"):
         replay([("comit",)], zoo.RangeSink, read_back=read_back)
 
 
-# -- what an author may declare ------------------------------------------------------------------------
+# -- options ------------------------------------------------------------------------
 
 
-def test_the_configuration_may_depend_on_the_destination() -> None:
+def test_config_may_be_a_function_of_the_destination() -> None:
     seen = []
 
     class Configured(zoo.RangeSink):
@@ -475,7 +475,7 @@ def test_the_configuration_may_depend_on_the_destination() -> None:
     assert set(seen) == {"configured"}
 
 
-def test_partitions_and_records_may_be_an_authors_own() -> None:
+def test_partitions_and_records_can_be_set() -> None:
     partitions = [TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b", 7)]
     values = set()
 
@@ -495,7 +495,7 @@ def test_partitions_and_records_may_be_an_authors_own() -> None:
     assert values == {b"a-0", b"a-1", b"b-7"}
 
 
-def test_a_sink_that_buffers_must_not_say_it_does_not() -> None:
+def test_buffering_sink_must_not_declare_buffers_false() -> None:
     with pytest.raises(SinkContractError, match=r"did not cover all records of records-[01]"):
         check_sink(zoo.BufferingSink, read_back=read_back, capabilities=Capabilities(buffers=False))
     check_sink(
@@ -506,13 +506,13 @@ def test_a_sink_that_buffers_must_not_say_it_does_not() -> None:
     )
 
 
-def test_a_sink_may_keep_its_tail() -> None:
+def test_sink_may_keep_its_tail_without_commits_on_close() -> None:
     check_sink(
         zoo.DropsTheTail, read_back=read_back, capabilities=Capabilities(commits_on_close=False), settings=FEW
     )
 
 
-def test_disorder_is_seen_where_order_is_declared() -> None:
+def test_order_is_checked_only_if_declared() -> None:
     class Reversing(zoo.TwoPhaseSink):
         def put(self, records: SinkRecords) -> None:
             super().put(records)
@@ -526,7 +526,7 @@ def test_disorder_is_seen_where_order_is_declared() -> None:
         check_sink(Reversing, read_back=read_back, capabilities=Capabilities(once.guarantee, ordered=True))
 
 
-def test_values_are_compared_where_they_are_given() -> None:
+def test_values_are_compared_if_read_back_returns_them() -> None:
     class Mistaken(zoo.RangeSink):
         def write(self, name: str, rows: Sequence[SinkRecord]) -> None:
             super().write(
@@ -540,7 +540,7 @@ def test_values_are_compared_where_they_are_given() -> None:
 
 
 @pytest.mark.parametrize(
-    ("answer", "problem"),
+    ("result_of", "problem"),
     [
         (lambda offsets: None, "pre_commit returned None, not a mapping"),
         (
@@ -550,16 +550,16 @@ def test_values_are_compared_where_they_are_given() -> None:
         (lambda offsets: {TopicPartition("x", 0): OffsetAndMetadata(1)}, "which is not part of this commit"),
     ],
 )
-def test_answers_the_engine_ignores_are_mistakes(answer: Any, problem: str) -> None:
+def test_invalid_results_of_pre_commit_are_contract_errors(result_of: Any, problem: str) -> None:
     class Answering(zoo.RangeSink):
         def pre_commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> Any:
-            return answer(offsets)
+            return result_of(offsets)
 
     with pytest.raises(SinkContractError, match=problem):
         check_sink(Answering, read_back=read_back, capabilities=EFFECTIVELY)
 
 
-def test_destinations_are_cleaned_up() -> None:
+def test_every_destination_is_cleaned_up_once() -> None:
     made: list[MemoryDestination] = []
     cleaned: list[MemoryDestination] = []
 
@@ -576,7 +576,7 @@ def test_destinations_are_cleaned_up() -> None:
 # -- failures ------------------------------------------------------------------------------------------
 
 
-def test_a_failure_is_a_short_story() -> None:
+def test_contract_error_has_the_problem_the_story_and_the_replay() -> None:
     steps = [("fault", "destination", 0, "retriable error"), ("deliver", 0, 1), ("tick", 1), ("commit",)]
     with pytest.raises(SinkContractError) as caught:
         replay(steps, zoo.DropsOnRetry, read_back=read_back, capabilities=EFFECTIVELY)
@@ -602,7 +602,7 @@ class CannotDiscard(zoo.TwoPhaseSink):
 
 
 @pytest.mark.parametrize("count", [1, 3])
-def test_a_token_that_stays_noted_for_ever_is_a_failure(count: int) -> None:
+def test_token_that_cannot_be_discarded_is_a_contract_error(count: int) -> None:
     steps = [("deliver", 0, count), ("fault", "commit log", 0, "crash before"), ("commit",), ("crash",)]
     with pytest.raises(SinkContractError) as caught:
         replay(steps, CannotDiscard, read_back=read_back, capabilities=Capabilities(Guarantee.EXACTLY_ONCE))
@@ -612,7 +612,7 @@ def test_a_token_that_stays_noted_for_ever_is_a_failure(count: int) -> None:
     )
 
 
-def test_a_discard_that_fails_for_a_while_is_no_failure() -> None:
+def test_discard_may_fail_while_faults_are_injected() -> None:
     steps = [
         *(("deliver", 0, 3), ("crash",), ("fault", "destination", 0, "permanent error"), ("deliver", 0, 3)),
         *(("commit",), ("deliver", 1, 1)),
@@ -620,7 +620,7 @@ def test_a_discard_that_fails_for_a_while_is_no_failure() -> None:
     replay(steps, zoo.TwoPhaseSink, read_back=read_back, capabilities=Capabilities(Guarantee.EXACTLY_ONCE))
 
 
-def test_what_the_last_owner_has_noted_is_discarded_by_one_more() -> None:
+def test_tokens_prepared_by_the_last_owner_are_discarded_by_another_task() -> None:
     class FillsAtOnce(zoo.TwoPhaseSink):
         def put(self, records: SinkRecords) -> None:
             super().put(records)
@@ -637,7 +637,7 @@ def test_what_the_last_owner_has_noted_is_discarded_by_one_more() -> None:
     )
 
 
-def test_failures_travel_between_processes() -> None:
+def test_contract_error_can_be_pickled() -> None:
     failure = SinkContractError("lost", ["a commit"], [("commit",)])
     copy = pickle.loads(pickle.dumps(failure))  # noqa: S301 - our own
     assert (str(copy), copy.steps) == (str(failure), failure.steps)
@@ -650,7 +650,7 @@ def vacuum(trial: Trial[MemoryDestination]) -> None:
     trial.destination.visible.clear()
 
 
-def test_own_rules_are_part_of_story_and_replay() -> None:
+def test_own_steps_are_part_of_the_story_and_the_replay() -> None:
     machine = sink_machine(
         zoo.RangeSink, read_back=read_back, capabilities=EFFECTIVELY, steps={"vacuum": vacuum}
     )
@@ -674,7 +674,7 @@ def test_own_rules_are_part_of_story_and_replay() -> None:
         )
 
 
-def test_a_seed_of_pytests_does_not_try_the_same_cases_again_and_again(
+def test_hypothesis_seed_does_not_repeat_cases(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(core, "global_force_seed", 7)
@@ -690,14 +690,14 @@ def test_a_seed_of_pytests_does_not_try_the_same_cases_again_and_again(
     assert len(set(tried)) > 2 * _ROUND
 
 
-def test_a_machine_is_a_test_case() -> None:
+def test_sink_machine_has_a_hypothesis_test_case() -> None:
     machine = sink_machine(zoo.AcknowledgesEarly, read_back=read_back)
     machine.TestCase.settings = settings(FEW, max_examples=40)
     with pytest.raises(SinkContractError, match=r"lost: offsets? .* of (records|others)-"):
         machine.TestCase("runTest").runTest()
 
 
-def test_the_doubles_work_without_hypothesis() -> None:
+def test_replay_works_without_hypothesis() -> None:
     code = """
 import sys
 sys.modules["hypothesis"] = None
@@ -710,12 +710,12 @@ print("fine")
     assert ran.stdout == "fine\n"
 
 
-def test_a_name_that_is_none() -> None:
+def test_unknown_name_of_the_kit_is_an_attribute_error() -> None:
     with pytest.raises(AttributeError, match=r"module 'sinksdk\.testing' has no attribute 'check_sunk'"):
         _ = sinksdk.testing.check_sunk
 
 
-def test_a_sink_may_say_that_it_fences_no_zombies() -> None:
+def test_sink_that_does_not_fence_zombies_runs_without_zombies() -> None:
     promise = Capabilities(Guarantee.EFFECTIVELY_ONCE, fences_zombies=False)
     report = check_sink(
         zoo.WatermarkSink,

@@ -33,7 +33,7 @@ def check(make_task: Any = PartSource, **options: Any) -> Any:
     return check_source(make_task, **{**defaults, **options})
 
 
-def test_what_was_exercised_is_counted(capsys: pytest.CaptureFixture[str]) -> None:
+def test_report_counts_steps_faults_and_ends_of_tasks(capsys: pytest.CaptureFixture[str]) -> None:
     report = check(cases=150)
     counts = report.exercised
     for what in (
@@ -73,7 +73,7 @@ def test_changes_of_the_origin_happen_in_every_case() -> None:
     assert report.exercised["records"] == FEW * 15
 
 
-def test_at_least_once_counts_what_is_seen_twice() -> None:
+def test_at_least_once_counts_duplicates() -> None:
     promise = SourceCapabilities(exactly_once=False, ordered=False, grows=False)
     report = check(QueueSource, capabilities=promise, cases=100)
     assert report.exercised["duplicates seen"] > 0
@@ -94,14 +94,14 @@ class Keyed(PartSource):
         lambda part, n: (part, b"%d" % n, f"{part}-{n}".encode()),
     ],
 )
-def test_topics_and_keys_can_be_expected_too(row: Any) -> None:
+def test_expected_may_contain_topics_and_keys(row: Any) -> None:
     expected = [row(part, n) for part, size in (("a", 6), ("b", 4), ("c", 3)) for n in range(size)]
     assert check(Keyed, expected=expected, cases=5).cases == 5
     with pytest.raises(SourceContractError, match="but not in `expected`"):
         check(Keyed, expected=[("b", *row[1:]) for row in expected], cases=5)
 
 
-def test_nothing_expected_is_no_pass() -> None:
+def test_options_that_check_nothing_are_kit_errors() -> None:
     with pytest.raises(KitError, match="`expected` is empty"):
         check(expected=[])
     with pytest.raises(KitError, match="`expected` contains b'a-0': write all records"):
@@ -121,7 +121,7 @@ class Refuses(PartSource):
         raise OSError(13, "permission denied")
 
 
-def test_a_task_that_cannot_start_is_told_with_its_reason() -> None:
+def test_kit_error_has_the_exception_of_a_failed_start() -> None:
     with pytest.raises(KitError, match=r"^connector .*start raised PermissionError: .*permission denied"):
         check(Refuses)
 
@@ -134,14 +134,14 @@ class Deaf(PartSource):
             self.origin.read("a", 0)
 
 
-def test_abandoned_task_that_resumes_does_not_end_the_kit() -> None:
+def test_hanging_task_that_resumes_does_not_end_the_kit() -> None:
     """Regression: the task's next poll crashed at the moment it was reported, which ended the kit, too."""
     for _ in range(5):
         with pytest.raises(SourceContractError, match=r"poll\(\) still waits 0.2 s after stop"):
             replay_source([], Deaf, expected=MemoryOrigin.everything, task_configs=share, patience=0.2)
 
 
-def test_pause_of_the_machine_is_not_blamed_on_the_source(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pause_of_the_machine_does_not_count_as_hanging(monkeypatch: pytest.MonkeyPatch) -> None:
     """Regression: a pause of the machine between stop and the end of poll was reported as the source's."""
     now, stood_still = time.monotonic, []
     monkeypatch.setattr(time, "monotonic", lambda: now() + 3.0 * len(stood_still))
@@ -163,7 +163,7 @@ class Late(PartSource):
         threading.Thread(target=threading.Event().wait, args=[5.0], name="late", daemon=True).start()
 
 
-def test_the_story_can_be_told_again() -> None:
+def test_replayed_steps_fail_with_the_same_problem() -> None:
     with pytest.raises(SourceContractError) as caught:
         check(Late)
     assert "task 0 still has the thread 'late'" in str(caught.value)
@@ -204,7 +204,7 @@ class NestedMixture(Nested):
 
 
 @pytest.mark.parametrize("source", extended_after(1, [Nested, NestedTexts]))
-def test_offsets_of_several_fields_are_compared_in_the_order_of_their_names(source: type[PartSource]) -> None:
+def test_grows_compares_offsets_in_the_order_of_the_named_fields(source: type[PartSource]) -> None:
     assert check(source, capabilities=SourceCapabilities(grows=("block", "line"))).cases == FEW
     with pytest.raises(SourceContractError, match="went back from"):
         check(source, capabilities=SourceCapabilities(grows=("line", "block")))
@@ -217,12 +217,14 @@ def test_offsets_of_several_fields_are_compared_in_the_order_of_their_names(sour
         (NestedMixture, ("block", "line"), "name fields that are always numbers or always texts"),
     ],
 )
-def test_fields_that_cannot_be_compared_are_told(source: type[PartSource], grows: Any, problem: str) -> None:
+def test_fields_that_grows_cannot_compare_are_named(
+    source: type[PartSource], grows: Any, problem: str
+) -> None:
     with pytest.raises(SourceContractError, match=problem):
         check(source, capabilities=SourceCapabilities(grows=grows))
 
 
-def test_options_that_do_not_fit_together_are_told() -> None:
+def test_contradictory_options_are_named() -> None:
     with pytest.raises(KitError, match="`config` and `task_configs` are both set"):
         check(config=["a"])
     with pytest.raises(KitError, match="`changes` must be a list of functions of the origin"):
@@ -239,7 +241,7 @@ def test_options_that_do_not_fit_together_are_told() -> None:
         replay_source([], PartSource, expected=[b"a-0"], zz=1)  # type: ignore[call-arg]  # that is the mistake
 
 
-def test_a_source_may_have_no_task_for_a_while() -> None:
+def test_source_may_have_no_task_until_the_origin_changes() -> None:
     def later(origin: MemoryOrigin, tasks: int) -> list[list[str]]:
         return share(origin, tasks) if "late" in origin.parts else []
 
@@ -250,21 +252,21 @@ def test_a_source_may_have_no_task_for_a_while() -> None:
     assert report.exercised["generations of 0 tasks"] > 0
 
 
-def test_the_options_are_in_the_signature() -> None:
+def test_options_are_in_the_signature() -> None:
     for function in (check_source, replay_source):
         parameters = inspect.signature(function).parameters
         assert parameters["patience"].default == 2.0
         assert "options" not in parameters
 
 
-def test_pytest_shows_the_authors_test() -> None:
+def test_pytest_hides_the_frames_of_the_kit() -> None:
     with pytest.raises(SourceContractError) as caught:
         check(Late)
     shown = {Path(str(entry.path)).name for entry in caught.traceback.filter(caught)}
     assert shown == {Path(__file__).name}
 
 
-def test_what_fails_outside_of_the_source_tells_what_had_happened() -> None:
+def test_exception_of_a_change_gets_the_story_as_a_note() -> None:
     def fail(_: MemoryOrigin) -> None:
         raise OSError("database is locked")
 
@@ -282,7 +284,7 @@ class Hasty(PartSource):
         time.sleep(0.001)
 
 
-def test_report_says_if_no_poll_was_waiting_at_stop(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_report_names_the_unchecked_stop_of_a_waiting_poll(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(trial, "_IDLE", 2.0)  # no busy machine lets a millisecond last so long
     sentence = "not checked: whether stop() ends a waiting poll()"
     assert sentence in str(check(Hasty, cases=5))

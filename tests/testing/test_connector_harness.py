@@ -63,7 +63,7 @@ def shares(tested: ConnectorHarness) -> list[list[str]]:
     return [config.tables for config in tested.task_configs() if isinstance(config, TablesConfig)]
 
 
-def test_a_new_table_is_noticed() -> None:
+def test_connector_requests_a_reconfiguration_for_a_new_table() -> None:
     with harness() as tested:
         assert shares(tested) == [["a"], ["b"]]
         assert not tested.wants_reconfiguration
@@ -73,7 +73,7 @@ def test_a_new_table_is_noticed() -> None:
         assert shares(tested) == [["a", "c"], ["b"]]
 
 
-def test_a_request_that_does_not_come_is_a_failure() -> None:
+def test_missing_reconfiguration_request_is_an_assertion_error() -> None:
     with harness() as tested:
         tested.task_configs()
         with pytest.raises(
@@ -82,7 +82,7 @@ def test_a_request_that_does_not_come_is_a_failure() -> None:
             tested.await_reconfiguration(0.05)
 
 
-def test_an_error_of_its_thread_is_raised_where_one_waits() -> None:
+def test_await_reconfiguration_raises_the_connectors_error() -> None:
     with harness(most="2") as tested:
         TABLES.append("c")
         with pytest.raises(OSError, match="too many tables"):
@@ -95,7 +95,7 @@ class LeavesItsThread(TablesConnector):
         ...
 
 
-def test_a_thread_that_is_left_is_told() -> None:
+def test_thread_that_runs_after_stop_is_an_assertion_error() -> None:
     tested = harness(LeavesItsThread)
     tested.start()
     with pytest.raises(
@@ -110,7 +110,7 @@ class GivesTooMany(TablesConnector):
         return [{}] * (max_tasks + 1)
 
 
-def test_what_a_driver_would_refuse_is_refused() -> None:
+def test_configurations_that_a_driver_refuses_are_refused() -> None:
     with pytest.raises(ConfigException, match="'most' must not be 4"):
         harness(most="4")
     with pytest.raises(ConfigException, match="'most': "):

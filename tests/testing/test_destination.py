@@ -14,28 +14,28 @@ def seen(destination: MemoryDestination) -> list[int]:
     return [offset for _, _, offset, _ in destination.read_back()]
 
 
-def test_a_written_artefact_replaces_one_of_its_name() -> None:
+def test_write_replaces_the_artefact_of_the_same_name() -> None:
     destination = MemoryDestination()
     destination.write("a", [record(0), record(1)])
     destination.write("a", [record(2)])
     assert seen(destination) == [2]
 
 
-def test_appended_records_are_added() -> None:
+def test_append_keeps_earlier_records() -> None:
     destination = MemoryDestination()
     destination.append("log", [record(0)])
     destination.append("log", [record(0)])
     assert seen(destination) == [0, 0]
 
 
-def test_upserted_records_replace_those_with_their_coordinates() -> None:
+def test_upsert_replaces_records_with_the_same_coordinates() -> None:
     destination = MemoryDestination()
     destination.upsert("table", [record(0), record(1)])
     destination.upsert("table", [record(1, b"new"), record(2)])
     assert destination.read_back() == [("t", 0, 0, b"v"), ("t", 0, 1, b"new"), ("t", 0, 2, b"v")]
 
 
-def test_what_was_begun_is_seen_when_it_is_published() -> None:
+def test_begun_artefact_is_visible_after_publish() -> None:
     destination = MemoryDestination()
     name = destination.begin()
     destination.fill(name, [record(0)])
@@ -45,7 +45,7 @@ def test_what_was_begun_is_seen_when_it_is_published() -> None:
     assert (seen(destination), destination.leftovers()) == ([0], [])
 
 
-def test_what_was_discarded_is_gone() -> None:
+def test_discarded_artefact_cannot_be_filled_or_published() -> None:
     destination = MemoryDestination()
     name = destination.begin()
     destination.discard(name)
@@ -55,13 +55,13 @@ def test_what_was_discarded_is_gone() -> None:
             forbidden()
 
 
-def test_what_is_empty_is_no_leftover() -> None:
+def test_empty_artefact_is_not_a_leftover() -> None:
     destination = MemoryDestination()
     assert destination.begin() != destination.begin()
     assert destination.leftovers() == []
 
 
-def test_operations_fail_as_planned() -> None:
+def test_planned_fault_fails_its_operation() -> None:
     destination = MemoryDestination(FaultPlan(Fault(at=1, kind=FaultKind.LOST_RESPONSE)))
     destination.append("log", [record(0)])
     with pytest.raises(RetriableException):

@@ -10,7 +10,7 @@ from tests.testing.zoo import TwoPhaseSink
 TP, OTHER = TopicPartition("t", 0), TopicPartition("t", 1)
 
 
-def test_a_task_is_tested_without_the_engine() -> None:
+def test_task_runs_with_a_fake_context() -> None:
     task, context = TwoPhaseSink(MemoryDestination()), FakeContext([TP])
     task.initialize(context)
     task.put(rows(TP, 0, 1))
@@ -23,7 +23,7 @@ def test_a_task_is_tested_without_the_engine() -> None:
     }
 
 
-def test_fake_context_returns_what_was_set() -> None:
+def test_fake_context_returns_the_values_that_a_test_sets() -> None:
     context = FakeContext([TP], committed={TP: OffsetAndMetadata(7)}, configs={"a": "b"}, generation=3)
     assert context.assignment() == {TP}
     assert (context.committed(TP), context.committed(OTHER)) == (OffsetAndMetadata(7), None)
@@ -51,12 +51,12 @@ def test_fake_context_records_requests() -> None:
     assert context.counts == {TP: {"files": 3, "bytes": 3}}
 
 
-def test_tokens_are_noted_for_open_partitions_only() -> None:
+def test_tokens_can_be_prepared_for_open_partitions_only() -> None:
     with pytest.raises(ConnectException, match="partitions that are not open: t-1"):
         FakeContext([TP]).prepared({OTHER: ["a"]})
 
 
-def test_errant_records_are_kept() -> None:
+def test_fake_context_keeps_errant_records() -> None:
     record, error = SinkRecord("t", 0, 4), ValueError("bad")
     context = FakeContext([TP])
     assert context.errant_record_reporter().report(record, error).done()

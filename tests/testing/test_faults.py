@@ -29,7 +29,7 @@ def test_fault_hits_the_nth_operation(kind: FaultKind) -> None:
     assert plan.happened == {("destination", kind): 1}
 
 
-def test_operations_are_counted_per_place() -> None:
+def test_each_kind_of_operation_is_counted_separately() -> None:
     plan = FaultPlan(Fault("commit log", 0, FaultKind.PERMANENT))
 
     assert plan.run("destination", lambda: "well") == "well"
@@ -64,7 +64,7 @@ def test_operations_after_a_crash_have_no_effect() -> None:
     assert effects == [2]
 
 
-def test_no_sink_survives_a_crash_by_catching_everything() -> None:
+def test_crash_is_not_an_exception_that_a_sink_catches() -> None:
     assert not issubclass(Crash, Exception)
 
 

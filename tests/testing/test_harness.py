@@ -32,7 +32,7 @@ def started(sink: object = Sink, **options: object) -> SinkTaskHarness:
 # -- the example -------------------------------------------------------------------------------------
 
 
-def test_the_example_of_the_docstring() -> None:
+def test_harness_docstring_example_works() -> None:
     harness = SinkTaskHarness(Sink, None)
     harness.start()
     harness.assign(P0)
@@ -41,7 +41,7 @@ def test_the_example_of_the_docstring() -> None:
     assert harness.committed == {P0: OffsetAndMetadata(2)}
 
 
-def test_retries_use_virtual_time() -> None:
+def test_retries_use_the_manual_clock() -> None:
     harness = started(options=EngineOptions(commit_interval=60))
     harness.assign(P0)
     harness.task.faults["put"].extend([RetriableException("busy")] * 8)
@@ -66,7 +66,7 @@ def test_the_task_may_be_a_class_a_function_or_an_instance() -> None:
         harness.crash()
 
 
-def test_the_configuration_sets_the_engine_up() -> None:
+def test_configuration_sets_the_engines_options() -> None:
     config = ConnectorConfig.parse(
         {"name": "c", "topics": "t", "offset.flush.interval.ms": "5000", "value.converter": "json"}
     )
@@ -79,14 +79,14 @@ def test_the_configuration_sets_the_engine_up() -> None:
     assert harness.committed == {P0: OffsetAndMetadata(1)}
 
 
-def test_commits_to_start_with() -> None:
+def test_initial_commits_are_positions_and_published() -> None:
     harness = started(committed={P0: 5, P1: OffsetAndMetadata(7, "m", ["upload-9"])})
     harness.assign(P0, P1)
     assert harness.called("publish")[0].arguments == (P1, (Token("upload-9"),))
     assert (harness.position(P0), harness.position(P1)) == (5, 7)
 
 
-def test_a_successor_takes_over_while_the_first_goes_on() -> None:
+def test_successor_takes_over_and_fences_the_first_harness() -> None:
     first = started()
     first.assign(P0)
     first.deliver(P0, ["a"])
@@ -105,7 +105,7 @@ def test_a_successor_takes_over_while_the_first_goes_on() -> None:
     assert first.clock is second.clock
 
 
-def test_an_instance_has_no_successor() -> None:
+def test_harness_of_a_task_instance_has_no_successor() -> None:
     with pytest.raises(
         TypeError, match="the task's class or a function that creates a task to the harness, not an instance"
     ):
@@ -123,7 +123,7 @@ def test_log_and_clock_may_be_shared() -> None:
 # -- calls -------------------------------------------------------------------------------------------
 
 
-def test_calls_are_recorded() -> None:
+def test_method_calls_are_recorded_with_arguments_and_errors() -> None:
     harness = started()
     harness.assign(P0)
     error = ConnectException("no")
@@ -139,7 +139,7 @@ def test_calls_are_recorded() -> None:
     assert all(call.raised is None for call in harness.calls if call.name != "pre_commit")
 
 
-def test_arguments_are_kept_as_they_were() -> None:
+def test_recorded_arguments_are_copies() -> None:
     class Greedy(Sink):
         def pre_commit(self, offsets: dict[object, object]) -> dict[object, object]:
             offsets.clear()
@@ -171,7 +171,7 @@ def test_values_get_the_next_offsets() -> None:
     assert harness.position(P0) == 24
 
 
-def test_delivering_to_a_partition_that_is_not_open() -> None:
+def test_records_of_a_closed_partition_are_not_put() -> None:
     harness = started()
     harness.deliver(P0, ["a"])
     harness.assign(P0)
@@ -180,7 +180,7 @@ def test_delivering_to_a_partition_that_is_not_open() -> None:
     assert harness.called("put") == []
 
 
-def test_a_requested_commit_follows_at_once() -> None:
+def test_requested_commit_follows_put() -> None:
     class Eager(Sink):
         def put(self, records: object) -> None:
             self.context.request_commit()
@@ -194,7 +194,7 @@ def test_a_requested_commit_follows_at_once() -> None:
 # -- the clock ---------------------------------------------------------------------------------------
 
 
-def test_the_clock_is_moved_by_hand() -> None:
+def test_tick_commits_after_the_clock_is_advanced() -> None:
     harness = started(options=EngineOptions(commit_interval=10))
     harness.assign(P0)
     harness.deliver(P0, ["a"])
@@ -204,7 +204,7 @@ def test_the_clock_is_moved_by_hand() -> None:
     assert harness.committed == {P0: OffsetAndMetadata(1)}
 
 
-def test_clock_does_not_go_back() -> None:
+def test_manual_clock_refuses_negative_seconds() -> None:
     clock = ManualClock(start=5.0)
     clock.sleep(1.5)
     assert clock.now() == 6.5
@@ -215,7 +215,7 @@ def test_clock_does_not_go_back() -> None:
 # -- partitions --------------------------------------------------------------------------------------
 
 
-def test_assigning_is_incremental() -> None:
+def test_assign_keeps_open_partitions() -> None:
     harness = started(committed={P1: 3})
     harness.assign(P0)
     harness.deliver(P0, ["a"])
@@ -224,7 +224,7 @@ def test_assigning_is_incremental() -> None:
     assert harness.task.context.assignment() == {P0, P1}
 
 
-def test_assigning_a_range() -> None:
+def test_assigned_range_ends_at_its_end_offset() -> None:
     harness = started(committed={P1: 30})
     harness.assign(P0, P1, limits=OffsetRange(20, 40))
     assert (harness.position(P0), harness.position(P1)) == (20, 30)
@@ -234,7 +234,7 @@ def test_assigning_a_range() -> None:
     assert harness.committed == {P0: OffsetAndMetadata(40), P1: OffsetAndMetadata(40)}
 
 
-def test_revoking_takes_all_or_some() -> None:
+def test_revoke_closes_the_given_partitions_or_all() -> None:
     seen = []
 
     class Asking(Sink):
@@ -251,7 +251,7 @@ def test_revoking_takes_all_or_some() -> None:
     assert seen == [({P0}, ClosingReason.PAUSE, 5.0), ({P1}, ClosingReason.REBALANCE, None)]
 
 
-def test_losing_takes_all_or_some() -> None:
+def test_lose_closes_the_given_partitions_or_all() -> None:
     harness = started()
     harness.assign(P0, P1)
     harness.deliver(P0, ["a"])
@@ -261,7 +261,7 @@ def test_losing_takes_all_or_some() -> None:
     assert harness.committed == {}
 
 
-def test_what_was_published_is_durable_after_revoke_and_finish() -> None:
+def test_revoke_and_finish_publish_and_commit() -> None:
     harness = started(TwoPhaseSink)
     harness.assign(P0)
     harness.assign(P1, limits=OffsetRange(0, 9))
@@ -275,7 +275,7 @@ def test_what_was_published_is_durable_after_revoke_and_finish() -> None:
 # -- ends --------------------------------------------------------------------------------------------
 
 
-def test_stopping_is_a_shutdown() -> None:
+def test_stop_closes_with_reason_shutdown() -> None:
     reasons = []
 
     class Asking(BufferingSink):
@@ -291,7 +291,7 @@ def test_stopping_is_a_shutdown() -> None:
     assert harness.names()[-2:] == ["close", "stop"]
 
 
-def test_a_fenced_task_is_stopped_too() -> None:
+def test_stop_of_a_fenced_task_calls_close_and_stop() -> None:
     harness = started()
     harness.assign(P0)
     harness.deliver(P0, ["a"])
@@ -302,7 +302,7 @@ def test_a_fenced_task_is_stopped_too() -> None:
 
 
 @pytest.mark.parametrize("step", ["commit", "revoke", "tick", "finish"])
-def test_a_fenced_task_loses_everything(step: str) -> None:
+def test_fenced_task_loses_all_partitions(step: str) -> None:
     harness = started(TwoPhaseSink, options=EngineOptions(commit_interval=10))
     harness.assign(P0, P1)
     harness.deliver(P0, ["a"])
@@ -316,7 +316,7 @@ def test_a_fenced_task_loses_everything(step: str) -> None:
     assert harness.task.world.undone == []
 
 
-def test_a_fence_met_while_settling_loses_everything() -> None:
+def test_task_fenced_in_a_closing_commit_loses_all_partitions() -> None:
     harness = started(TwoPhaseSink)
     harness.assign(P0, P1)
     harness.deliver(P0, ["a"])
@@ -327,7 +327,7 @@ def test_a_fence_met_while_settling_loses_everything() -> None:
     assert harness.task.context.assignment() == frozenset()
 
 
-def test_after_a_crash_another_task_takes_over_what_is_durable() -> None:
+def test_after_a_crash_a_new_task_resumes_from_the_durable_state() -> None:
     world = World()
     harness = started(functools.partial(TwoPhaseSink, world))
     harness.assign(P0, P1)
@@ -351,7 +351,7 @@ def test_after_a_crash_another_task_takes_over_what_is_durable() -> None:
     assert (harness.position(P0), harness.position(P1)) == (1, 0)
 
 
-def test_a_task_that_crashed_is_a_zombie() -> None:
+def test_crashed_task_is_fenced() -> None:
     harness = started()
     harness.assign(P0)
     harness.deliver(P0, ["a"])
@@ -362,7 +362,7 @@ def test_a_task_that_crashed_is_a_zombie() -> None:
     assert harness.committed == {}
 
 
-def test_outcomes() -> None:
+def test_outcome_has_commit_position_and_tail() -> None:
     harness = started(BufferingSink)
     harness.assign(P0)
     harness.deliver(P0, ["a", "b", "c", "d"])
@@ -382,7 +382,7 @@ def test_outcomes() -> None:
 # -- the commit log ----------------------------------------------------------------------------------
 
 
-def test_the_commit_log_keeps_what_a_store_would() -> None:
+def test_memory_commit_log_stores_tokens_as_json() -> None:
     log = MemoryCommitLog()
     log.prepare({P0: [Token("a", {"range": (0, 5)})]})
     assert log.noted == {P0: ["a"]}
@@ -390,7 +390,7 @@ def test_the_commit_log_keeps_what_a_store_would() -> None:
     assert token == Token("a", {"range": [0, 5]})
 
 
-def test_what_no_store_would_keep_fails() -> None:
+def test_memory_commit_log_refuses_token_data_that_is_not_json() -> None:
     log = MemoryCommitLog()
     with pytest.raises(ValueError, match="ManualClock"):
         log.prepare({P0: [Token("a", {"clock": ManualClock()})]})
@@ -398,7 +398,7 @@ def test_what_no_store_would_keep_fails() -> None:
     assert log.prepared(P0) == ()
 
 
-def test_a_commit_log_that_was_succeeded_is_fenced() -> None:
+def test_memory_commit_log_is_fenced_by_its_successor() -> None:
     log = MemoryCommitLog({P0: OffsetAndMetadata(3)})
     successor = log.succeed()
     assert successor.attempt == log.attempt + 1
@@ -409,7 +409,7 @@ def test_a_commit_log_that_was_succeeded_is_fenced() -> None:
     successor.commit({P0: OffsetAndMetadata(5)})
 
 
-def test_a_task_without_a_context_can_be_watched() -> None:
+def test_task_that_overrides_initialize_can_be_recorded() -> None:
     class Elsewhere(SinkTask):
         def initialize(self, context: object) -> None:
             self.mine = context
@@ -423,7 +423,7 @@ def test_a_task_without_a_context_can_be_watched() -> None:
     assert harness.committed == {P0: OffsetAndMetadata(1)}
 
 
-def test_the_harness_gives_a_task_what_task_configs_said() -> None:
+def test_task_config_reaches_start_and_context_configs() -> None:
     seen = []
 
     class Config(ConnectorConfig):

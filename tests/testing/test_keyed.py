@@ -34,7 +34,7 @@ def options_of(capabilities: Capabilities, **others: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("make_task", extended_after(1, zoo.HONEST), ids=lambda cls: cls.__name__)
-def test_honest_sinks_pass(make_task: type[SinkTask]) -> None:
+def test_correct_sinks_pass(make_task: type[SinkTask]) -> None:
     cases = settings(DEFAULTS, max_examples=DEPTH.cases)
     report = check_sink(make_task, settings=cases, **options_of(zoo.HONEST[make_task]))
     assert "last write wins: each key had the value of its last record" in str(report)
@@ -43,7 +43,7 @@ def test_honest_sinks_pass(make_task: type[SinkTask]) -> None:
 
 
 @pytest.mark.parametrize("make_task", extended_after(2, zoo.BROKEN), ids=lambda cls: cls.__name__)
-def test_mistakes_are_found_with_default_settings(make_task: type[SinkTask]) -> None:
+def test_broken_keyed_sinks_fail_with_default_settings(make_task: type[SinkTask]) -> None:
     capabilities, problem = zoo.BROKEN[make_task]
     with pytest.raises(SinkContractError, match=problem) as caught:
         check_sink(make_task, **options_of(capabilities))
@@ -59,7 +59,7 @@ TOMBSTONE_LATE: Sequence[tuple[Any, ...]] = (
 
 
 @pytest.mark.parametrize("make_task", extended_after(1, [zoo.OverwritesNewer, zoo.ForgetsDeletions]))
-def test_a_deleted_key_must_not_come_back(make_task: type[SinkTask]) -> None:
+def test_deleted_key_with_an_older_value_is_a_contract_error(make_task: type[SinkTask]) -> None:
     with pytest.raises(
         SinkContractError, match="key None has the value of offset 2 of records-1, but offset 5"
     ):
@@ -82,14 +82,14 @@ class Whole(zoo.MarkingSink):
                 self.table.rows[record.key] = (record.value, record.timestamp)
 
 
-def test_a_row_is_what_the_author_makes_of_a_record() -> None:
+def test_row_option_sets_the_expected_key_and_value() -> None:
     effectively = zoo.HONEST[zoo.MarkingSink]
     check_sink(Whole, settings=FEW, **options_of(effectively, row=whole))
     with pytest.raises(SinkContractError, match="which no record with it has"):
         check_sink(Whole, settings=FEW, **options_of(effectively))
 
 
-def test_keys_of_another_type_than_the_records_are_no_mistake_of_the_sink() -> None:
+def test_read_back_keys_of_another_type_are_a_kit_error() -> None:
     class Text(zoo.Table):
         def read_back(self) -> dict[Any, Any]:
             return {str(key): value for key, value in super().read_back().items()}
@@ -107,7 +107,7 @@ def test_keys_of_another_type_than_the_records_are_no_mistake_of_the_sink() -> N
 @pytest.mark.parametrize(
     "row", [lambda record: 5, lambda record: ([], 1), lambda record: (record.key, 1 / 0)]
 )
-def test_a_row_must_be_a_key_and_a_value(row: Any) -> None:
+def test_row_option_must_return_a_hashable_key_and_a_value(row: Any) -> None:
     with pytest.raises(KitError, match=r"`row` raised \w+Error\(.*\) for offset 0 of records-0"):
         check_sink(zoo.MarkingSink, **options_of(Capabilities(), row=row))
 
@@ -157,13 +157,13 @@ def keyed_row(record: SinkRecord) -> tuple[Any, Any] | None:
 LETTERS = Capabilities(Guarantee.EFFECTIVELY_ONCE, buffers=False, dead_letters=True)
 
 
-def test_a_row_may_be_refused() -> None:
+def test_record_without_a_row_must_become_a_dead_letter() -> None:
     check_sink(NeedsKeys, settings=FEW, **options_of(LETTERS, row=keyed_row))
     with pytest.raises(SinkContractError, match="is not in the dead letters"):
         check_sink(DropsWithoutKey, settings=FEW, **options_of(LETTERS, row=keyed_row))
 
 
-def test_a_dead_letter_is_durable_when_somebody_has_waited_for_it() -> None:
+def test_dead_letter_is_durable_only_after_its_future_was_awaited() -> None:
     steps = [("fault", "destination", 1, "crash after"), ("deliver", 0, 4), ("commit",), ("deliver", 0, 1)]
     replay(steps, NeedsKeys, **options_of(LETTERS, row=keyed_row))
     with pytest.raises(
@@ -173,13 +173,13 @@ def test_a_dead_letter_is_durable_when_somebody_has_waited_for_it() -> None:
         replay(steps, WaitsForNothing, **options_of(LETTERS, row=keyed_row))
 
 
-def test_a_mapping_has_no_order() -> None:
+def test_mapping_contradicts_ordered_true() -> None:
     with pytest.raises(KitError, match="do not declare ordered=True"):
         check_sink(zoo.MarkingSink, **options_of(Capabilities(ordered=True)))
 
 
 @pytest.mark.extended
-def test_keys_that_never_come_back_show_nothing() -> None:
+def test_run_without_repeated_keys_is_a_kit_error() -> None:
     def unique(partition: TopicPartition, offset: int) -> SinkRecord:
         return SinkRecord(*partition, offset, f"{partition}+{offset}".encode(), b"v")
 
@@ -187,7 +187,7 @@ def test_keys_that_never_come_back_show_nothing() -> None:
         check_sink(zoo.MarkingSink, **options_of(Capabilities(), record=unique))
 
 
-def test_read_back_gives_always_the_same() -> None:
+def test_read_back_that_changes_its_type_is_a_kit_error() -> None:
     def look(table: zoo.Table) -> Mapping[Any, Any] | list[Any]:
         return table.rows or []
 

@@ -23,9 +23,9 @@ PATIENCE = {"CannotBeStopped": 0.3, "HangsInStop": 0.3}
 TRACES: dict[str, tuple[Sequence[tuple[Any, ...]], str]] = {
     "SkipsAhead": ([("run", 0, 0)], "lost: b'a-3' is in `expected`, but not in the topics"),
     "LagsBehind": ([], "twice: b'a-5', b'b-3'"),
-    "StartsAfresh": ([], "the offset of {'part': 'a'} went back from {'next': 6} to {'next': 3}"),
+    "IgnoresCommittedOffsets": ([], "the offset of {'part': 'a'} went back from {'next': 6} to {'next': 3}"),
     "GoesBack": ([], "the offset of {'part': 'a'} went back from {'left': 3} to {'left': 0}"),
-    "MovesOnTooSoon": (
+    "AdvancesBeforeTheRead": (
         [("fault", "origin", 0, "retriable error"), ("run", 0, 1)],
         "lost: b'a-0', b'a-1', b'a-2' are",
     ),
@@ -41,18 +41,18 @@ TRACES: dict[str, tuple[Sequence[tuple[Any, ...]], str]] = {
     "HangsInStop": ([], "stop() did not return within 0.3 s"),
     "LeavesAThread": ([], "after stopped(), task 0 still has the thread 'forgotten'"),
     "LeavesAFile": ([], "after stopped(), task 0 still has the open file /dev/null"),
-    "LeavesAFileOfHalfAStart": (
+    "LeavesAFileAfterAFailedStart": (
         [("fault", "topics", 1, "permanent error"), ("run", 0, 0)],
         "after stopped(), task 0 still has the open file /dev/null",
     ),
     "ReleasesInStop": ([], "stopped() ran 2 times, because the task called it"),
-    "ReleasesWhatIsNotThere": (
+    "ReleasesUnstartedResources": (
         [("fault", "topics", 1, "permanent error"), ("run", 0, 0)],
         "object has no attribute 'next' after start() had failed",
     ),
     "DropsTheLastLine": ([], "lost: b'c-2' is"),
-    "AcknowledgesAtOnce": ([("fault", "task", 2, "crash after"), ("run", 0, 0)], "lost: b'a-0'"),
-    "EndsTransactionsInBetween": ([("fault", "task", 3, "crash before"), ("run", 0, 0)], "lost: b'a-1'"),
+    "AcknowledgesBeforeCommit": ([("fault", "task", 2, "crash after"), ("run", 0, 0)], "lost: b'a-0'"),
+    "EndsTransactionsWithinAnOffset": ([("fault", "task", 3, "crash before"), ("run", 0, 0)], "lost: b'a-1'"),
 }
 """A failing schedule of each broken source, as an author would write a regression test."""
 
@@ -72,13 +72,13 @@ def forget_what_is_shared() -> None:
     zoo.SharesItsPosition.next.clear()
 
 
-def test_the_zoo_is_large_enough() -> None:
+def test_each_broken_task_has_a_replay() -> None:
     assert len(by_name) == len(zoo.BROKEN) >= 10
     assert set(TRACES) == set(by_name)
 
 
 @pytest.mark.parametrize("name", extended_after(3, TRACES))
-def test_a_replay_shows_the_mistake(name: str) -> None:
+def test_replay_finds_the_problem_of_each_broken_task(name: str) -> None:
     steps, problem = TRACES[name]
     patience = PATIENCE.get(name, 2.0)
     with pytest.raises(SourceContractError) as caught:
@@ -88,7 +88,7 @@ def test_a_replay_shows_the_mistake(name: str) -> None:
 
 @pytest.mark.extended
 @pytest.mark.parametrize("honest", extended_after(1, zoo.HONEST), ids=lambda specimen: specimen.name)
-def test_honest_sources_survive_what_the_others_do_not(honest: zoo.SourceSpecimen) -> None:
+def test_correct_sources_pass_the_replays_of_the_broken_ones(honest: zoo.SourceSpecimen) -> None:
     for steps in {tuple(steps) for steps, _ in TRACES.values()}:
         replay_source(steps, honest.make_task, patience=20.0, **options_of(honest))
 
@@ -102,7 +102,7 @@ def counting(make_task: Callable[..., Any], made: Counter[str]) -> Callable[...,
 
 
 @pytest.mark.extended
-def test_all_mistakes_are_found_with_default_settings() -> None:
+def test_each_broken_task_fails_with_default_settings() -> None:
     made: Counter[str] = Counter()
     for specimen in zoo.BROKEN:
         zoo.SharesItsPosition.next.clear()
@@ -117,7 +117,7 @@ def test_all_mistakes_are_found_with_default_settings() -> None:
 
 
 @pytest.mark.parametrize("honest", extended_after(1, zoo.HONEST), ids=lambda specimen: specimen.name)
-def test_honest_sources_pass(honest: zoo.SourceSpecimen) -> None:
+def test_correct_sources_pass(honest: zoo.SourceSpecimen) -> None:
     report = check_source(honest.make_task, cases=100, seed=11, patience=20.0, **options_of(honest))
     assert report.cases == 100
     assert report.capabilities is honest.capabilities
@@ -133,7 +133,7 @@ ROWS: dict[str, Any] = {
 }
 
 
-def test_a_source_of_rows_as_they_are_passes() -> None:
+def test_source_that_reads_the_current_rows_passes() -> None:
     report = check_source(zoo.RowSource, cases=100, patience=20.0, **ROWS)
     assert report.cases == 100
 
@@ -145,12 +145,12 @@ def test_a_source_of_rows_as_they_are_passes() -> None:
         (zoo.InventsRows, 'the keys b"1\'", '),
         (zoo.RepeatsRows, "twice: b'first of "),
         (
-            zoo.GivesWhatWasBefore,
+            zoo.ReturnsOlderStates,
             "lost: the key b'2' has the value b'second of 2' in `expected`, but its last record",
         ),
     ],
 )
-def test_a_wrong_source_of_rows_is_noticed(wrong: type[zoo.RowSource], problem: str) -> None:
+def test_broken_sources_of_current_rows_fail(wrong: type[zoo.RowSource], problem: str) -> None:
     with pytest.raises(SourceContractError) as caught:
         check_source(wrong, cases=100, capabilities=SourceCapabilities(grows=False), **ROWS)
     assert caught.value.problem.startswith(problem)

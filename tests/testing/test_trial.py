@@ -24,7 +24,7 @@ def offsets(trial: Trial[MemoryDestination], partition: TopicPartition) -> list[
     return [row[2] for row in trial.destination.read_back() if row[:2] == partition]
 
 
-def test_a_revoked_partition_is_closed_and_the_others_are_kept() -> None:
+def test_revoked_partition_is_committed_and_the_others_stay_open() -> None:
     trial = trial_of(zoo.BufferingSink)
     trial.step("deliver", 0, 1)
     trial.step("deliver", 1, 2)
@@ -34,7 +34,7 @@ def test_a_revoked_partition_is_closed_and_the_others_are_kept() -> None:
     assert set(trial.live.log.offsets) == {P0}
 
 
-def test_a_rebalance_gives_everything_to_a_new_task() -> None:
+def test_rebalance_gives_all_partitions_to_a_new_task() -> None:
     trial = trial_of(zoo.BufferingSink)
     trial.step("deliver", 0, 1)
     before = trial.live
@@ -57,7 +57,7 @@ def test_lost_partition_is_read_again_from_its_commit() -> None:
     assert offsets(trial, P0) == [0, 1, 2]
 
 
-def test_gaps_are_no_losses() -> None:
+def test_offset_gaps_are_not_lost_records() -> None:
     trial = trial_of(zoo.BufferingSink)
     trial.step("deliver", 0, 1)
     trial.step("skip", 0, 5)
@@ -66,10 +66,10 @@ def test_gaps_are_no_losses() -> None:
     assert offsets(trial, P0) == [0, 6, 7]
 
 
-def test_the_next_owner_publishes_and_discards() -> None:
+def test_next_owner_publishes_committed_tokens_and_discards_others() -> None:
     trial = trial_of(zoo.TwoPhaseSink, Guarantee.EXACTLY_ONCE)
     trial.step("deliver", 0, 3)
-    trial.step("fault", "destination", 1, "crash before")  # fill goes well, publish does not
+    trial.step("fault", "destination", 1, "crash before")  # fill succeeds, publish does not
     trial.step("commit")
     assert (offsets(trial, P0), list(trial.destination.staged)) == ([], ["staged-0"])
     assert "the process dies, another takes over" in trial.story[-1]
@@ -105,7 +105,7 @@ def test_a_zombie_commits_nothing() -> None:
     assert (trial.zombies, zombie.opened) == ([], set())
 
 
-def test_a_task_that_closes_for_too_long_is_killed() -> None:
+def test_task_that_exceeds_the_closing_deadline_is_killed() -> None:
     deadlines = []
 
     class Patient(zoo.BufferingSink):
@@ -131,7 +131,7 @@ def test_transient_failures_are_retried() -> None:
     assert offsets(trial, P0) == [0, 1]
 
 
-def test_a_partition_that_failed_begins_again_in_a_new_generation() -> None:
+def test_failed_partition_is_read_again_in_a_new_generation() -> None:
     trial = trial_of(zoo.RangeSink, Guarantee.EFFECTIVELY_ONCE)
     trial.step("fault", "destination", 1, "permanent error")
     trial.step("deliver", 0, 2)
@@ -142,7 +142,7 @@ def test_a_partition_that_failed_begins_again_in_a_new_generation() -> None:
     assert offsets(trial, P0) == [0, 1]
 
 
-def test_a_watermark_below_a_range_that_ends_in_dropped_rows_moves_nothing_back() -> None:
+def test_watermark_below_dropped_rows_does_not_rewind_the_commit() -> None:
     trial = trial_of(zoo.WatermarkSink, Guarantee.EFFECTIVELY_ONCE)
     trial.step("transform", 3)  # of offset 2 one record, of 5 five, none of the others
     trial.step("fault", "destination", 0, "crash before")
@@ -154,7 +154,7 @@ def test_a_watermark_below_a_range_that_ends_in_dropped_rows_moves_nothing_back(
     assert offsets(trial, PARTITIONS[2]) == [2, 5, 5, 5, 5, 5]
 
 
-def test_endless_rewinds_fail() -> None:
+def test_rewinds_in_every_generation_are_a_contract_error() -> None:
     class GoesBack(zoo.BufferingSink):
         def open(self, partitions: Any) -> None:
             commits = {p: commit for p in partitions if (commit := self.context.committed(p))}
@@ -170,7 +170,7 @@ def test_endless_rewinds_fail() -> None:
         trial.finish()
 
 
-def test_what_cannot_be_delivered_is_committed_when_it_is_reported() -> None:
+def test_reported_poison_record_is_committed() -> None:
     trial = Trial(
         Subject(zoo.ReportingSink, MemoryDestination.read_back, capabilities=Capabilities(dead_letters=True))
     )
@@ -198,7 +198,9 @@ def put_while_closing(trial: Trial[Any]) -> None:
         (put_while_closing, r"is_closing\(\) is true in put"),
     ],
 )
-def test_engine_mistakes_are_blamed_on_the_engine(mistake: Any, problem: str) -> None:
+def test_contract_violations_of_the_engine_are_reported_as_bugs_of_sinksdk(
+    mistake: Any, problem: str
+) -> None:
     trial = trial_of(zoo.RangeSink, Guarantee.EFFECTIVELY_ONCE, steps={"mistake": mistake})
     trial.step("deliver", 0, 1)
     if mistake is close_again:
@@ -207,7 +209,7 @@ def test_engine_mistakes_are_blamed_on_the_engine(mistake: Any, problem: str) ->
         trial.step("mistake")
 
 
-def test_generations_are_counted() -> None:
+def test_generation_rises_with_each_rebalance_and_crash() -> None:
     seen = []
 
     class Telling(zoo.BufferingSink):
@@ -227,7 +229,7 @@ def test_generations_are_counted() -> None:
     assert seen == [1, 1, 2, 3]
 
 
-def test_endless_retries_fail() -> None:
+def test_endless_retries_of_put_are_a_contract_error() -> None:
     class Busy(zoo.RangeSink):
         def put(self, records: SinkRecords) -> None:
             if records.next_offset > 2:
@@ -241,7 +243,7 @@ def test_endless_retries_fail() -> None:
         trial.finish()
 
 
-def test_what_happened_is_counted_once() -> None:
+def test_steps_are_counted_once() -> None:
     counts: Counter[str] = Counter()
     trial = Trial(Subject(zoo.AcknowledgesEarly, MemoryDestination.read_back), counts)
     trial.step("deliver", 0, 1)

@@ -45,7 +45,7 @@ def run(folder: Path, *arguments: str) -> tuple[int, str]:
 
 
 @pytest.mark.slow
-def test_the_walkthrough(tmp_path: Path) -> None:
+def test_walkthrough_of_a_sink_works(tmp_path: Path) -> None:
     texts = blocks("text")
     save(tmp_path, "my_sink.py", "test_my_sink.py")
     code, output = run(tmp_path, "test_my_sink.py")
@@ -65,7 +65,7 @@ def test_the_walkthrough(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_the_walkthrough_of_a_source(tmp_path: Path) -> None:
+def test_walkthrough_of_a_source_works(tmp_path: Path) -> None:
     texts = blocks("text")
     save(tmp_path, "my_source.py", "test_my_source.py")
     code, output = run(tmp_path)

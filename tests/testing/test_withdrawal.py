@@ -84,11 +84,11 @@ EXPIRED = [
 ]
 
 
-def test_a_withdrawn_commit_may_go_back() -> None:
+def test_withdrawn_commit_may_go_back() -> None:
     replay(EXPIRED, Withdrawing, **OPTIONS)
 
 
-def test_a_withdrawal_must_take_back_all_that_is_gone() -> None:
+def test_withdrawal_must_rewind_to_the_first_lost_record() -> None:
     with pytest.raises(SinkContractError, match="lost: offset 0 of records-0"):
         replay(EXPIRED, WithdrawingTooLittle, **OPTIONS)
 
@@ -111,7 +111,7 @@ def test_withdrawals_are_counted() -> None:
 
 
 @pytest.mark.parametrize("withdrawn_from", [None, 2])
-def test_no_other_commit_may_go_back(withdrawn_from: int | None) -> None:
+def test_commit_that_is_not_withdrawn_must_not_go_back(withdrawn_from: int | None) -> None:
     judge = Judge(Capabilities(), EndlessSource(PARTITIONS, json_record))
     before, after = (PartitionCommit.of(P0, OffsetAndMetadata(offset), 1) for offset in (3, 0))
     after = after.model_copy(update={"withdrawn_from": withdrawn_from})

@@ -83,11 +83,11 @@ TRACES: dict[str, tuple[Sequence[tuple[Any, ...]], str]] = {
         [("fault", "destination", 0, "retriable error"), ("deliver", 0, 1), ("tick", 1), ("commit",)],
         "lost: offset 0 of records-0 is not at the destination",
     ),
-    "CountsTheRefused": (
+    "CountsRefusedRecords": (
         [("fault", "destination", 0, "retriable error"), ("deliver", 0, 1), ("commit",)],
         "lost: offset 0 of records-0 is not at the destination, although the committed offset is 1",
     ),
-    "ForgetsWhatItTook": (
+    "LosesAcceptedRecords": (
         [("fault", "destination", 0, "retriable error"), ("deliver", 0, 3), ("tick", 1), ("rebalance",)],
         "lost: offsets 0, 1 of records-0 are not at the destination, although the committed offset is 3",
     ),
@@ -95,7 +95,7 @@ TRACES: dict[str, tuple[Sequence[tuple[Any, ...]], str]] = {
         [("deliver", 0, 2), ("commit",), ("alter", 0, 1), ("deliver", 0, 1)],
         "open requested offset 2 of records-0 after an operator set the offset to 1, which undoes",
     ),
-    "TakesWhatItHasForAll": (
+    "SkipsBelowItsLastRow": (
         [("alter", 0, 2), ("deliver", 0, 1), ("alter", 0, 1), ("deliver", 0, 1)],
         "lost: offset 1 of records-0 is not at the destination, although the committed offset is 3",
     ),
@@ -158,13 +158,13 @@ def options_of(specimen: zoo.Specimen) -> dict[str, Any]:
     }
 
 
-def test_the_zoo_is_large_enough() -> None:
+def test_each_broken_task_has_a_replay() -> None:
     assert len(by_name) == len(zoo.BROKEN) >= 10
     assert set(TRACES) == set(by_name)
 
 
 @pytest.mark.parametrize("name", TRACES)
-def test_a_replay_shows_the_mistake(name: str) -> None:
+def test_replay_finds_the_problem_of_each_broken_task(name: str) -> None:
     steps, problem = TRACES[name]
     with pytest.raises(SinkContractError) as caught:
         replay(steps, by_name[name].make_task, **options_of(by_name[name]))
@@ -173,7 +173,7 @@ def test_a_replay_shows_the_mistake(name: str) -> None:
 
 @pytest.mark.extended
 @pytest.mark.parametrize("honest", extended_after(1, zoo.HONEST), ids=lambda specimen: specimen.name)
-def test_honest_sinks_survive_what_the_others_do_not(honest: zoo.Specimen) -> None:
+def test_correct_sinks_pass_the_replays_of_the_broken_ones(honest: zoo.Specimen) -> None:
     for steps, _ in TRACES.values():
         if honest.capabilities.dead_letters or ("poison", 0) not in steps:
             replay(steps, honest.make_task, **options_of(honest))
@@ -209,7 +209,7 @@ def found(specimen: zoo.Specimen) -> SinkContractError:
         ],
     ),
 )
-def test_a_mistake_is_found_at_once(name: str) -> None:
+def test_broken_sink_fails_with_few_steps(name: str) -> None:
     assert len(found(by_name[name]).steps) <= MOST_STEPS
 
 
@@ -221,14 +221,14 @@ class PerRecord(zoo.RangeSink):
 
 
 @pytest.mark.parametrize("make_task", [zoo.DropsTheTail, PerRecord])
-def test_what_fails_without_any_fault_is_a_short_story_too(make_task: type[zoo.RangeSink]) -> None:
+def test_failure_without_faults_is_shortened(make_task: type[zoo.RangeSink]) -> None:
     with pytest.raises(SinkContractError) as caught:
         check_sink(make_task, read_back=MemoryDestination.read_back)
     assert len(caught.value.steps) <= 2
 
 
 @pytest.mark.extended
-def test_all_mistakes_are_found_with_default_settings() -> None:
+def test_each_broken_task_fails_with_default_settings() -> None:
     for specimen in zoo.BROKEN:
         failure = found(specimen)
         print(f"\n{specimen.name}: {failure}")
@@ -239,7 +239,7 @@ def test_all_mistakes_are_found_with_default_settings() -> None:
 
 
 @pytest.mark.parametrize("honest", extended_after(1, zoo.HONEST), ids=lambda specimen: specimen.name)
-def test_honest_sinks_pass(honest: zoo.Specimen) -> None:
+def test_correct_sinks_pass(honest: zoo.Specimen) -> None:
     report = check_sink(
         honest.make_task, settings=settings(DEFAULTS, max_examples=2 * DEPTH.cases), **options_of(honest)
     )

@@ -378,14 +378,14 @@ class HidesPoison(ReportingSink):
         """Say nothing."""
 
 
-class CountsTheRefused(ResumingSink):
+class CountsRefusedRecords(ResumingSink):
     """Counts the record that it could not write as accepted."""
 
     def unfinished(self, rows: SinkRecords, written: int) -> RetriableException:
         return super().unfinished(rows, written + len(rows))
 
 
-class ForgetsWhatItTook(BufferingSink):
+class LosesAcceptedRecords(BufferingSink):
     """Writes files in put, and drops accepted records from its buffer when that fails."""
 
     def put(self, records: SinkRecords) -> None:
@@ -406,7 +406,7 @@ class OverrulesTheOperator(WatermarkSink):
     """Its connector's alter_offsets does not move the watermark, so the old position is requested again."""
 
 
-class TakesWhatItHasForAll(WatermarkSink):
+class SkipsBelowItsLastRow(WatermarkSink):
     """Skips all offsets below its last row, although an operator may have skipped some of them."""
 
     def open(self, partitions: Collection[TopicPartition]) -> None:
@@ -589,18 +589,18 @@ BROKEN: Final = (
         for make_task in (
             *(AcknowledgesEarly, NamesByStartOffset, FlushesAfterClose, IgnoresLost, LetsOffsetsGoBack),
             *(ClosesEverything, SwallowsErrors, MixesPartitions, DropsTheTail),
-            *(TopicBlind, DropsNulls, DropsKeyless, ForgetsWhatItTook, DividesAnOffset, CountsOffsets),
+            *(TopicBlind, DropsNulls, DropsKeyless, LosesAcceptedRecords, DividesAnOffset, CountsOffsets),
             CountsInItsMetadata,
         )
     ),
     Specimen(DropsEmpty, _AT_LEAST, record=bytes_record),
     Specimen(HidesPoison, _REPORTING),
     Specimen(DropsOnRetry, _EFFECTIVELY),
-    Specimen(CountsTheRefused, _EFFECTIVELY),
+    Specimen(CountsRefusedRecords, _EFFECTIVELY),
     Specimen(AppendsAgain, _EFFECTIVELY),
     Specimen(KeysByOffset, _EFFECTIVELY),
     Specimen(OverrulesTheOperator, _EFFECTIVELY),
-    Specimen(TakesWhatItHasForAll, _EFFECTIVELY),
+    Specimen(SkipsBelowItsLastRow, _EFFECTIVELY),
     *(
         Specimen(make_task, _EXACTLY)
         for make_task in (

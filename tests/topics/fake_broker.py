@@ -15,7 +15,7 @@ from typing import Self
 _METADATA, _API_VERSIONS = 3, 18
 _NEWEST = {_METADATA: 12, _API_VERSIONS: 3}
 _LEADER_NOT_AVAILABLE = 5
-_NO_OPERATIONS = -(2**31)  # authorized operations that nobody asked for
+_NO_OPERATIONS = -(2**31)  # authorized operations, which were not requested
 
 
 class FakeBroker:

@@ -192,7 +192,7 @@ def test_dead_letter_topic_without_a_cluster_is_refused() -> None:
         open_dead_letters(configured(), None)
 
 
-def test_without_a_topic_there_are_no_dead_letters() -> None:
+def test_dead_letters_are_off_without_a_topic() -> None:
     with open_dead_letters(
         ConnectorConfig.parse({"name": "c", "topics": "t"}), KafkaClient("a:1")
     ) as letters:

@@ -200,7 +200,7 @@ def test_value_that_is_not_a_number_is_refused() -> None:
         translated({"fetch.max.wait.ms": "soon"})
 
 
-def test_settings_without_a_counterpart_are_left_out(warnings: Callable[[], list[str]]) -> None:
+def test_settings_without_a_librdkafka_counterpart_are_omitted(warnings: Callable[[], list[str]]) -> None:
     java = {
         "auto.offset.reset": "latest",
         "enable.auto.commit": "true",
@@ -279,19 +279,19 @@ def test_kerberos_is_refused_when_librdkafka_lacks_it(
     assert found["sasl.kerberos.principal"] == "me@EXAMPLE.COM"
 
 
-def test_other_mechanisms_need_no_kerberos() -> None:
+def test_mechanisms_other_than_gssapi_need_no_kerberos() -> None:
     client = KafkaClient("here:9092")
 
     assert client.librdkafka({"sasl.mechanism": "GSSAPI"})
     assert client.librdkafka({"security.protocol": "SASL_SSL", "librdkafka.sasl.mechanisms": "SCRAM-SHA-512"})
 
 
-def test_has_feature_reports_what_librdkafka_was_built_with() -> None:
+def test_has_feature_reports_librdkafkas_build_features() -> None:
     assert has_feature("sasl_scram")
     assert not has_feature("sasl_pigeon")
 
 
-def test_librdkafka_token_is_accepted_beside_a_java_login_module() -> None:
+def test_librdkafka_oauth_method_is_accepted_with_a_java_login_module() -> None:
     java = {
         "sasl.mechanism": "OAUTHBEARER",
         "sasl.jaas.config": "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule required ;",
@@ -347,7 +347,9 @@ def test_librdkafka_user_without_the_prefix_is_refused(further: dict[str, str]) 
 
 
 @pytest.mark.parametrize("understood", [{"sasl.jaas.config": PLAIN}, {"librdkafka.sasl.username": "ada"}])
-def test_librdkafka_user_without_the_prefix_is_ignored_beside_a_valid_one(understood: dict[str, str]) -> None:
+def test_librdkafka_user_without_the_prefix_is_ignored_if_another_user_is_set(
+    understood: dict[str, str],
+) -> None:
     assert translated({"sasl.username": "eve", **understood})["sasl.username"] == "ada"
 
 
@@ -407,7 +409,7 @@ CODE = {
 
 @pytest.mark.parametrize("key", CODE)
 def test_a_connector_cannot_have_its_client_load_libraries_or_run_commands(key: str) -> None:
-    # Anybody who may create connectors over REST could run code.
+    # Every user who may create connectors over REST could run code.
     with pytest.raises(
         ConfigException, match=f"'{key}' cannot be set by a connector's configuration"
     ) as error:

@@ -37,11 +37,11 @@ def topic(name: str, error: int | None = None, leaders: Sequence[int] = (1,)) ->
 class Consumer:
     def __init__(self, denied: str = "", gone: str = "") -> None:
         self.denied, self.gone = denied, gone  # names of one topic
-        self.asked: list[str | None] = []
+        self.requested: list[str | None] = []
 
     def list_topics(self, name: str | None = None, *, timeout: float) -> Any:
         assert timeout
-        self.asked.append(name)
+        self.requested.append(name)
         if name is None:
             hidden = {self.denied, self.gone}
             shown = {name: topic(name) for name in TOPICS if name not in hidden}
@@ -65,7 +65,9 @@ class Led(Consumer):
 
     def offsets_for_times(self, rows: Any, timeout: float) -> list[Any]:
         if any(self.leaders[row.partition] == -1 for row in rows):
-            raise KafkaException(KafkaError(KafkaError._TIMED_OUT))  # as librdkafka: none is answered
+            raise KafkaException(
+                KafkaError(KafkaError._TIMED_OUT)
+            )  # as in librdkafka: no partition gets a response
         lost = KafkaError(KafkaError.LEADER_NOT_AVAILABLE)
         return [
             SimpleNamespace(
@@ -98,9 +100,9 @@ def test_cluster_without_any_leader_is_retriable(monkeypatch: pytest.MonkeyPatch
 
 class Admin:
     def __init__(self) -> None:
-        self.asked: list[list[str]] = []
+        self.requested: list[list[str]] = []
         self.ready: dict[str, str] = {}
-        self.answers: dict[str, Future[Any]] = {}
+        self.responses: dict[str, Future[Any]] = {}
 
     def __len__(self) -> int:
         return 0
@@ -108,13 +110,13 @@ class Admin:
     def describe_topics(self, topics: Any, *, request_timeout: float) -> dict[str, Future[Any]]:
         assert request_timeout
         names = list(topics.topic_names)
-        self.asked.append(names)
-        answers: dict[str, Future[Any]] = {name: Awaited(name, self.ready) for name in names}
-        self.answers |= answers
-        return answers
+        self.requested.append(names)
+        responses: dict[str, Future[Any]] = {name: Awaited(name, self.ready) for name in names}
+        self.responses |= responses
+        return responses
 
-    def answer(self, name: str, topic_id: str) -> None:
-        self.answers[name].set_result(SimpleNamespace(topic_id=topic_id))
+    def respond(self, name: str, topic_id: str) -> None:
+        self.responses[name].set_result(SimpleNamespace(topic_id=topic_id))
 
 
 class Awaited(Future[Any]):
@@ -167,7 +169,7 @@ def test_many_topics_take_one_request_and_one_for_each_missing_topic(
     consumer = Consumer(gone="t3")
 
     assert len(cluster(monkeypatch, consumer).partitions(TOPICS)) == 11
-    assert consumer.asked == [None, "t3"]
+    assert consumer.requested == [None, "t3"]
 
 
 def test_topic_ids_of_earlier_responses_are_requested_again(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -177,17 +179,17 @@ def test_topic_ids_of_earlier_responses_are_requested_again(monkeypatch: pytest.
 
     with pytest.raises(RetriableException, match="id of topic t0"):
         asking.topic_ids(["t0", "t1"])
-    admin.answer("t1", "old")
+    admin.respond("t1", "old")
     with pytest.raises(RetriableException, match="id of topic t0"):
         asking.topic_ids(["t0", "t1"])
-    assert admin.asked == [["t0", "t1"], ["t1"]]
+    assert admin.requested == [["t0", "t1"], ["t1"]]
     admin.ready["t0"] = "old"
     with pytest.raises(RetriableException, match="id of topic t1"):
         asking.topic_ids(["t0", "t1"])
     admin.ready |= {"t0": "new", "t1": "new"}
 
     assert asking.topic_ids(["t0", "t1"]) == {"t0": "new", "t1": "new"}
-    assert admin.asked == [["t0", "t1"], ["t1"], ["t0"]], "a question without an answer is not asked twice"
+    assert admin.requested == [["t0", "t1"], ["t1"], ["t0"]], "a request without a response is not repeated"
 
 
 HERE, GONE, DENIED = (TopicPartition(topic, 0) for topic in ("here", "gone", "denied"))
@@ -289,10 +291,10 @@ IDS = {"a": "id-a", "b": "id-b"}
 class Ids:
     def __init__(self, now: Mapping[str, str]) -> None:
         self.now = now
-        self.asked: list[list[str]] = []
+        self.requested: list[list[str]] = []
 
     def __call__(self, topics: Collection[str]) -> Mapping[str, str]:
-        self.asked.append(list(topics))
+        self.requested.append(list(topics))
         return {topic: self.now[topic] for topic in topics if topic in self.now}
 
 
@@ -300,7 +302,7 @@ def test_topics_with_unchanged_ids_are_not_replaced() -> None:
     ids = Ids(IDS)
 
     assert replaced_topics(IDS, ids, {"b", "a"}) == {}
-    assert ids.asked == [["a", "b"]]
+    assert ids.requested == [["a", "b"]]
 
 
 def test_topic_with_another_id_is_replaced() -> None:
@@ -324,7 +326,7 @@ def test_deleted_topic_is_replaced() -> None:
 
 def test_topic_ids_without_a_response_are_retriable() -> None:
     def nobody(topics: Collection[str]) -> Mapping[str, str]:
-        raise RetriableException("no broker answers")
+        raise RetriableException("no broker responds")
 
     doubts = replaced_topics(IDS, nobody, {"a", "b"})
 
@@ -337,4 +339,4 @@ def test_topics_planned_without_ids_are_not_checked() -> None:
     ids = Ids(IDS)
 
     assert replaced_topics({}, ids, {"a"}) == {}
-    assert ids.asked == []
+    assert ids.requested == []

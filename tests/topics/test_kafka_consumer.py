@@ -159,7 +159,7 @@ def test_max_bytes_counts_wanted_headers(client: OpenClient) -> None:
     assert read(FakeLibrary(sent, client), max_bytes=6, columns=("key",)).next == 4
 
 
-def test_range_ends_at_its_last_record_or_at_the_one_behind_a_gap(client: OpenClient) -> None:
+def test_range_ends_at_its_last_record_or_at_the_first_record_after_it(client: OpenClient) -> None:
     library = FakeLibrary([Fake(0), Fake(3), Fake(8), Fake(9)], client)
 
     first = read(library, end=4)
@@ -173,7 +173,7 @@ def test_range_ends_at_its_last_record_or_at_the_one_behind_a_gap(client: OpenCl
     assert library.given == {}
 
 
-# Behind transaction markers and aborted records, no record shows that a range is complete.
+# After transaction markers and aborted records, no record shows that a range is complete.
 @pytest.mark.parametrize(("end", "is_end"), [(7, True), (8, False)])
 def test_end_of_partition_is_an_event_with_its_offset(client: OpenClient, end: int, is_end: bool) -> None:
     filled = read(FakeLibrary([Fake(2), Fake(7, error=END_OF_PARTITION, value=b"No more")], client), end=end)
@@ -230,7 +230,7 @@ def test_batch_is_cut_before_a_column_has_more_bytes_than_arrow_can_count(
 
 
 @pytest.mark.parametrize("says", [2**31, 2**32, 2**63 - 1, 2**63, 2**64 - 1])
-def test_impossible_size_is_an_event_unless_there_is_no_content(compiled: OpenClient, says: int) -> None:
+def test_impossible_size_is_an_event_unless_key_and_value_are_null(compiled: OpenClient, says: int) -> None:
     sent = [Fake(0, value=b"a", says=says), Fake(1, key=b"a", says=says), Fake(2, says=says)]
     library = FakeLibrary(sent, compiled)
 
@@ -353,7 +353,7 @@ def table(found: Sequence[Filled]) -> pa.Table:
     return pa.Table.from_batches([each.batch for each in found if each.batch is not None])
 
 
-def test_clients_return_the_same_records_as_were_produced(
+def test_clients_return_the_produced_records(
     cluster: MockCluster, plain: OpenClient, compiled: OpenClient
 ) -> None:
     (partition,) = create(cluster)
@@ -583,14 +583,14 @@ def test_consumer_is_closed_when_it_is_garbage_collected(cluster: MockCluster, c
     assert not release.alive
 
 
-def _in_a_child(consumer: Consumer, partition: TopicPartition, answers: Any) -> None:
+def _in_a_child(consumer: Consumer, partition: TopicPartition, results: Any) -> None:
     for use in (consumer.errors, lambda: consumer.add({}), lambda: read(consumer, partition)):
         try:
             use()
         except RuntimeError as error:
-            answers.put(str(error))
+            results.put(str(error))
     consumer.close()
-    answers.put("closed")
+    results.put("closed")
 
 
 def test_forked_child_cannot_use_the_consumer_of_its_parent(cluster: MockCluster, client: OpenClient) -> None:
@@ -599,12 +599,12 @@ def test_forked_child_cannot_use_the_consumer_of_its_parent(cluster: MockCluster
     fork = multiprocessing.get_context("fork")
     with open_consumer(cluster, client) as consumer:
         consumer.add({partition: 0})
-        answers = fork.SimpleQueue()
-        child = fork.Process(target=_in_a_child, args=(consumer, partition, answers))
+        results = fork.SimpleQueue()
+        child = fork.Process(target=_in_a_child, args=(consumer, partition, results))
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DeprecationWarning)  # Python warns of threads before a fork
             child.start()
-        texts = [answers.get() for _ in range(4)]
+        texts = [results.get() for _ in range(4)]
         child.join(10)
         assert child.exitcode == 0
         assert ["fork" in each for each in texts] == [True] * 3 + [False]

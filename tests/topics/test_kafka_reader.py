@@ -248,7 +248,7 @@ def test_second_silent_range_is_given_up_after_10_seconds(cluster: MockCluster, 
     assert sum(len(item) for item in found if isinstance(item, SinkRecords)) == 100
 
 
-def test_ends_of_transactions_are_no_silence(cluster: MockCluster, topic: str) -> None:
+def test_transaction_markers_count_as_activity_of_a_range(cluster: MockCluster, topic: str) -> None:
     # Regression: a range that began with many aborted records was never read.
     moments = itertools.count(0.0, 10.0)
     ends = itertools.chain(range(20), itertools.repeat(19))
@@ -266,7 +266,7 @@ def test_ends_of_transactions_are_no_silence(cluster: MockCluster, topic: str) -
     assert 19 + 2 <= len(waited) <= 19 + 3
 
 
-def test_refusal_is_forgotten_when_records_arrive(cluster: MockCluster, topic: str) -> None:
+def test_refused_login_is_forgotten_when_records_arrive(cluster: MockCluster, topic: str) -> None:
     # Regression: a refusal of hours before ended a range after ten silent seconds.
     faults = [KafkaError(-169, "the password is wrong")]
 
@@ -324,7 +324,7 @@ def test_reader_stops_within_100_ms_during_a_batch(cluster: MockCluster) -> None
     assert statistics.median(taken) < 0.5, taken
 
 
-def test_refused_client_ends_a_silent_range_with_the_reason(cluster: MockCluster, topic: str) -> None:
+def test_refused_login_ends_a_silent_range_with_its_reason(cluster: MockCluster, topic: str) -> None:
     fault = KafkaError(-169, "the password is wrong")
 
     class Refused(Consumer):
@@ -383,7 +383,9 @@ def test_consumer_with_an_unread_range_is_not_reused(
     assert len(made) == 2
 
 
-def test_group_authorization_failure_is_no_refusal(cluster: MockCluster, topic: str) -> None:
+def test_group_authorization_failure_leaves_a_silent_range_retriable(
+    cluster: MockCluster, topic: str
+) -> None:
     # Regression: without the right to the group, which no reader joins, ten silent seconds failed a range.
     denied = KafkaError(30, "no such right")
 

@@ -74,16 +74,16 @@ class Admin:
 
     def describe_topics(self, topics: Any, *, request_timeout: float) -> dict[str, Future[Any]]:
         self.asked += 1
-        return {name: self._answer(request_timeout) for name in topics.topic_names}
+        return {name: self._response(request_timeout) for name in topics.topic_names}
 
-    def _answer(self, request_timeout: float) -> Future[Any]:
+    def _response(self, request_timeout: float) -> Future[Any]:
         assert request_timeout >= 3600, "a late response would end the process (librdkafka#4605)"
-        answer: Future[Any] = Pending(self.broker.clock)
+        response: Future[Any] = Pending(self.broker.clock)
         if self.is_stuck:
-            self.late.append(answer)
+            self.late.append(response)
         else:
-            answer.set_result(SimpleNamespace(topic_id="id"))
-        return answer
+            response.set_result(SimpleNamespace(topic_id="id"))
+        return response
 
 
 class Pending(Future[Any]):
@@ -144,8 +144,8 @@ def test_a_late_response_of_a_replaced_client_is_not_used(broker: Broker, cluste
     broker.admins[0].is_stuck = True
     fail(lambda: cluster.topic_ids(["t"]))
     fail(lambda: cluster.topic_ids(["t"]))
-    for answer in broker.admins[0].late:
-        answer.set_result(SimpleNamespace(topic_id="old"))
+    for response in broker.admins[0].late:
+        response.set_result(SimpleNamespace(topic_id="old"))
 
     assert cluster.topic_ids(["t"]) == {"t": "id"}
 
@@ -251,7 +251,7 @@ def test_a_client_is_closed_only_after_the_requests_of_other_threads(broker: Bro
     assert broker.consumers[0].is_closed
 
 
-def test_refused_authentication_is_no_silence(broker: Broker, cluster: Cluster) -> None:
+def test_refused_authentication_is_a_connect_exception(broker: Broker, cluster: Cluster) -> None:
     def refuse(_: str, *, timeout: float) -> Any:
         assert timeout
         raise KafkaException(KafkaError(KafkaError._AUTHENTICATION))

@@ -35,11 +35,11 @@ class TestMemory(WriterContract):
 
 
 def test_repeated_commit_after_a_lost_response_writes_nothing() -> None:
-    answers = iter([True, True, False, True])
+    outcomes = iter([True, True, False, True])
 
     def lossy(what: str, effect: object) -> object:
         result = effect()
-        if not next(answers):
+        if not next(outcomes):
             raise RetriableException(what)
         return result
 

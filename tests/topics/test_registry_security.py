@@ -129,7 +129,7 @@ def test_every_key_of_the_registrys_client_may_have_its_namespace(namespace: str
     assert [option.key for option in options if option.verdict.meaning == "unknown"] == []
 
 
-def test_namespaced_key_has_the_verdict_of_the_key() -> None:
+def test_namespaced_key_gets_the_verdict_of_the_plain_key() -> None:
     for key in ("basic.auth.credentials.source", "schema.registry.basic.auth.credentials.source"):
         raw = {"value.converter": "avro", f"value.converter.{key}": "SASL_INHERIT"}
         [option] = [one for one in ConnectorConfig.judge(raw) if one.key.endswith("source")]
@@ -344,7 +344,7 @@ def test_every_key_of_kafkas_converters_has_a_verdict(side: str, key: str) -> No
     assert option.verdict.meaning != "unknown"
 
 
-def test_token_is_not_shown() -> None:
+def test_bearer_token_is_hidden_in_the_repr_of_a_configuration() -> None:
     config = parsed(
         schema__registry__url="https://registry",
         bearer__auth__credentials__source="STATIC_TOKEN",

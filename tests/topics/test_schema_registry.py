@@ -177,7 +177,7 @@ def test_wrong_registry_password_is_a_config_exception(registry: RegistryServer)
             converter(registry.url, user_info=wrong)("t", data)
 
 
-def test_url_that_is_no_registry_is_a_config_exception(registry: RegistryServer) -> None:
+def test_url_of_another_server_than_a_registry_is_a_config_exception(registry: RegistryServer) -> None:
     with pytest.raises(ConfigException, match="check its URL"):
         converter(f"{registry.url}/api")("t", wire(1, FLIGHT, {"carrier": "UA"}))
 

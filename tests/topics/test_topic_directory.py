@@ -60,7 +60,7 @@ def test_files_are_ordered_by_their_offsets_not_by_their_names(tmp_path: Path) -
     assert ends(tmp_path) == {T0: (0, 4)}
 
 
-def test_topic_names_stay_text(tmp_path: Path) -> None:
+def test_numeric_topic_names_are_read_as_text(tmp_path: Path) -> None:
     names = ["007", "2024-01-01", "a-b_c", "1e5", "true", "...", "a.tmp", "a.crc"]
     for name in names:
         write_records(tmp_path, TopicPartition(name, 0), rows([0]))
@@ -86,7 +86,7 @@ def test_regex_without_a_match_returns_no_partitions(tmp_path: Path) -> None:
     assert TopicDirectorySource(tmp_path).partitions(Subscription(regex="x")) == {}
 
 
-def test_topics_without_subscription_are_not_read(tmp_path: Path) -> None:
+def test_topics_outside_the_subscription_are_not_read(tmp_path: Path) -> None:
     write_records(tmp_path, T0, rows([0]))
     put(tmp_path, "topic=u/partition=0/x.parquet", pa.table({"offset": ["text"]}))
     assert TopicDirectorySource(tmp_path).partitions(Subscription(("t",))) == {T0: (0, 1)}
@@ -176,7 +176,7 @@ def test_old_file_without_a_footer_is_an_error(tmp_path: Path, content: bytes) -
     assert "move it away" in message
 
 
-def test_file_with_a_future_modification_time_is_given_up_by_this_hosts_clock() -> None:
+def test_broken_file_with_a_future_modification_time_fails_after_the_patience() -> None:
     now = 1_000.0
     unfinished = Unfinished(10, lambda: now)
     stat = FileStat("/x", 1, int(5_000e9))

@@ -72,7 +72,7 @@ def test_poll_without_changes_lists_nothing(place: Place, calls: Counter[str]) -
     place.settle()
     calls.clear()
     assert place.look() == {P0: OffsetRange(0, 20), P1: OffsetRange(0, 20)}
-    assert calls["scandir"] <= 1  # of the transactions, which are not there
+    assert calls["scandir"] <= 1  # of the transactions, which do not exist
     assert calls["stat"] <= 8
 
 
@@ -146,7 +146,7 @@ def test_folder_without_modification_times_is_detected(place: Place, monkeypatch
 
     def without_times(path: Any, *args: Any, **kwargs: Any) -> os.stat_result:
         found = stat(path, *args, **kwargs)
-        if os.path.isdir(path):  # noqa: PTH112 - of whatever is asked for
+        if os.path.isdir(path):  # noqa: PTH112 - of any path
             found = frozen.setdefault(str(path), found)
         return found
 

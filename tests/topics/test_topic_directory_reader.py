@@ -243,14 +243,14 @@ def test_ranges_are_read_in_the_requested_order(tmp_path: Path) -> None:
     assert offsets(found) == [100, 101, 102, 0, 1, 2, 10, 11, 12]
 
 
-def test_columns_that_no_file_has_are_left_out(tmp_path: Path) -> None:
+def test_columns_missing_in_all_files_are_omitted(tmp_path: Path) -> None:
     write_records(tmp_path, T0, rows([0]))
     got = one(tmp_path)
     assert got.schema.names == ["offset", "timestamp", "key", "value"]
     assert got.column("timestamp").to_pylist() == [None]
 
 
-def test_columns_that_some_files_have_are_null_in_the_others(tmp_path: Path) -> None:
+def test_columns_missing_in_some_files_are_null_there(tmp_path: Path) -> None:
     headers = pa.array([[{"key": "h", "value": b"1"}]], HEADERS_TYPE)
     write_records(tmp_path, T0, rows([0]))
     write_records(tmp_path, T0, rows([1], headers=headers))
@@ -270,7 +270,7 @@ def test_offsets_of_any_integer_type_become_longs(tmp_path: Path) -> None:
     assert offsets(read(tmp_path, {T0: OffsetRange(1, 51)})) == [1, 10, 11, 20, 21, 30, 31, 40, 41, 50]
 
 
-def test_columns_that_are_not_wanted_are_not_read(tmp_path: Path) -> None:
+def test_unrequested_columns_are_not_read(tmp_path: Path) -> None:
     write_records(tmp_path, T0, rows([0], timestamp=pa.array([1], pa.timestamp("ms", "UTC"))))
     assert one(tmp_path, columns=["value"]).schema.names == ["offset", "value"]
 

@@ -111,7 +111,7 @@ def test_slower_of_two_writers_appends_after_the_faster(place: Directory) -> Non
         nonlocal racing
         if racing:
             racing = False
-            first.commit([])  # in the very moment before the second's entry
+            first.commit([])  # right before the second writer's entry
         return original(entry)
 
     log.append = append
@@ -149,7 +149,7 @@ def test_commit_after_a_lost_response_finds_its_entry(tmp_path: Path) -> None:
     disk.lose = True
     with pytest.raises(RetriableException):
         writer.commit([at(2)])
-    writer.abort()  # too late: it is there, and so are its files
+    writer.abort()  # too late: the entry and its files exist
     assert place.values("a") == [b"1", b"2"]
 
 
@@ -390,7 +390,7 @@ def test_frozen_writer_replaces_no_newer_checkpoint(tmp_path: Path) -> None:
     assert place.values("a")[-1] == b"last"
 
 
-def test_entry_emptied_while_its_files_are_listed_is_no_error(place: Directory) -> None:
+def test_entry_emptied_while_its_files_are_listed_is_skipped(place: Directory) -> None:
     writer = place.writer()
     writer.init()
     write(place, writer, [b"1"])

@@ -1,4 +1,4 @@
-"""Answers of a real Connect worker: ``python -m tests.transforms.connect`` writes ``connect_answers.json``."""
+"""Results of a real Connect worker: ``python -m tests.transforms.connect`` writes ``connect_answers.json``."""
 
 from __future__ import annotations
 
@@ -42,12 +42,12 @@ def ask() -> str:
             _produce(broker.bootstrap, topic)
         settings = {"plugin.discovery": "service_load"}
         with running_worker(folder, broker.bootstrap, settings, classpath=[folder / "classes"]) as worker:
-            answers = _answers(worker, broker.bootstrap, folder)
+            results = _results(worker, broker.bootstrap, folder)
     lines = [
         f"{json.dumps(chain)}:{{\n"
         + ",\n".join(f" {json.dumps(topic)}:{_lines(answer)}" for topic, answer in by_topic.items())
         + "}"
-        for chain, by_topic in answers.items()
+        for chain, by_topic in results.items()
     ]
     return "{" + ",\n".join(lines) + "}\n"
 
@@ -61,8 +61,8 @@ def _lines(answer: dict[str, Any]) -> str:
 
 
 def kept() -> dict[str, dict[str, Any]]:
-    answers: dict[str, dict[str, Any]] = json.loads(ANSWERS.read_text())
-    return answers
+    results: dict[str, dict[str, Any]] = json.loads(ANSWERS.read_text())
+    return results
 
 
 def compile_sink(classes: Path) -> None:
@@ -85,8 +85,8 @@ def _produce(bootstrap: str, topic: str) -> None:
     assert producer.flush(_PATIENCE) == 0
 
 
-def _answers(worker: Worker, bootstrap: str, folder: Path) -> dict[str, dict[str, Any]]:
-    answers: dict[str, dict[str, Any]] = {chain: {} for chain in CHAINS}
+def _results(worker: Worker, bootstrap: str, folder: Path) -> dict[str, dict[str, Any]]:
+    results: dict[str, dict[str, Any]] = {chain: {} for chain in CHAINS}
     for chain in CHAINS:
         for topic in TOPICS:
             name = f"{chain}-{topic}"
@@ -94,15 +94,15 @@ def _answers(worker: Worker, bootstrap: str, folder: Path) -> dict[str, dict[str
             try:
                 worker.start(name, {**config, **config_of(chain, topic), "name": name})
             except HTTPError as error:
-                answers[chain][topic] = {"refused": json.loads(error.read())["message"]}
-    for chain, by_topic in answers.items():
+                results[chain][topic] = {"refused": json.loads(error.read())["message"]}
+    for chain, by_topic in results.items():
         for topic in TOPICS:
             if topic not in by_topic:
-                by_topic[topic] = _answer(worker, bootstrap, folder / f"{chain}-{topic}", chain, topic)
-    return answers
+                by_topic[topic] = _result(worker, bootstrap, folder / f"{chain}-{topic}", chain, topic)
+    return results
 
 
-def _answer(worker: Worker, bootstrap: str, file: Path, chain: str, topic: str) -> dict[str, Any]:
+def _result(worker: Worker, bootstrap: str, file: Path, chain: str, topic: str) -> dict[str, Any]:
     _await_end(worker, bootstrap, file.name, topic)
     if failed := worker.failed(file.name):
         causes = [line for line in failed[0].splitlines() if "Exception: " in line]

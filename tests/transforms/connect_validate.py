@@ -114,12 +114,12 @@ def ask() -> str:
         compile_sink(folder / "classes")
         settings = {"plugin.discovery": "hybrid_warn"}
         with running_worker(folder, broker.bootstrap, settings, classpath=[folder / "classes"]) as worker:
-            answers = {chain: _answer(worker, config) for chain, config in CHAINS.items()}
-    lines = [f"{json.dumps(chain)}: {json.dumps(answer)}" for chain, answer in answers.items()]
+            responses = {chain: _response(worker, config) for chain, config in CHAINS.items()}
+    lines = [f"{json.dumps(chain)}: {json.dumps(response)}" for chain, response in responses.items()]
     return "{" + ",\n".join(lines) + "}\n"
 
 
-def _answer(worker: Worker, config: Mapping[str, str]) -> dict[str, Any]:
+def _response(worker: Worker, config: Mapping[str, str]) -> dict[str, Any]:
     raw = {"connector.class": "RecordingSink", "name": "c", "topics": "t", "file": "f", **config}
     try:
         return of_chain(worker.validate("RecordingSink", raw))
@@ -128,8 +128,8 @@ def _answer(worker: Worker, config: Mapping[str, str]) -> dict[str, Any]:
 
 
 def kept() -> dict[str, dict[str, Any]]:
-    answers: dict[str, dict[str, Any]] = json.loads(ANSWERS.read_text())
-    return answers
+    responses: dict[str, dict[str, Any]] = json.loads(ANSWERS.read_text())
+    return responses
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Answers of Kafka's own transforms: ``python -m tests.transforms.kafka_answers`` writes ``answers.json``."""
+"""Results of Kafka's own transforms: ``python -m tests.transforms.kafka_answers`` writes ``answers.json``."""
 
 from __future__ import annotations
 

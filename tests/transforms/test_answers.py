@@ -74,7 +74,7 @@ def _shown(records: SinkRecords, asked: dict[str, Any]) -> Any:
     return {**shown, "topic": records.partition.topic} if "topic" in asked else shown
 
 
-def _our_answer(case: Case) -> dict[str, Any]:
+def _our_result(case: Case) -> dict[str, Any]:
     name = case["class"].removeprefix("predicates.")
     is_predicate = name != case["class"]
     kind = "predicates" if is_predicate else "transforms"
@@ -118,9 +118,9 @@ def _compare(case: Case, record: dict[str, Any], theirs: Any, ours: Any) -> None
 
 
 @pytest.mark.parametrize("place", range(len(CASES)), ids=lambda place: f"{place}-{CASES[place]['class']}")
-def test_transforms_equal_kafkas(place: int) -> None:
+def test_transform_results_equal_kafkas(place: int) -> None:
     case, theirs = CASES[place], kept()["answers"][place]
-    ours = _our_answer(case)
+    ours = _our_result(case)
     assert ("refused" in ours) == ("refused" in theirs), ours
     for record, their_output, our_output in zip(
         case["records"], theirs.get("outputs", []), ours.get("outputs", []), strict="refused" not in ours

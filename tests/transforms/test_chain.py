@@ -76,7 +76,7 @@ def test_predicate_keeps_the_order_of_records() -> None:
         ("HoistField$Value", {"field": "person"}),
     ],
 )
-def test_types_differ_names_the_offsets_to_divide_at(kind: str, keys: dict[str, str]) -> None:
+def test_types_differ_lists_the_offsets_to_split_the_batch_at(kind: str, keys: dict[str, str]) -> None:
     step = chain(kind, predicate=True, **keys)
     people = typed([{"name": name, "age": 1} for name in "ABCDE"] + [None], PERSON, marked=[1, 2, 4])
     with pytest.raises(TypesDiffer) as differ:
@@ -115,7 +115,7 @@ def test_transformed_records_keep_the_read_columns() -> None:
     assert record.as_read() == list(records)[3]
 
 
-def test_headers_are_added_to_batches_without() -> None:
+def test_headers_are_added_to_batches_without_headers() -> None:
     records = plain([{"a": 1}, {"a": 2}])
     bare = SinkRecords(P0, records.arrow.drop_columns(["headers"]), None, records.value_objects)
     made = chain("InsertHeader", header="n", value__literal="x")(bare)

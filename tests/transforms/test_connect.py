@@ -101,7 +101,7 @@ def test_configuration_gives_the_same_records_as_in_connect(chain: str, topic: s
 
 @pytest.mark.slow
 @pytest.mark.nightly
-def test_stored_answers_are_a_connect_workers() -> None:
+def test_stored_results_equal_those_of_a_connect_worker() -> None:
     try:
         asked = ask()
     except MavenError as error:

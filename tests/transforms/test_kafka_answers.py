@@ -1,4 +1,4 @@
-"""The stored answers are still those of Kafka's classes."""
+"""The stored results equal those of Kafka's classes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _IDENTITY = re.compile(r"@[0-9a-f]+")
 
 @pytest.mark.extended
 @pytest.mark.slow
-def test_stored_answers_are_kafkas() -> None:
+def test_stored_results_equal_kafkas() -> None:
     try:
         asked = ask(CASES)
     except MavenError as error:

@@ -253,7 +253,7 @@ def test_keys_of_unused_transforms_are_ignored() -> None:
     assert list(found.values()) == [Meaning.SAME, Meaning.SAME, Meaning.IGNORED, Meaning.IGNORED]
 
 
-def test_archivers_converters_are_applied_with_a_chain() -> None:
+def test_archiver_applies_its_converters_if_it_has_transforms() -> None:
     keys = {"value.converter": "json", "errors.tolerance": "all", "errors.deadletterqueue.topic.name": "d"}
     chain = {"transforms": "a", "transforms.a.type": "Filter"}
     assert set(verdicts(S3ArchiverConfig, keys).values()) == {Meaning.IGNORED}
@@ -335,7 +335,7 @@ def test_common_chains_are_accepted(name: str) -> None:
         assert config.chain() is not None
 
 
-def test_name_of_a_transform_makes_no_key_secret() -> None:
+def test_transform_alias_does_not_make_a_key_secret() -> None:
     config = {
         "transforms.maskToken.type": f"{KAFKA}MaskField$Value",
         "transforms.maskToken.predicate": "hasPassword",

@@ -73,14 +73,14 @@ def client() -> TestClient:
 
 
 def validated(client: TestClient, config: Mapping[str, str]) -> dict[str, Any]:
-    answer = client.put(f"/connector-plugins/{SINK}/config/validate", json={**CONFIG, **config})
-    assert answer.status_code == 200
-    found: dict[str, Any] = answer.json()
+    response = client.put(f"/connector-plugins/{SINK}/config/validate", json={**CONFIG, **config})
+    assert response.status_code == 200
+    found: dict[str, Any] = response.json()
     return found
 
 
-def with_errors(answer: Mapping[str, Any]) -> dict[str, list[str]]:
-    return {key: said["errors"] for key, said in answer["keys"].items() if said["errors"]}
+def with_errors(response: Mapping[str, Any]) -> dict[str, list[str]]:
+    return {key: said["errors"] for key, said in response["keys"].items() if said["errors"]}
 
 
 @pytest.mark.parametrize("name", CHAINS)
@@ -99,7 +99,7 @@ def test_keys_and_groups_equal_connects(client: TestClient, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", CHAINS)
-def test_refusals_have_the_same_keys_as_in_connect(client: TestClient, name: str) -> None:
+def test_refused_keys_equal_connects(client: TestClient, name: str) -> None:
     # More keys have errors here where Connect fails only later, or never. Each mistake counts once; Connect
     # reports a missing required option twice.
     theirs, infos = kept()[name], validated(client, CHAINS[name])
@@ -113,12 +113,12 @@ def test_refusals_have_the_same_keys_as_in_connect(client: TestClient, name: str
     for key, words in more.items():
         assert words in found[key][0]
     if name in GIST:
-        for answer in (theirs, ours):
-            assert any(GIST[name] in said for errors in with_errors(answer).values() for said in errors)
+        for response in (theirs, ours):
+            assert any(GIST[name] in said for errors in with_errors(response).values() for said in errors)
 
 
-def test_messages_of_refusals_equal_connects() -> None:
-    refused = {name for name, answer in kept().items() if answer["error_count"]}
+def test_refusal_messages_equal_connects() -> None:
+    refused = {name for name, response in kept().items() if response["error_count"]}
     assert refused - GIST.keys() == {"an option of a wrong type", "several"}
 
 
@@ -135,7 +135,7 @@ def test_plugin_version_is_accepted_and_ignored(client: TestClient) -> None:
 
 @pytest.mark.slow
 @pytest.mark.nightly
-def test_stored_validations_are_a_connect_workers() -> None:
+def test_stored_validations_equal_those_of_a_connect_worker() -> None:
     try:
         asked = ask()
     except MavenError as error:

@@ -1,4 +1,4 @@
-"""Answers of Java's Avro: ``python -m tests.values.java_avro`` writes the stored answers again."""
+"""Results of Java's Avro; ``python -m tests.values.java_avro`` stores them again."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ _JAVA: Final = Path(__file__).parent / "java"
 _PATIENCE: Final = 120.0  # seconds
 
 
-class Answer(NamedTuple):
-    """Java's answer about a schema.
+class JavaResult(NamedTuple):
+    """Java's result for a schema.
 
     Args:
         schema: JSON.
@@ -30,14 +30,14 @@ class Answer(NamedTuple):
     said: tuple[str, ...]
 
 
-def kept() -> list[Answer]:
-    """The stored answers about schemas."""
+def kept() -> list[JavaResult]:
+    """Return the stored results for schemas."""
     lines = (line.split("\t") for line in ANSWERS.read_text(encoding="utf-8").splitlines())
-    return [Answer(schema, tuple(said)) for schema, *said in lines]
+    return [JavaResult(schema, tuple(said)) for schema, *said in lines]
 
 
 def ask(version: str, lines: Sequence[str]) -> list[str]:
-    """Return the answer of Java's Avro for each line: a schema, optionally with a tab and a datum in hex.
+    """Return the result of Java's Avro for each line: a schema, optionally with a tab and a datum in hex.
 
     Raises:
         MavenError: its jars cannot be downloaded.
@@ -78,6 +78,6 @@ def shown(schema: Any, named: dict[str, Any], seen: set[str] | None = None) -> s
 
 
 if __name__ == "__main__":
-    schemas = [json.dumps(json.loads(answer.schema), ensure_ascii=False) for answer in kept()]
-    answers = zip(schemas, *(ask(version, schemas) for version in VERSIONS), strict=True)
-    ANSWERS.write_text("".join("\t".join(line) + "\n" for line in answers), encoding="utf-8")
+    schemas = [json.dumps(json.loads(result.schema), ensure_ascii=False) for result in kept()]
+    results = zip(schemas, *(ask(version, schemas) for version in VERSIONS), strict=True)
+    ANSWERS.write_text("".join("\t".join(line) + "\n" for line in results), encoding="utf-8")

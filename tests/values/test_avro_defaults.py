@@ -65,7 +65,7 @@ def test_null_is_read_as_the_default(kind: Any, default: Any, value: Any, *, is_
     assert walk(pa.array([written]), schema).fits.tolist() == [Fit.FITS]
 
 
-def test_null_stays_without_replaces_nulls() -> None:
+def test_null_is_kept_without_replaces_nulls() -> None:
     text = nullable("int", 7).text
     assert walk(pa.array([b"\x02\x02z"]), parse_schema(text)).fits.tolist() == [Fit.FITS]
     assert as_schema(json.loads(text)).resolved["fields"][0].keys() == {"name", "type"}

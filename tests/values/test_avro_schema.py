@@ -17,7 +17,7 @@ from tests.values.java_avro import VERSIONS, ask, kept, shown
 
 
 def said(schema: str) -> str:
-    """A schema in the format of Java's answers."""
+    """A schema in the format of Java's results."""
     try:
         resolved = parse_schema(schema).resolved
     except DataException:
@@ -25,24 +25,24 @@ def said(schema: str) -> str:
     return shown(resolved, named_types(resolved)).replace(f"~{CONNECT_DECIMAL}", "")  # AvroData's, not Avro's
 
 
-@pytest.mark.parametrize("answer", kept(), ids=lambda answer: answer.schema[:80])
-def test_schemas_resolve_as_in_java(answer: Any) -> None:
-    java = ["!" if each.startswith("!") else each.replace("~uuid", "") for each in answer.said]
-    assert said(answer.schema) in java
+@pytest.mark.parametrize("result", kept(), ids=lambda result: result.schema[:80])
+def test_schemas_resolve_as_in_java(result: Any) -> None:
+    java = ["!" if each.startswith("!") else each.replace("~uuid", "") for each in result.said]
+    assert said(result.schema) in java
     if "!" in java and set(java) != {"!"}:
-        assert said(answer.schema) != "!"
+        assert said(result.schema) != "!"
 
 
 @pytest.mark.extended
 @pytest.mark.slow
 @pytest.mark.parametrize("version", VERSIONS)
-def test_stored_answers_are_javas(version: str) -> None:
-    answers = kept()
+def test_stored_results_equal_those_of_javas_avro(version: str) -> None:
+    results = kept()
     try:
-        asked = ask(version, [answer.schema for answer in answers])
+        asked = ask(version, [result.schema for result in results])
     except MavenError as error:
         missing("Java's Avro", f"its jars come from Maven Central: {error}")
-    assert asked == [answer.said[VERSIONS.index(version)] for answer in answers]
+    assert asked == [result.said[VERSIONS.index(version)] for result in results]
 
 
 def record(kind: Any, **more: Any) -> dict[str, Any]:
@@ -64,7 +64,7 @@ ENUM = {"type": "enum", "name": "E", "symbols": ["A", "B"]}
     ],
     ids=["plain", "second-branch", "enum", "decimal", "dollar", "letters"],
 )
-def test_header_equals_the_registrys_text(schema: Any) -> None:
+def test_avro_file_header_equals_the_registrys_schema(schema: Any) -> None:
     text = json.dumps(schema, indent=1)
     assert parse_schema(text).readable == text
     fastavro.parse_schema(schema)
@@ -93,7 +93,7 @@ def test_header_equals_the_registrys_text(schema: Any) -> None:
     ],
     ids=["null", "float", "union", "enum", "array", "decimal", "fixed", "dot"],
 )
-def test_header_omits_parts_that_other_readers_refuse(schema: Any, readable: Any) -> None:
+def test_avro_file_header_omits_parts_that_other_readers_refuse(schema: Any, readable: Any) -> None:
     found = parse_schema(json.dumps(schema))
     assert json.loads(found.readable) == readable
     assert json.loads(found.text) == schema

@@ -98,7 +98,7 @@ def broken(datum: bytes, dice: random.Random) -> bytes:
 
 
 def fuzzed(seed: int) -> dict[str, list[bytes]]:
-    """Whole and broken data, by the name of their schema."""
+    """Valid and broken data, by the name of their schema."""
     dice = random.Random(seed)  # noqa: S311 - tests
     found = {}
     for name in SCHEMAS:
@@ -112,7 +112,7 @@ def fuzzed(seed: int) -> dict[str, list[bytes]]:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_c_and_python_walk_alike(seed: int) -> None:
+def test_c_and_python_walks_return_the_same_results(seed: int) -> None:
     if compiled_rows is None:
         missing("sinksdk's compiled part", "there was no C compiler when it was installed")
     for name, values in fuzzed(seed).items():

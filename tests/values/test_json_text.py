@@ -172,7 +172,7 @@ def test_valid_json_is_unchanged(one_scan: Scan, value: bytes) -> None:
 
 
 @pytest.mark.parametrize("value", dict.fromkeys(bad()), ids=lambda value: repr(value)[:40])
-def test_invalid_json_is_bad(one_scan: Scan, value: bytes) -> None:
+def test_invalid_json_is_rejected(one_scan: Scan, value: bytes) -> None:
     assert verdict(one_scan, value) is Verdict.BAD
     made = read_json(pa.array([b"1", value], pa.binary()))
     assert list(made.failed) == [1]
@@ -228,7 +228,7 @@ def test_json_that_only_jackson_accepts_is_normalized(one_scan: Scan, value: byt
         b"\x00a",
     ],
 )
-def test_json_beyond_jacksons_limits_is_bad(value: bytes) -> None:
+def test_json_beyond_jacksons_limits_is_rejected(value: bytes) -> None:
     assert list(read_json(pa.array([value], pa.binary())).failed) == [0]
 
 
