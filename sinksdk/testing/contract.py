@@ -36,12 +36,14 @@ ReadBack = Callable[[D], Iterable[Row] | Mapping[Any, Any]]
 Step = tuple[Any, ...]
 
 
-def upcoming(at: int, what: str) -> str:
-    if at == 0:
-        return f"next {what}"
+def nth(at: int) -> str:
     number = at + 1
     ending = "th" if number % 100 in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
-    return f"{number}{ending} {what} from now"
+    return f"{number}{ending}"
+
+
+def upcoming(at: int, what: str) -> str:
+    return f"{nth(at)} {what} from now" if at else f"next {what}"
 
 
 class Guarantee(StrEnum):

@@ -340,8 +340,8 @@ class Judge:
             fresh: list[int] = list((Counter(offsets) - Counter(before.get(partition, ()))).elements())
             if fresh:
                 self.blame(
-                    f"{method} wrote {_listed(fresh)} of {partition}: no commit covers records written "
-                    f"after the closing pre_commit, so they are read again; write them in pre_commit"
+                    f"{method} wrote {_listed(fresh)} of {partition}: no commit covers records that "
+                    f"{method} writes, so they are read again; write only in put and pre_commit"
                 )
 
     def check(self, seen: Seen, committed: Mapping[TopicPartition, OffsetAndMetadata]) -> None:

@@ -88,8 +88,8 @@ class KeyedJudge(Judge):
         for key in {**before, **after}:
             if before.get(key) != after.get(key):
                 self.blame(
-                    f"{method} changed key {key!r}: no commit covers records written after the closing "
-                    f"pre_commit, so they are read again; write them in pre_commit"
+                    f"{method} changed key {key!r}: no commit covers records that {method} writes, so they "
+                    f"are read again; write only in put and pre_commit"
                 )
 
     def _check_rows(self, seen: Seen, committed: Mapping[TopicPartition, OffsetAndMetadata]) -> None:

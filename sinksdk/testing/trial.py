@@ -509,11 +509,11 @@ class Trial(Generic[D]):
             self._succeed()
         for outcome in ended:
             cause = (
-                f"{outcome.failure.kind}: {outcome.failure.message}"
+                f"{outcome.failure.kind}: {outcome.failure.message.removeprefix(f'{outcome.failure.kind}: ')}"
                 if outcome.failure
                 else f"open of each new task rewinds it to offset {outcome.moved_to}"
             )
-            self.judge.blame(f"{outcome.partition} cannot be recovered without faults: {cause}")
+            self.judge.blame(f"recovery of {outcome.partition} fails although no fault is injected: {cause}")
         self._fail_if_wrong()
 
     def _discard_prepared(self) -> None:

@@ -165,7 +165,7 @@ def test_rewinds_in_every_generation_are_a_contract_error() -> None:
     trial.step("rebalance")
     with pytest.raises(
         SinkContractError,
-        match="records-0 cannot be recovered without faults: open of each new task rewinds it",
+        match="recovery of records-0 fails although no fault is injected: open of each new task rewinds it",
     ):
         trial.finish()
 

@@ -101,7 +101,7 @@ TRACES: dict[str, tuple[Sequence[tuple[Any, ...]], str]] = {
     ),
     "CountsInItsMetadata": (
         [("alter", 0, 1), ("deliver", 0, 1)],
-        "records-0 cannot be recovered without faults: ValueError: ValueError: invalid literal for int()",
+        "recovery of records-0 fails although no fault is injected: ValueError: invalid literal for int()",
     ),
     "AppendsAgain": (
         [("fault", "destination", 0, "lost response"), ("deliver", 0, 1), ("tick", 1)],
@@ -117,7 +117,7 @@ TRACES: dict[str, tuple[Sequence[tuple[Any, ...]], str]] = {
     ),
     "DiscardsWhenFenced": (
         [("deliver", 0, 3), ("fault", "commit log", 0, "lost response"), ("commit",)],
-        "cannot be recovered without faults: ConnectException: staged-0 does not exist",
+        "recovery of records-0 fails although no fault is injected: ConnectException: staged-0 does not exist",
     ),
     "ForgetsTokens": (
         [("deliver", 0, 1), ("rebalance",)],

@@ -10,7 +10,7 @@ from contextlib import suppress
 from typing import Any, Final
 
 from sinksdk.model.outcome import End
-from sinksdk.testing.contract import HIDDEN, KitError, SourceContractError, Step, upcoming
+from sinksdk.testing.contract import HIDDEN, KitError, SourceContractError, Step, nth, upcoming
 from sinksdk.testing.faults import ORIGIN, TASK, TOPICS, Crash, Fault, FaultKind
 from sinksdk.testing.source_kit.attempt import CONNECTOR, GROUP, Attempt, Event, FaultSchedule
 from sinksdk.testing.source_kit.judge import (
@@ -40,7 +40,7 @@ _EVENTS: Final = {
 _SENTENCES: Final[Mapping[str, Callable[..., str]]] = {
     "run": lambda more, polls: (
         f"a generation of {1 + more} task{'s' if more else ''} starts; {'each' if more else 'it'} is stopped "
-        f"{_after(polls)}"
+        f"during its {nth(polls)} poll"
     ),
     "boundary": lambda name: f"from now on transaction.boundary is {name}",
     "idle": lambda: "after recovery, tasks run for a while with nothing left to read",
@@ -57,10 +57,6 @@ STOPPED_WAITS: Final = "stops of a poll that waited"
 
 def _operation(where: str, at: int) -> str:
     return upcoming(at, _OPERATIONS.get(where, where))
-
-
-def _after(polls: int) -> str:
-    return {0: "before its first poll", 1: "after one poll"}.get(polls, f"after {polls} polls")
 
 
 _POLL: Final = 0.001  # seconds between two checks of the task's thread
@@ -160,7 +156,7 @@ class SourceTrial:
     # -- steps ---------------------------------------------------------------------------------------
 
     def run(self, more: int, polls: int) -> None:
-        """Run a generation of ``1 + more`` tasks; each polls ``polls`` times and is stopped."""
+        """Run a generation of ``1 + more`` tasks; each is stopped during the poll after ``polls`` others."""
         self._patience = _WAITING
         self._generation(1 + more, polls)
 
