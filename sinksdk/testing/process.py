@@ -98,10 +98,10 @@ class Process(SinkTaskHarness):
     def _observed(self, name: str, method: Callable[..., Any]) -> Callable[..., Any]:
         watch: Callable[..., Any] | None = getattr(self, f"_watched_{name}", None)
 
-        def whole(*arguments: Any) -> Any:
+        def finished_call(*arguments: Any) -> Any:
             return finished(name, method(*arguments))
 
-        watched = whole if watch is None else functools.partial(watch, whole)
+        watched = finished_call if watch is None else functools.partial(watch, finished_call)
 
         @functools.wraps(method)
         def observed(*arguments: Any) -> Any:

@@ -44,7 +44,7 @@ def to_single(number: Number) -> float:
 
 
 def parsed_whole(text: str, bits: int) -> int | None:
-    """Parse as Java's ``parseLong`` and its like; None if the text is no whole number of so many bits."""
+    """Parse as Java's ``parseLong`` and its like; None if the text is not a whole number of so many bits."""
     if not _WHOLE.fullmatch(text):
         return None
     number = int(text)
@@ -52,7 +52,7 @@ def parsed_whole(text: str, bits: int) -> int | None:
 
 
 def parsed_float(text: str) -> float | None:
-    """Parse as Java's ``parseDouble``; None if the text is no number."""
+    """Parse as Java's ``parseDouble``; None if the text is not a number."""
     text = text.strip()
     if (unsigned := re.sub(r"^[+-]", "", text)) in _SPECIAL:
         return -_SPECIAL[unsigned] if text.startswith("-") else _SPECIAL[unsigned]

@@ -80,7 +80,7 @@ def _boolean(kind: str, value: Any) -> bytes:
     return bytes([value])
 
 
-def _whole(kind: str, value: Any) -> bytes:
+def _integer(kind: str, value: Any) -> bytes:
     if isinstance(value, bool) or not isinstance(value, int) or not -1 <= value >> _BITS[kind] <= 0:
         raise ValueError(kind)
     return number_datum(value)
@@ -112,7 +112,7 @@ def _octets(kind: str, value: Any) -> bytes:
 _SCALARS: Final[Mapping[str, Callable[[str, Any], bytes]]] = {
     "null": _null,
     "boolean": _boolean,
-    **dict.fromkeys(("int", "long"), _whole),
+    **dict.fromkeys(("int", "long"), _integer),
     **dict.fromkeys(("float", "double"), _real),
     "string": _text,
     **dict.fromkeys(("bytes", "fixed"), _octets),

@@ -50,7 +50,7 @@ _MOST_DEPTH: Final = 100
 
 
 def parse_ddl(text: str) -> Shape:
-    return _Parser(text).whole()
+    return _Parser(text).schema()
 
 
 class _Parser:
@@ -68,7 +68,7 @@ class _Parser:
             token = found.group().strip()
             self._tokens.append((token, place - len(token)))
 
-    def whole(self) -> Shape:
+    def schema(self) -> Shape:
         if not self._tokens:
             message = "it is empty: name fields, as in 'carrier STRING, dep_delay DOUBLE'"
             raise ConfigException(message)

@@ -192,7 +192,7 @@ def _booleans(values: Sequence[Any], kinds: set[type], shape: Shape, _: str) -> 
     return pa.array(values, shape.kind)
 
 
-def _whole(values: Sequence[Any], kinds: set[type], shape: Shape, _: str) -> pa.Array:
+def _integers(values: Sequence[Any], kinds: set[type], shape: Shape, _: str) -> pa.Array:
     if kinds <= {int}:
         return pa.array(values, shape.kind)
     _expect(kinds, {int, float, Decimal})
@@ -296,7 +296,7 @@ def _is_bytes(kind: pa.DataType) -> bool:
 _READERS: Final[tuple[tuple[Callable[[pa.DataType], bool], _Reader], ...]] = (
     (pa.types.is_string, _texts),
     (pa.types.is_struct, _structs),
-    (pa.types.is_integer, _whole),
+    (pa.types.is_integer, _integers),
     (pa.types.is_floating, _real),
     (pa.types.is_boolean, _booleans),
     (pa.types.is_list, _lists),

@@ -40,7 +40,7 @@ CONNECT_JSON: Final = JsonStyle(
 JACKSON_JSON: Final = JsonStyle(
     writes_nulls=True, times_as_numbers=True, packs_decimals=False, maps_by_pairs=False, dates_in_days=False
 )
-"""Confluent's JsonFormat for values that are no structures: Java objects written by Jackson."""
+"""Confluent's JsonFormat for values that are not structures: Java objects written by Jackson."""
 SPARK_JSON: Final = JsonStyle(
     writes_nulls=False, times_as_numbers=False, packs_decimals=False, maps_by_pairs=False
 )
@@ -96,7 +96,7 @@ def json_texts(
 
     Args:
         like: write like Connect's JsonConverter without schemas, like Confluent's JsonFormat for values that
-            are no structures, or like Spark's ``to_json``.
+            are not structures, or like Spark's ``to_json``.
         decimals: ``decimal.format`` of Connect's JsonConverter; the others write numbers.
 
     Raises:

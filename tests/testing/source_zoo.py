@@ -376,11 +376,11 @@ class Table:
         self.rows[key] = (self.changed, value)
 
     def since(self, changed: int) -> list[tuple[int, bytes, bytes]]:
-        def look() -> list[tuple[int, bytes, bytes]]:
+        def read_rows() -> list[tuple[int, bytes, bytes]]:
             rows = ((at, key, value) for key, (at, value) in self.rows.items() if at > changed)
             return sorted(rows)[:2]
 
-        return self.faults.run("origin", look)
+        return self.faults.run("origin", read_rows)
 
     def truth(self) -> dict[bytes, bytes | None]:
         return {key: value for key, (_, value) in self.rows.items()}
@@ -400,12 +400,12 @@ class RowSource(SourceTask):
         self.changed = int(str(offset["changed"])) if offset else 0
 
     def poll(self) -> Sequence[SourceRecord]:
-        records = [self.record(*row) for row in self.look()]
+        records = [self.record(*row) for row in self.read_rows()]
         if not records:
             self.stopping.wait(_A_WHILE)
         return records
 
-    def look(self) -> list[tuple[int, bytes, bytes]]:
+    def read_rows(self) -> list[tuple[int, bytes, bytes]]:
         rows = self.table.since(self.changed)
         if rows:
             self.changed = rows[-1][0]
@@ -421,15 +421,17 @@ class RowSource(SourceTask):
 class MissesChanges(RowSource):
     """Wrong: delivers each row once, in the state that it first saw."""
 
-    def look(self) -> list[tuple[int, bytes, bytes]]:
-        return [row for row in super().look() if row[2].startswith(b"first")]
+    def read_rows(self) -> list[tuple[int, bytes, bytes]]:
+        return [row for row in super().read_rows() if row[2].startswith(b"first")]
 
 
 class InventsRows(RowSource):
     """Wrong: delivers two rows for one."""
 
-    def look(self) -> list[tuple[int, bytes, bytes]]:
-        return [made for at, k, value in super().look() for made in ((at, k, value), (at, k + b"'", value))]
+    def read_rows(self) -> list[tuple[int, bytes, bytes]]:
+        return [
+            made for at, k, value in super().read_rows() for made in ((at, k, value), (at, k + b"'", value))
+        ]
 
 
 class RepeatsRows(RowSource):
@@ -443,9 +445,11 @@ class RepeatsRows(RowSource):
 class ReturnsOlderStates(RowSource):
     """Wrong: delivers an older state of a row after a newer one."""
 
-    def look(self) -> list[tuple[int, bytes, bytes]]:
+    def read_rows(self) -> list[tuple[int, bytes, bytes]]:
         return [
-            made for at, k, value in super().look() for made in ((at, k, value), (at, k, b"first of " + k))
+            made
+            for at, k, value in super().read_rows()
+            for made in ((at, k, value), (at, k, b"first of " + k))
         ]
 
 

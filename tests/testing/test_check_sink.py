@@ -414,7 +414,7 @@ def test_contract_error_is_reported_although_the_destination_is_cleaned_up() -> 
     class Place(MemoryDestination):
         is_gone = False
 
-    def look(destination: Place) -> list[Any]:
+    def read_until_cleaned_up(destination: Place) -> list[Any]:
         if destination.is_gone:
             raise FileNotFoundError("the temporary folder")
         return destination.read_back()
@@ -423,7 +423,7 @@ def test_contract_error_is_reported_although_the_destination_is_cleaned_up() -> 
         destination.is_gone = True
 
     with pytest.raises(SinkContractError, match="after the closing commit the committed offset of records-"):
-        check_sink(zoo.DropsTheTail, read_back=look, destination=Place, clean_up=clean_up)
+        check_sink(zoo.DropsTheTail, read_back=read_until_cleaned_up, destination=Place, clean_up=clean_up)
 
 
 def test_contract_error_before_the_first_write_is_not_blamed_on_read_back() -> None:

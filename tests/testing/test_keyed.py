@@ -188,8 +188,8 @@ def test_run_without_repeated_keys_is_a_kit_error() -> None:
 
 
 def test_read_back_that_changes_its_type_is_a_kit_error() -> None:
-    def look(table: zoo.Table) -> Mapping[Any, Any] | list[Any]:
+    def read_rows(table: zoo.Table) -> Mapping[Any, Any] | list[Any]:
         return table.rows or []
 
     with pytest.raises(KitError, match="records at first, and a mapping later"):
-        check_sink(zoo.MarkingSink, **options_of(Capabilities(), read_back=look))
+        check_sink(zoo.MarkingSink, **options_of(Capabilities(), read_back=read_rows))

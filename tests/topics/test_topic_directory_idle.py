@@ -32,13 +32,13 @@ class Place:
         self.clock = ManualClock()
         self.directory = TopicDirectorySource(root, clock=self.clock.now)
 
-    def look(self) -> dict[TopicPartition, OffsetRange]:
+    def poll(self) -> dict[TopicPartition, OffsetRange]:
         self.clock.advance(1.0)
         return self.directory.partitions(Subscription(("t",)))
 
     def settle(self) -> None:
         for _ in range(4):
-            self.look()
+            self.poll()
 
 
 @pytest.fixture
@@ -71,7 +71,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> Iterator[Counter[str]]:
 def test_poll_without_changes_lists_nothing(place: Place, calls: Counter[str]) -> None:
     place.settle()
     calls.clear()
-    assert place.look() == {P0: OffsetRange(0, 20), P1: OffsetRange(0, 20)}
+    assert place.poll() == {P0: OffsetRange(0, 20), P1: OffsetRange(0, 20)}
     assert calls["scandir"] <= 1  # of the transactions, which do not exist
     assert calls["stat"] <= 8
 
@@ -82,16 +82,16 @@ def test_poll_without_changes_lists_no_transactions(tmp_path: Path, calls: Count
     place = Place(tmp_path)
     place.settle()
     calls.clear()
-    assert place.look() == {P0: OffsetRange(0, 20)}
+    assert place.poll() == {P0: OffsetRange(0, 20)}
     assert calls["scandir"] == 0
     write_transaction(tmp_path, {P0: rows(20, 24)})
-    assert place.look() == {P0: OffsetRange(0, 25)}
+    assert place.poll() == {P0: OffsetRange(0, 25)}
 
 
 def test_next_poll_sees_a_new_file(place: Place) -> None:
     for at in range(20, 32):
         write_records(place.root, P0, rows(at, at))
-        assert place.look()[P0].end == at + 1
+        assert place.poll()[P0].end == at + 1
         if at % 3 == 0:
             place.settle()
 
@@ -99,7 +99,7 @@ def test_next_poll_sees_a_new_file(place: Place) -> None:
 def test_next_poll_sees_a_new_partition_and_a_new_topic(place: Place) -> None:
     place.settle()
     write_records(place.root, TopicPartition("t", 2), rows(0, 4))
-    assert place.look()[TopicPartition("t", 2)] == OffsetRange(0, 5)
+    assert place.poll()[TopicPartition("t", 2)] == OffsetRange(0, 5)
     write_records(place.root, TopicPartition("u", 0), rows(0, 4))
     found = place.directory.partitions(Subscription(regex=".*"))
     assert found[TopicPartition("u", 0)] == OffsetRange(0, 5)
@@ -109,10 +109,10 @@ def test_second_change_with_the_same_modification_time_is_seen(place: Place) -> 
     folder = place.root / "topic=t" / "partition=0"
     write_records(place.root, P0, rows(20, 20))
     before = folder.stat()
-    assert place.look()[P0].end == 21
+    assert place.poll()[P0].end == 21
     write_records(place.root, P0, rows(21, 21))
     os.utime(folder, ns=(before.st_atime_ns, before.st_mtime_ns))
-    assert place.look()[P0].end == 22
+    assert place.poll()[P0].end == 22
 
 
 def test_last_file_written_again_in_place_is_seen(place: Place) -> None:
@@ -123,7 +123,7 @@ def test_last_file_written_again_in_place_is_seen(place: Place) -> None:
     place.settle()
     with file.open("wb") as same:
         same.write(content)
-    assert place.look()[P0].end == 30
+    assert place.poll()[P0].end == 30
 
 
 def test_file_growing_in_place_is_read_when_complete(place: Place) -> None:
@@ -133,10 +133,10 @@ def test_file_growing_in_place_is_read_when_complete(place: Place) -> None:
     file.write_bytes(content[:100])
     for _ in range(5):
         with pytest.raises(RetriableException):
-            place.look()
+            place.poll()
     with file.open("ab") as same:
         same.write(content[100:])
-    assert place.look()[P0].end == 30
+    assert place.poll()[P0].end == 30
 
 
 def test_folder_without_modification_times_is_detected(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -154,13 +154,13 @@ def test_folder_without_modification_times_is_detected(place: Place, monkeypatch
     place.settle()
     write_records(place.root, P0, rows(20, 20))
     seconds = 0
-    while place.look()[P0].end < 21:
+    while place.poll()[P0].end < 21:
         seconds += 1
         assert seconds <= 30
     for at in range(21, 25):
         place.settle()
         write_records(place.root, P0, rows(at, at))
-        assert place.look()[P0].end == at + 1
+        assert place.poll()[P0].end == at + 1
 
 
 def test_change_without_a_new_modification_time_is_seen_within_minutes(tmp_path: Path) -> None:
@@ -172,10 +172,10 @@ def test_change_without_a_new_modification_time_is_seen_within_minutes(tmp_path:
     entry.write_text('{"files": []}')
     place = Place(tmp_path)
     place.settle()
-    assert place.look() == {P0: (0, 5)}
+    assert place.poll() == {P0: (0, 5)}
     entry.write_text(whole)
     place.clock.advance(301.0)
-    assert place.look() == {P0: (0, 10)}
+    assert place.poll() == {P0: (0, 10)}
 
 
 def test_a_reader_of_many_partitions_lists_each_folder_once(tmp_path: Path, calls: Counter[str]) -> None:

@@ -27,7 +27,7 @@ _BROKER: Final = {"log.retention.ms": "-1"}
 _CONTEXT: Final = "__connect.errors."
 
 
-def ask() -> str:
+def run_worker() -> str:
     """Return the records that sinks receive, and dead letters, by chain and topic, as JSON.
 
     Raises:
@@ -60,7 +60,7 @@ def _lines(answer: dict[str, Any]) -> str:
     return f'{{"letters":{json.dumps(answer["letters"])},"records":[\n  {records}]}}'
 
 
-def kept() -> dict[str, dict[str, Any]]:
+def stored_results() -> dict[str, dict[str, Any]]:
     results: dict[str, dict[str, Any]] = json.loads(ANSWERS.read_text())
     return results
 
@@ -143,4 +143,4 @@ def _await_end(worker: Worker, bootstrap: str, name: str, topic: str) -> None:
 
 
 if __name__ == "__main__":
-    ANSWERS.write_text(ask())
+    ANSWERS.write_text(run_worker())

@@ -102,7 +102,7 @@ def of_chain(infos: Mapping[str, Any]) -> dict[str, Any]:
     return {"error_count": infos["error_count"], "groups": infos["groups"], "keys": keys}
 
 
-def ask() -> str:
+def run_worker() -> str:
     """Return a worker's validation of each chain, as JSON.
 
     Raises:
@@ -127,10 +127,10 @@ def _response(worker: Worker, config: Mapping[str, str]) -> dict[str, Any]:
         return {"refused": json.loads(error.read())["message"]}
 
 
-def kept() -> dict[str, dict[str, Any]]:
+def stored_results() -> dict[str, dict[str, Any]]:
     responses: dict[str, dict[str, Any]] = json.loads(ANSWERS.read_text())
     return responses
 
 
 if __name__ == "__main__":
-    ANSWERS.write_text(ask())
+    ANSWERS.write_text(run_worker())

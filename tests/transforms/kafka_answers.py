@@ -19,7 +19,7 @@ _HERE: Final = Path(__file__).parent
 _PATIENCE: Final = 120.0  # seconds
 
 
-def ask(cases: Sequence[Case]) -> str:
+def run_kafka(cases: Sequence[Case]) -> str:
     """Return the results of Kafka's classes for the cases, as JSON with a line for each.
 
     Raises:
@@ -44,10 +44,10 @@ def ask(cases: Sequence[Case]) -> str:
 
 
 @functools.cache
-def kept() -> dict[str, Any]:
+def stored_results() -> dict[str, Any]:
     answers: dict[str, Any] = json.loads(ANSWERS.read_text())
     return answers
 
 
 if __name__ == "__main__":
-    ANSWERS.write_text(ask(CASES))
+    ANSWERS.write_text(run_kafka(CASES))

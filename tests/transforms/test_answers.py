@@ -14,7 +14,7 @@ from sinksdk.records import RECORD_COLUMNS, SinkRecords
 from sinksdk.transforms.chain import TransformFailed
 from sinksdk.transforms.plugins import KNOWN, keys_of, read_chain
 from tests.transforms.cases import CASES, Case
-from tests.transforms.kafka_answers import kept
+from tests.transforms.kafka_answers import stored_results
 from tests.transforms.shown import TYPES, rows_shown
 
 
@@ -119,7 +119,7 @@ def _compare(case: Case, record: dict[str, Any], theirs: Any, ours: Any) -> None
 
 @pytest.mark.parametrize("place", range(len(CASES)), ids=lambda place: f"{place}-{CASES[place]['class']}")
 def test_transform_results_equal_kafkas(place: int) -> None:
-    case, theirs = CASES[place], kept()["answers"][place]
+    case, theirs = CASES[place], stored_results()["answers"][place]
     ours = _our_result(case)
     assert ("refused" in ours) == ("refused" in theirs), ours
     for record, their_output, our_output in zip(
@@ -129,7 +129,7 @@ def test_transform_results_equal_kafkas(place: int) -> None:
 
 
 def test_transforms_have_the_same_keys_as_kafkas() -> None:
-    for name, keys in kept()["keys"].items():
+    for name, keys in stored_results()["keys"].items():
         known = KNOWN["predicates" if name.startswith("predicates.") else "transforms"]
         plugin = known[f"org.apache.kafka.connect.transforms.{name}"]
         assert sorted(keys_of(plugin.keys_class)) == sorted(keys)

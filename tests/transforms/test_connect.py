@@ -13,7 +13,7 @@ from sinksdk.testing import SinkTaskHarness
 from tests.engine.sinks import Letters, Sink
 from tests.helpers.needs import missing
 from tests.kafka.maven import MavenError
-from tests.transforms.connect import ask, kept
+from tests.transforms.connect import run_worker, stored_results
 from tests.transforms.connect_cases import CHAINS, PARTITIONS, TOPICS, config_of, sent
 from tests.transforms.shown import rows_shown
 
@@ -88,7 +88,7 @@ def _compared(
 @pytest.mark.parametrize("topic", TOPICS)
 @pytest.mark.parametrize("chain", CHAINS)
 def test_configuration_gives_the_same_records_as_in_connect(chain: str, topic: str) -> None:
-    theirs, ours = kept()[chain][topic], _ours(chain, topic)
+    theirs, ours = stored_results()[chain][topic], _ours(chain, topic)
     assert ("refused" in ours) == ("refused" in theirs), (ours, theirs)
     if "refused" in ours:
         return
@@ -103,7 +103,7 @@ def test_configuration_gives_the_same_records_as_in_connect(chain: str, topic: s
 @pytest.mark.nightly
 def test_stored_results_equal_those_of_a_connect_worker() -> None:
     try:
-        asked = ask()
+        current = run_worker()
     except MavenError as error:
         missing("Kafka Connect", f"its jars come from Maven Central: {error}")
-    assert json.loads(asked) == kept()
+    assert json.loads(current) == stored_results()

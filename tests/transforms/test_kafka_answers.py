@@ -10,7 +10,7 @@ import pytest
 from tests.helpers.needs import missing
 from tests.kafka.maven import MavenError
 from tests.transforms.cases import CASES
-from tests.transforms.kafka_answers import ask, kept
+from tests.transforms.kafka_answers import run_kafka, stored_results
 
 _IDENTITY = re.compile(r"@[0-9a-f]+")
 
@@ -19,7 +19,9 @@ _IDENTITY = re.compile(r"@[0-9a-f]+")
 @pytest.mark.slow
 def test_stored_results_equal_kafkas() -> None:
     try:
-        asked = ask(CASES)
+        current = run_kafka(CASES)
     except MavenError as error:
         missing("Kafka Connect", f"its jars come from Maven Central: {error}")
-    assert json.loads(_IDENTITY.sub("", asked)) == json.loads(_IDENTITY.sub("", json.dumps(kept())))
+    assert json.loads(_IDENTITY.sub("", current)) == json.loads(
+        _IDENTITY.sub("", json.dumps(stored_results()))
+    )

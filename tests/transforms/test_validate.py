@@ -13,7 +13,7 @@ from sinksdk.server.app import create_app
 from tests.helpers.memory_store import MemoryStore
 from tests.helpers.needs import missing
 from tests.kafka.maven import MavenError
-from tests.transforms.connect_validate import CHAINS, ask, kept, of_chain
+from tests.transforms.connect_validate import CHAINS, of_chain, run_worker, stored_results
 
 SINK = "examples.folder_sink:FolderSink"
 CONFIG = {
@@ -85,7 +85,7 @@ def with_errors(response: Mapping[str, Any]) -> dict[str, list[str]]:
 
 @pytest.mark.parametrize("name", CHAINS)
 def test_keys_and_groups_equal_connects(client: TestClient, name: str) -> None:
-    theirs, ours = kept()[name], of_chain(validated(client, CHAINS[name]))
+    theirs, ours = stored_results()[name], of_chain(validated(client, CHAINS[name]))
     assert ours["groups"] == theirs["groups"]
     listed = {key: said for key, said in ours["keys"].items() if said["type"] is not None}
     expected = {key: said for key, said in theirs["keys"].items() if not key.endswith(PLUGIN_VERSION)}
@@ -102,7 +102,7 @@ def test_keys_and_groups_equal_connects(client: TestClient, name: str) -> None:
 def test_refused_keys_equal_connects(client: TestClient, name: str) -> None:
     # More keys have errors here where Connect fails only later, or never. Each mistake counts once; Connect
     # reports a missing required option twice.
-    theirs, infos = kept()[name], validated(client, CHAINS[name])
+    theirs, infos = stored_results()[name], validated(client, CHAINS[name])
     ours = of_chain(infos)
     moved, more = ELSEWHERE.get(name, {}), MORE_ERRORS.get(name, {})
     expected = {moved.get(key, key) for key in with_errors(theirs)} | more.keys()
@@ -118,7 +118,7 @@ def test_refused_keys_equal_connects(client: TestClient, name: str) -> None:
 
 
 def test_refusal_messages_equal_connects() -> None:
-    refused = {name for name, response in kept().items() if response["error_count"]}
+    refused = {name for name, response in stored_results().items() if response["error_count"]}
     assert refused - GIST.keys() == {"an option of a wrong type", "several"}
 
 
@@ -137,7 +137,7 @@ def test_plugin_version_is_accepted_and_ignored(client: TestClient) -> None:
 @pytest.mark.nightly
 def test_stored_validations_equal_those_of_a_connect_worker() -> None:
     try:
-        asked = ask()
+        current = run_worker()
     except MavenError as error:
         missing("Kafka Connect", f"its jars come from Maven Central: {error}")
-    assert json.loads(asked) == kept()
+    assert json.loads(current) == stored_results()

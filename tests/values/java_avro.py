@@ -23,20 +23,20 @@ class JavaResult(NamedTuple):
 
     Args:
         schema: JSON.
-        said: by version, the types by their full names, or ``!`` and an exception's class.
+        types: by version, the types by their full names, or ``!`` and an exception's class.
     """
 
     schema: str
-    said: tuple[str, ...]
+    types: tuple[str, ...]
 
 
-def kept() -> list[JavaResult]:
+def stored_results() -> list[JavaResult]:
     """Return the stored results for schemas."""
     lines = (line.split("\t") for line in ANSWERS.read_text(encoding="utf-8").splitlines())
-    return [JavaResult(schema, tuple(said)) for schema, *said in lines]
+    return [JavaResult(schema, tuple(types)) for schema, *types in lines]
 
 
-def ask(version: str, lines: Sequence[str]) -> list[str]:
+def run_java(version: str, lines: Sequence[str]) -> list[str]:
     """Return the result of Java's Avro for each line: a schema, optionally with a tab and a datum in hex.
 
     Raises:
@@ -78,6 +78,6 @@ def shown(schema: Any, named: dict[str, Any], seen: set[str] | None = None) -> s
 
 
 if __name__ == "__main__":
-    schemas = [json.dumps(json.loads(result.schema), ensure_ascii=False) for result in kept()]
-    results = zip(schemas, *(ask(version, schemas) for version in VERSIONS), strict=True)
+    schemas = [json.dumps(json.loads(result.schema), ensure_ascii=False) for result in stored_results()]
+    results = zip(schemas, *(run_java(version, schemas) for version in VERSIONS), strict=True)
     ANSWERS.write_text("".join("\t".join(line) + "\n" for line in results), encoding="utf-8")

@@ -13,10 +13,10 @@ from sinksdk.errors import DataException
 from sinksdk.values.avro_schema import CONNECT_DECIMAL, as_schema, named_types, parse_schema
 from tests.helpers.needs import missing
 from tests.kafka.maven import MavenError
-from tests.values.java_avro import VERSIONS, ask, kept, shown
+from tests.values.java_avro import VERSIONS, run_java, shown, stored_results
 
 
-def said(schema: str) -> str:
+def resolved_types(schema: str) -> str:
     """A schema in the format of Java's results."""
     try:
         resolved = parse_schema(schema).resolved
@@ -25,24 +25,24 @@ def said(schema: str) -> str:
     return shown(resolved, named_types(resolved)).replace(f"~{CONNECT_DECIMAL}", "")  # AvroData's, not Avro's
 
 
-@pytest.mark.parametrize("result", kept(), ids=lambda result: result.schema[:80])
+@pytest.mark.parametrize("result", stored_results(), ids=lambda result: result.schema[:80])
 def test_schemas_resolve_as_in_java(result: Any) -> None:
-    java = ["!" if each.startswith("!") else each.replace("~uuid", "") for each in result.said]
-    assert said(result.schema) in java
+    java = ["!" if each.startswith("!") else each.replace("~uuid", "") for each in result.types]
+    assert resolved_types(result.schema) in java
     if "!" in java and set(java) != {"!"}:
-        assert said(result.schema) != "!"
+        assert resolved_types(result.schema) != "!"
 
 
 @pytest.mark.extended
 @pytest.mark.slow
 @pytest.mark.parametrize("version", VERSIONS)
 def test_stored_results_equal_those_of_javas_avro(version: str) -> None:
-    results = kept()
+    results = stored_results()
     try:
-        asked = ask(version, [result.schema for result in results])
+        current = run_java(version, [result.schema for result in results])
     except MavenError as error:
         missing("Java's Avro", f"its jars come from Maven Central: {error}")
-    assert asked == [result.said[VERSIONS.index(version)] for result in results]
+    assert current == [result.types[VERSIONS.index(version)] for result in results]
 
 
 def record(kind: Any, **more: Any) -> dict[str, Any]:

@@ -33,7 +33,7 @@ from sinksdk.values.avro_walk import (
 )
 from tests.helpers.needs import missing
 from tests.kafka.maven import MavenError
-from tests.values.java_avro import VERSIONS, ask
+from tests.values.java_avro import VERSIONS, run_java
 
 NODE: Final[Any] = {
     "type": "record",
@@ -130,7 +130,7 @@ def test_c_and_python_walks_return_the_same_results(seed: int) -> None:
 def test_data_fit_if_java_reads_them(version: str) -> None:
     cases = [(name, value) for name, values in fuzzed(1).items() for value in values]
     try:
-        asked = ask(version, [f"{json.dumps(SCHEMAS[name])}\t{value.hex()}" for name, value in cases])
+        asked = run_java(version, [f"{json.dumps(SCHEMAS[name])}\t{value.hex()}" for name, value in cases])
     except MavenError as error:
         missing("Java's Avro", f"its jars come from Maven Central: {error}")
     for (name, value), said in zip(cases, asked, strict=True):

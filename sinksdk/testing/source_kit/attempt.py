@@ -212,12 +212,14 @@ class Attempt:
     # -- observation ----------------------------------------------------------------------------------
 
     def _observed(self, name: str, method: Callable[..., Any]) -> Callable[..., Any]:
-        def whole(*arguments: Any) -> Any:
+        def finished_call(*arguments: Any) -> Any:
             return finished(name, method(*arguments))
 
-        whole.__name__ = name
+        finished_call.__name__ = name
         watches = {"poll": self._poll, "stop": self._release, "stopped": self._release}
-        watched: Callable[..., Any] = partial(watches[name], whole) if name in watches else whole
+        watched: Callable[..., Any] = (
+            partial(watches[name], finished_call) if name in watches else finished_call
+        )
 
         @functools.wraps(method)
         def observed(*arguments: Any) -> Any:

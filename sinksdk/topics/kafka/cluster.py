@@ -84,7 +84,7 @@ def bystander(
         "socket.timeout.ms": int(REPEAT_AFTER * 1000),
         "session.timeout.ms": int(REPEAT_AFTER * 1000),
     }
-    # The consumer subscribes to nothing and so is no member of its group.
+    # The consumer subscribes to nothing and so is not a member of its group.
     own = {
         "group.id": group,
         "group.protocol": "classic",  # the other protocol refuses session.timeout.ms
