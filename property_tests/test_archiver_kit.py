@@ -45,7 +45,7 @@ from sinksdk.testing.trial import Trial
 from tests.helpers.depth import DEPTH
 from tests.integration.archive_site import client
 from tests.s3_archiver.beside import Late, at_once
-from tests.s3_archiver.fake_s3 import Asked, FakeS3, Fault, denied, no_answer, slow_down
+from tests.s3_archiver.fake_s3 import FakeS3, Fault, LoggedRequest, denied, no_response, slow_down
 from tests.s3_archiver.faulty_s3 import FaultyS3, serving
 from tests.s3_archiver.support import FINE, Turns, config
 
@@ -76,10 +76,10 @@ class PlannedS3(FakeS3):
     """S3 in memory whose requests fail as the kit plans."""
 
     def __init__(self, faults: FaultPlan) -> None:
-        super().__init__(plan=self.asked)
+        super().__init__(plan=self.fault_of)
         self.faults = faults
 
-    def asked(self, _: Asked) -> Fault | None:
+    def fault_of(self, _: LoggedRequest) -> Fault | None:
         kind = self.faults.take(DESTINATION)
         if kind is None:
             return None
@@ -91,7 +91,7 @@ class PlannedS3(FakeS3):
         errors = {
             FaultKind.RETRIABLE: slow_down,
             FaultKind.PERMANENT: denied,
-            FaultKind.LOST_RESPONSE: no_answer,
+            FaultKind.LOST_RESPONSE: no_response,
         }
         return Fault(errors[kind](), after_effect=kind is FaultKind.LOST_RESPONSE)
 
@@ -249,7 +249,7 @@ def test_aborted_groups_withdraw_their_commit() -> None:
     check_sink(make, read_back=archived, settings=CASES, **options)
 
 
-def test_kit_does_not_take_early_visible_files_for_published() -> None:
+def test_kit_does_not_count_early_visible_files_as_published() -> None:
     make = functools.partial(make_archiver, Aborting, folders=Turns(3), limits=Limits(records=5))
     steps = (("deliver", 1, 3), ("deliver", 0, 3), ("revoke", 0), ("deliver", 0, 1))
     options: SinkOptions = {**IN_MEMORY, "capabilities": UNORDERED}

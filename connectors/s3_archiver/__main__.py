@@ -1,4 +1,4 @@
-"""``python -m sinksdk.connectors.s3_archiver verify CONFIG.json --store URL``: is the archive whole?"""
+"""``python -m sinksdk.connectors.s3_archiver verify CONFIG.json --store URL`` checks an archive."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from sinksdk.connectors.s3_archiver.s3.requests import Connect, connect
 from sinksdk.connectors.s3_archiver.verify.check import PartitionReport, Report, verify
 from sinksdk.connectors.s3_archiver.verify.compare import Original, TopicDirectory, compare
 
-_WHOLE: Final = 0
-_WRONG: Final = 1
-_CANNOT_TELL: Final = 2
+_OK: Final = 0
+_PROBLEMS: Final = 1
+_NOT_CHECKED: Final = 2
 _OVERRIDES: Final = "consumer.override."
 
 
@@ -31,9 +31,9 @@ def main(arguments: Sequence[str] | None = None, *, connect: Connect = connect) 
             compare(s3, original, report)
     except ConnectException as error:
         print(f"the archive could not be checked: {error}", file=sys.stderr)  # noqa: T201 - a command
-        return _CANNOT_TELL
+        return _NOT_CHECKED
     show(report)
-    return _WRONG if report.problems else _WHOLE
+    return _PROBLEMS if report.problems else _OK
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -41,28 +41,30 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     command = commands.add_parser(
         "verify",
-        help="read the archive back and check it against what is committed",
-        description="Reads every archived file to its end. Per topic partition: first and last offset, "
-        "records, files, offsets that no file holds, offsets that several hold. Exit code 0: whole, "
-        "1: something is wrong, 2: it could not be checked.",
+        help="read the archive and check it against the commits",
+        description="Reads every archived file completely. Reports for each topic partition the first and "
+        "last offset, records, files, gaps (offsets in no file) and overlaps (offsets in several files). "
+        "Exit code 0: no problems, 1: problems, 2: the archive could not be checked.",
     )
     command.add_argument("config", type=Path, metavar="CONFIG.json", help="the connector's configuration")
-    command.add_argument("--store", required=True, metavar="URL", help="its store, as in sqlite:///FILE")
+    command.add_argument(
+        "--store", required=True, metavar="URL", help="the connector's store, such as sqlite:///FILE"
+    )
     source = command.add_mutually_exclusive_group()
     source.add_argument(
         "--topic-directory",
         dest="source_directory",
         type=Path,
         metavar="DIR",
-        help="compare each archived record with this topic directory too",
+        help="also compare each archived record with this topic directory",
     )
     source.add_argument(
         "--bootstrap-servers",
         metavar="HOST:PORT",
-        help="compare each archived record with the topics of this Kafka cluster too",
+        help="also compare each archived record with the topics of this Kafka cluster",
     )
     command.add_argument(
-        "--kafka-config", default="", metavar="FILE", help="properties of Kafka clients, as for sinksdk run"
+        "--kafka-config", default="", metavar="FILE", help="Kafka client properties, as for sinksdk run"
     )
     return parser
 
@@ -71,14 +73,14 @@ def _original(given: argparse.Namespace, config: S3ArchiverConfig) -> Original |
     has_source = given.bootstrap_servers or given.source_directory
     if has_source and (config.is_transformed or config.transforms):
         message = (
-            "the archive holds what 'records.sql', 'records.transform' or 'transforms' has made of the "
-            "topic, so it cannot be compared with it: leave the source out"
+            "the archive holds the output of 'records.sql', 'records.transform' or 'transforms', so it "
+            "cannot be compared with the topic: leave out --bootstrap-servers and --topic-directory"
         )
         raise ConfigException(message)
     if has_source and config.holds_values:
         message = (
-            "the archive holds values, which do not say their offsets, so it cannot be compared with the "
-            "topic record by record: leave the source out"
+            "the archive holds values without their offsets, so it cannot be compared with the topic record "
+            "by record: leave out --bootstrap-servers and --topic-directory"
         )
         raise ConfigException(message)
     if given.kafka_config and not given.bootstrap_servers:
@@ -168,7 +170,7 @@ def _verdict(report: Report) -> str:
     found = f"{records:,} records in {files:,} files of {len(report.partitions)} topic partitions"
     if report.problems:
         return f"{found}: {len(report.problems)} problems"
-    return f"{found}: each offset once, nothing missing, nothing above the commits"
+    return f"{found}: each offset once, nothing missing, nothing above the committed offsets"
 
 
 def _show_table(rows: list[tuple[str, ...]], out: TextIO) -> bool:

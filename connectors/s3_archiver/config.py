@@ -14,14 +14,14 @@ from sinksdk.connectors.s3_archiver.compatibility.conversion import translate
 from sinksdk.connectors.s3_archiver.compatibility.rules import has_rule, other_defaults_for, rules_for
 from sinksdk.connectors.s3_archiver.compatibility.verdicts import COMPATIBILITY, ENDPOINTS, OTHER_DEFAULTS
 from sinksdk.connectors.s3_archiver.files.settings import FileSettings
-from sinksdk.connectors.s3_archiver.formats.settings import no_worker
+from sinksdk.connectors.s3_archiver.formats.settings import unset_converter
 from sinksdk.connectors.s3_archiver.partitioners.checks import folder_problems, key_problems, letters_warnings
 from sinksdk.connectors.s3_archiver.partitioners.settings import OLDER_PARTITIONER
 from sinksdk.connectors.s3_archiver.s3.settings import bucket_warning, region_warning
 
 
 class S3ArchiverConfig(FileSettings):
-    """Configuration of the S3 archiver: the settings of all its rooms."""
+    """Configuration of the S3 archiver."""
 
     compatibility: ClassVar[Mapping[str, Verdict]] = COMPATIBILITY
     other_defaults: ClassVar[Mapping[str, str]] = OTHER_DEFAULTS
@@ -85,20 +85,23 @@ class S3ArchiverConfig(FileSettings):
         if untyped:
             yield from untyped
         elif "value_converter" not in self.model_fields_set and is_json:
-            what = "values" if self.holds_values else "values, of whose fields folders are made,"
-            yield f"{no_worker('value')}: {what} are taken as JSON text; set it if they are something else"
-        if "key_converter" not in self.model_fields_set and self.has_keys_beside:
-            what = "JSON text" if self.keys_format_class == "JsonFormat" else "bytes"
-            yield f"{no_worker('key')}: keys are taken as {what}; set it if they are something else"
+            values = "values" if self.holds_values else "values, whose fields name folders,"
+            yield (
+                f"{unset_converter('value')}: {values} are read as JSON text; set it if they are something "
+                f"else"
+            )
+        if "key_converter" not in self.model_fields_set and self.has_key_files:
+            kind = "JSON text" if self.keys_format_class == "JsonFormat" else "bytes"
+            yield f"{unset_converter('key')}: keys are read as {kind}; set it if they are something else"
 
     def _field_problems(self) -> Iterator[str]:
-        """Refuse folders by fields of Avro behind transforms: some values are framed, others are JSON."""
+        """Refuse folders by fields of Avro after transforms: some values are framed, others are JSON."""
         with suppress(ConfigException):
             is_mixed = self.has_transforms and self.takes_bytes and self.value_spec().kind == "avro"
             if is_mixed and self.reads_fields:
                 yield (
-                    "'partitioner.class': folders by fields of Avro values cannot be made of whole records "
-                    "behind 'transforms': set 'archive.content' to value, or take the transforms out"
+                    "'partitioner.class': whole records changed by 'transforms' cannot be in folders by "
+                    "fields of Avro values: set 'archive.content' to value, or remove the transforms"
                 )
 
     @property

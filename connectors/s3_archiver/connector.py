@@ -76,7 +76,7 @@ class S3ArchiverConnector(SinkConnector):
     def subscribed(self, topics: Collection[str]) -> None:
         owners = self._owners
         if owners is None:
-            message = "subscribed() comes after start()"
+            message = "subscribed() must be called after start()"
             raise ValueError(message)
         # The topics of ``topics.regex`` are known only now.
         self._claim(owners, topics)
@@ -108,7 +108,7 @@ class S3ArchiverConnector(SinkConnector):
             if commit.tokens
         }
         offsets = recovered(s3, config, topics, given, commits=commits, replaced=visible)
-        # The operator says that no other connector writes there any more.
+        # The operator has confirmed that no other connector writes to these topics' folders.
         owners.take_over(topics)
         self._given = {partition: offset for partition, offset in given.items() if partition in offsets}
         return offsets
@@ -121,22 +121,23 @@ class S3ArchiverConnector(SinkConnector):
             raise ConfigException(f"the archive cannot be compared with the commits: {error}") from error
         if problems:
             raise ConfigException(
-                f"the archive holds more than the store of connector {self._config.name} knows: "
-                f"{'; '.join(problems)}. Was the store lost, or restored from an older copy? Going on would "
-                f"archive these records twice; nothing was written. 'sinksdk offsets recover CONFIG' commits "
-                f"what the archive holds; or move these files out of the topics' folders, and start again"
+                f"the archive holds files that the store of connector {self._config.name} has not committed: "
+                f"{'; '.join(problems)}. Was the store lost, or restored from an older copy? Continuing "
+                f"would archive these records twice; nothing was written. 'sinksdk offsets recover CONFIG' "
+                f"commits the records in the archive; or move these files out of the topics' folders, and "
+                f"start again"
             )
 
     def task_configs(self, max_tasks: int) -> Sequence[Mapping[str, str]]:
         found = self._abilities
         if found is None or found == self._config.abilities():
             return [{} for _ in range(max_tasks)]
-        # Tasks receive what the start found out about the endpoint, and test nothing themselves.
-        says = {
+        # Tasks receive the abilities that the start found, and do not test the endpoint themselves.
+        settings = {
             "s3.checksum": found.checksum.value,
             "s3.conditional.writes": str(found.has_conditions).lower(),
         }
-        return [says for _ in range(max_tasks)]
+        return [settings for _ in range(max_tasks)]
 
     def _claim(self, owners: Owners, topics: Collection[str]) -> None:
         # Before any marker is written: this connector would lock others out of a topic it cannot archive.

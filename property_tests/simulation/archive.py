@@ -76,7 +76,7 @@ from sinksdk.store.records import (
 )
 from sinksdk.worker.task_result import TaskResult
 from tests.s3_archiver.beside import at_once
-from tests.s3_archiver.fake_s3 import Asked, FakeObject, FakeS3, denied, no_answer, slow_down
+from tests.s3_archiver.fake_s3 import FakeObject, FakeS3, LoggedRequest, denied, no_response, slow_down
 
 T = TypeVar("T")
 V = TypeVar("V", bound=Value)
@@ -139,48 +139,48 @@ class SimulatedS3(FakeS3):
         self.shown_late.update({upload.upload_id for upload in shown} - self.uploads.keys())
         return iter(shown)
 
-    def _do(self, asked: Asked, effect: Callable[[], T]) -> T:
-        what = f"{asked.operation} {asked.upload_id or asked.key}"
+    def _do(self, request: LoggedRequest, effect: Callable[[], T]) -> T:
+        what = f"{request.operation} {request.upload_id or request.key}"
 
         def whole() -> T:
-            is_own = any(folder in asked.key for folder in OWN)
-            if asked.operation in CHANGES and self._world.current.is_fenced and not is_own:
+            is_own = any(folder in request.key for folder in OWN)
+            if request.operation in CHANGES and self._world.current.is_fenced and not is_own:
                 self._world.violation(f"{self._world.current.name} was fenced and still asks: {what}")
-            is_a_tasks = asked.upload_id is not None and "/_sinksdk/" not in asked.key
-            is_completing = is_a_tasks and asked.operation == "CompleteMultipartUpload"
+            is_a_tasks = request.upload_id is not None and "/_sinksdk/" not in request.key
+            is_completing = is_a_tasks and request.operation == "CompleteMultipartUpload"
             if is_completing and self._world.now() < self.completes_from:
                 self._world.happened["completing is denied"] += 1
                 raise denied()
             if is_a_tasks and self._away[0] <= self._world.now() < self._away[1]:
                 self._world.happened["S3 is away"] += 1
                 raise slow_down()
-            is_forgotten = self.forgets_completed and is_completing and asked.upload_id in self.completed
+            is_forgotten = self.forgets_completed and is_completing and request.upload_id in self.completed
             self._world.happened["completed upload that S3 had forgotten"] += is_forgotten
             result = effect()
-            if is_completing and asked.upload_id is not None:
-                self._on_complete(asked.upload_id)
-            if asked.operation in CHANGES and self._chance.random() < self.contradicts:
-                raise self._contradiction(asked)
+            if is_completing and request.upload_id is not None:
+                self._on_complete(request.upload_id)
+            if request.operation in CHANGES and self._chance.random() < self.contradicts:
+                raise self._contradiction(request)
             return result
 
         return self._world.operate(
             what,
             whole,
-            lost=lambda _: no_answer(),
+            lost=lambda _: no_response(),
             refused=lambda _: slow_down(),
-            tell=asked.operation in CHANGES,
+            tell=request.operation in CHANGES,
         )
 
-    def _contradiction(self, asked: Asked) -> BaseException:
+    def _contradiction(self, request: LoggedRequest) -> BaseException:
         self._world.happened["error although it took effect"] += 1
         self._world.tell(
-            f"{asked.operation} {asked.upload_id or asked.key}: took effect, and is answered with an error"
+            f"{request.operation} {request.upload_id or request.key}: took effect, and is answered with an error"
         )
         if (
-            asked.operation in ("CompleteMultipartUpload", "AbortMultipartUpload")
+            request.operation in ("CompleteMultipartUpload", "AbortMultipartUpload")
             and self._chance.random() < 0.5
         ):
-            return self._refuse(asked, NO_SUCH_UPLOAD, 404)
+            return self._refuse(request, NO_SUCH_UPLOAD, 404)
         return slow_down()
 
 
@@ -813,7 +813,7 @@ class Archive:
         # The message of the successor tells the operator to do so.
         record = self._row(config_key(CONNECTOR), ConnectorRecord)
         for location, found in list(self.s3.objects.items()):
-            if LAYOUT.marked(location.key) is not None:
+            if LAYOUT.topic_of_marker(location.key) is not None:
                 owner = json.loads(found.data)["incarnation"]
                 if record is None or owner != record.incarnation:
                     self.world.happened["marker removed by hand"] += 1

@@ -102,7 +102,7 @@ def create_client(
     from botocore.config import Config  # noqa: PLC0415 - as above
 
     # A program that embeds sinksdk configures logging itself, so the filter is set here.
-    logging.getLogger("urllib3.connectionpool").addFilter(_is_no_full_pool)
+    logging.getLogger("urllib3.connectionpool").addFilter(_is_not_full_pool_warning)
     style: Any = {"addressing_style": "path" if is_path_style else "virtual", **(s3 or {})}
     return session.client(
         "s3",
@@ -118,7 +118,7 @@ def create_client(
     )
 
 
-def _is_no_full_pool(record: logging.LogRecord) -> bool:
+def _is_not_full_pool_warning(record: logging.LogRecord) -> bool:
     # urllib3 warns when it closes a connection because the pool is full. Tasks and connectors that start
     # concurrently share one client, whose pool only bounds how many connections stay open: nothing is lost.
     return not str(record.msg).startswith("Connection pool is full")

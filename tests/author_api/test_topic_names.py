@@ -77,7 +77,7 @@ def test_archiver_refuses_invalid_topic_names(topic: str) -> None:
         lambda: layout.file(FileName(TopicPartition(topic, 0), 0, "partition=0")),
         lambda: layout.probe(topic),
     ):
-        with pytest.raises(ConnectException, match="cannot be archived: Kafka allows no such name"):
+        with pytest.raises(ConnectException, match="cannot be archived: its name is not valid in Kafka"):
             key()
 
 

@@ -79,7 +79,7 @@ def test_the_reference_fits_80_columns_on_a_terminal(here: Here, monkeypatch: py
 
     lines = Text.from_ansi(result.stdout).plain.splitlines()
     assert max(map(len, lines)) <= 80
-    assert any(line.startswith("      Records of a topic partition, exactly") for line in lines)
+    assert any(line.startswith("      Exact number of records after which") for line in lines)
 
 
 @pytest.mark.parametrize("name", ["__main__:Sink", "__main__.Sink"])

@@ -86,7 +86,7 @@ def milliseconds(moment: dt.datetime | None) -> int | None:
 
 
 @pytest.mark.parametrize("topic", extended_after(1, ["orders", "007", "2024-01-01"]))
-def test_every_field_of_every_record_is_the_same_in_the_archive(
+def test_archived_records_equal_the_source_in_every_field(
     archive: Site, spark: SparkContext, topic: str
 ) -> None:
     random = np.random.default_rng(len(topic))
@@ -113,7 +113,7 @@ def test_every_field_of_every_record_is_the_same_in_the_archive(
 
 
 @pytest.mark.extended
-def test_codecs_can_be_read_by_any_avro_reader(archive: Site, spark: SparkContext) -> None:
+def test_every_codec_is_readable_by_other_avro_readers(archive: Site, spark: SparkContext) -> None:
     rows = rows_of(np.random.default_rng(7), 0, 60)
     write(archive, TopicPartition("orders", 0), rows)
     found = []

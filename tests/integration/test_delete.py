@@ -122,7 +122,7 @@ def assert_cleaned_up(archive: Site) -> None:
     connector.start(S3ArchiverConfig.parse({**config, "name": "another"}))
 
 
-def test_delete_without_a_driver_aborts_uploads_and_releases_markers(archive: Site) -> None:
+def test_deletion_without_a_driver_aborts_uploads_and_releases_markers(archive: Site) -> None:
     code, output = ended(sinksdk(archive, "delete", "archive"))
 
     assert code == 0, output

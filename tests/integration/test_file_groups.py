@@ -152,7 +152,7 @@ class Peak:
 
 
 @pytest.mark.nightly
-def test_late_data_of_500_hours_takes_little_memory_and_few_files(archive: Site) -> None:
+def test_late_data_of_500_hours_needs_little_memory_and_few_files(archive: Site) -> None:
     # A worker is killed while parts are sent and while a group is published, then everything while the next
     # group is collected.
     records, flush_size = 500_000, 250_000
@@ -178,9 +178,7 @@ def test_late_data_of_500_hours_takes_little_memory_and_few_files(archive: Site)
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("is_expired", [True, False])
-def test_a_group_that_was_half_published_is_published_or_taken_back(
-    archive: Site, *, is_expired: bool
-) -> None:
+def test_a_half_published_group_is_published_or_withdrawn(archive: Site, *, is_expired: bool) -> None:
     # If an upload has expired, the other files of its group are not published: their records are archived
     # again, without the visible ones.
     flush_size = 1_500
@@ -209,7 +207,7 @@ def test_a_group_that_was_half_published_is_published_or_taken_back(
     code, output = archive.run("--until-caught-up")
 
     assert code == 0, output
-    assert ("is gone before it was published" in output) == is_expired, output
+    assert ("disappeared before it was published" in output) == is_expired, output
     data.check(None if is_expired else flush_size)
 
 

@@ -44,7 +44,7 @@ def run_for_a_while(archive: Site, spark: SparkContext, until: int, more: float)
     return watcher
 
 
-def test_records_of_a_partial_file_wait_in_the_source(archive: Site, spark: SparkContext) -> None:
+def test_records_without_a_full_file_remain_in_the_source(archive: Site, spark: SparkContext) -> None:
     archive.configure(flush_size=100_000)
 
     watcher = run_for_a_while(archive, spark, 100_000, more=2.0)
@@ -58,7 +58,7 @@ def test_records_of_a_partial_file_wait_in_the_source(archive: Site, spark: Spar
     assert files(archive) == ["orders+0+0000000000.avro", "orders+0+0000100000.avro"]
 
 
-def test_a_schedule_ends_a_file_without_further_records(archive: Site, spark: SparkContext) -> None:
+def test_the_schedule_ends_a_file_without_new_records(archive: Site, spark: SparkContext) -> None:
     archive.configure(flush_size=100_000, rotate_schedule_interval_ms=4_000)
 
     run_for_a_while(archive, spark, 170_000, more=0.0)

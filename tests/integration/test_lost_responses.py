@@ -182,7 +182,7 @@ def lose_one(
     return what
 
 
-def test_lost_responses_neither_lose_nor_duplicate_records_while_a_driver_starts(
+def test_lost_responses_lose_or_duplicate_no_record_while_another_driver_starts(
     spark: SparkContext, server: tuple[str, FaultProxy], topics: Path
 ) -> None:
     url, proxy = server

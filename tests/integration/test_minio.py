@@ -61,7 +61,7 @@ def left(url: str, bucket: str) -> list[str]:
     return [key for key in found if "/_sinksdk/probes/" not in key]
 
 
-def test_a_start_leaves_one_version_of_one_object(bare: str, bucket: str) -> None:
+def test_a_start_leaves_only_the_owner_marker(bare: str, bucket: str) -> None:
     # The owner marker.
     config = configured(bare, bucket, **{"s3.object.tagging": "true"})
     start(config)
@@ -81,10 +81,10 @@ def test_a_start_leaves_one_version_of_one_object(bare: str, bucket: str) -> Non
         ({"s3.storage.class": "STANDARD_IA"}, "'s3.storage.class' = STANDARD_IA: .*or leave it out"),
         ({"topics": "o" * 240}, "files of topic o+ cannot be written: .*255 between two slashes"),
         ({"topics.dir": "d" * 256}, "255 between two slashes"),
-        ({"topics.dir": "/".join(["dir"] * 250)}, "999 bytes, and an object's key has 1,024 at most"),
+        ({"topics.dir": "/".join(["dir"] * 250)}, "999 bytes, but an object's key can have 1,024 at most"),
     ],
 )
-def test_what_it_does_not_have_is_found_at_the_start(
+def test_features_unsupported_by_minio_fail_the_start(
     keys: dict[str, str], says: str, bare: str, bucket: str
 ) -> None:
     with pytest.raises(ConfigException, match=says):
@@ -118,7 +118,7 @@ def with_rights(monkeypatch: pytest.MonkeyPatch, url: str, actions: Sequence[str
     boto_client._client.cache_clear()
 
 
-def test_the_rights_that_are_documented_are_enough(
+def test_the_documented_permissions_are_sufficient(
     bare: str, bucket: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with_rights(monkeypatch, bare, _RIGHTS)
@@ -129,7 +129,7 @@ def test_the_rights_that_are_documented_are_enough(
 
 
 @pytest.mark.parametrize("missing", [*_RIGHTS, "PutObjectTagging"])
-def test_a_right_that_is_missing_is_found_at_the_start(
+def test_a_missing_permission_fails_the_start(
     missing: str, bare: str, bucket: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     keys = {"s3.object.tagging": "true", "s3.object.behavior.on.tagging.error": "fail"}
@@ -146,7 +146,9 @@ def test_a_right_that_is_missing_is_found_at_the_start(
 
 
 @pytest.mark.parametrize(("per_second", "files"), [(20, 60), (5, 20)])
-def test_a_throttled_archiver_gets_there(per_second: int, files: int, bare: str, bucket: str) -> None:
+def test_a_throttled_archiver_completes_its_commits(
+    per_second: int, files: int, bare: str, bucket: str
+) -> None:
     # Regression: each generation repeated all requests, and no commit completed in two minutes.
     throttling = Throttling(minio.Forward(bare), per_second)
     with serving(throttling) as (url, _):

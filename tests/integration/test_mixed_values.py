@@ -249,7 +249,7 @@ def archive(tmp_path: Path) -> Iterator[Site]:
 
 
 @pytest.mark.parametrize("name", FORMS)
-def test_each_good_value_is_archived_as_if_alone_and_each_bad_one_is_a_dead_letter(
+def test_valid_values_are_archived_independently_and_bad_records_become_dead_letters(
     archive: Site, name: str
 ) -> None:
     form = FORMS[name]

@@ -79,7 +79,7 @@ def empty_values(count: int) -> SinkRecords:
     return SinkRecords.of(TP, made)
 
 
-def test_the_start_finds_what_the_endpoint_can_do_and_leaves_only_the_marker(
+def test_the_start_detects_the_endpoints_abilities_and_leaves_only_the_marker(
     server: Server, config: S3ArchiverConfig, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.WARNING):
@@ -113,7 +113,7 @@ def test_files_are_archived_published_and_verified(
     assert [(found.records, found.overlaps) for found in report.partitions] == [(8, 0)]
 
 
-def test_a_file_without_bytes_becomes_visible(server: Server, config: S3ArchiverConfig) -> None:
+def test_an_empty_file_is_published(server: Server, config: S3ArchiverConfig) -> None:
     values = {"format.class": "ByteArrayFormat", "format.bytearray.separator": "", "value.converter": "bytes"}
     raw = {
         "store.url": server.url,
@@ -132,7 +132,7 @@ def test_a_file_without_bytes_becomes_visible(server: Server, config: S3Archiver
     assert (info.size, made.committed[TP].tokens) == (0, ())
 
 
-def test_another_ones_object_is_never_overwritten(server: Server, config: S3ArchiverConfig) -> None:
+def test_another_writers_object_is_never_overwritten(server: Server, config: S3ArchiverConfig) -> None:
     # Where the endpoint ignores the condition, the archiver checks before it completes.
     started(config)
     s3 = connect(config)
@@ -150,7 +150,7 @@ def test_another_ones_object_is_never_overwritten(server: Server, config: S3Arch
 
 
 @pytest.mark.parametrize("checksum", ["full", "composite"])
-def test_a_checksum_that_the_endpoint_does_not_have_is_refused_at_the_start(
+def test_an_unsupported_checksum_is_refused_at_the_start(
     server: Server, config: S3ArchiverConfig, checksum: str
 ) -> None:
     config = config.model_copy(update={"s3_checksum": checksum})

@@ -12,7 +12,7 @@ from tests.helpers.archive_to_read import PAGE, code, copied
 pytestmark = [pytest.mark.spark, pytest.mark.nightly]
 
 
-def test_spark_reads_archived_files(
+def test_spark_reads_the_archive(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spark: SparkContext
 ) -> None:
     copied(tmp_path)

@@ -92,7 +92,9 @@ def finished(s3: BotoS3, bucket: str, data: bytes = b"data", nonce: str = "mine"
     return upload.token
 
 
-def test_an_object_arrives_whole_with_metadata_and_checksum(s3: BotoS3, bucket: str, layer: FaultyS3) -> None:
+def test_an_uploaded_object_has_its_data_metadata_and_checksum(
+    s3: BotoS3, bucket: str, layer: FaultyS3
+) -> None:
     data = bytes(range(256)) * (11 * MIB // 256)
     complete(s3, finished(s3, bucket, data))
 
@@ -106,7 +108,7 @@ def test_an_object_arrives_whole_with_metadata_and_checksum(s3: BotoS3, bucket: 
         assert content.read() == data
 
 
-def test_a_part_travels_unsigned_with_its_own_checksum(s3: BotoS3, bucket: str, layer: FaultyS3) -> None:
+def test_a_part_is_sent_unsigned_with_its_own_checksum(s3: BotoS3, bucket: str, layer: FaultyS3) -> None:
     # No SHA-256 of the body, no signed chunks: the CRC32 computed while filling.
     finished(s3, bucket)
 
@@ -141,7 +143,7 @@ def test_completion_is_conditional(s3: BotoS3, bucket: str, layer: FaultyS3) -> 
 
 
 @pytest.mark.parametrize("operation", ["CreateMultipartUpload", "UploadPart", "CompleteMultipartUpload"])
-def test_a_lost_answer_is_no_answer(s3: BotoS3, bucket: str, layer: FaultyS3, operation: str) -> None:
+def test_a_lost_response_is_retriable(s3: BotoS3, bucket: str, layer: FaultyS3, operation: str) -> None:
     layer.spoil(operation, takes_effect=True)
     upload = Upload(s3, Location(bucket, KEY), PartPool(5 * MIB), "mine", {})
     upload.write(b"data")
@@ -161,7 +163,9 @@ def test_a_lost_answer_is_no_answer(s3: BotoS3, bucket: str, layer: FaultyS3, op
         assert content.read() == b"data"
 
 
-def test_boto3s_own_retry_meets_its_own_object(server: Any, bucket: str, layer: FaultyS3) -> None:
+def test_a_boto3_retry_of_a_completion_finds_its_own_object(
+    server: Any, bucket: str, layer: FaultyS3
+) -> None:
     # A lost response, then 412 for boto3's retry: the nonce tells it from a conflict.
     s3 = connect(configured(server[0], bucket, **{"s3.part.retries": "2"}))
     token = finished(s3, bucket)
@@ -185,7 +189,7 @@ def test_boto3s_own_retry_meets_its_own_object(server: Any, bucket: str, layer: 
         (400, "EntityTooSmall", False),
     ],
 )
-def test_answers_to_a_completion_are_classified_by_code(
+def test_responses_to_a_completion_are_classified_by_code(
     *, s3: BotoS3, bucket: str, layer: FaultyS3, status: int, code: str, is_passing: bool
 ) -> None:
     # Also an error with status 200, which boto3 reports as a 500.
@@ -196,7 +200,7 @@ def test_answers_to_a_completion_are_classified_by_code(
         complete(s3, token)
 
 
-def test_a_412_inside_a_200_is_a_412(s3: BotoS3, bucket: str, layer: FaultyS3) -> None:
+def test_a_412_inside_a_200_is_a_failed_precondition(s3: BotoS3, bucket: str, layer: FaultyS3) -> None:
     # The code counts, not the status: it leads to a check of the object, not to endless retries.
     token = finished(s3, bucket)
     complete(s3, token)
@@ -206,17 +210,17 @@ def test_a_412_inside_a_200_is_a_412(s3: BotoS3, bucket: str, layer: FaultyS3) -
     assert layer.operations()[-1] == "HeadObject"
 
 
-def test_an_expired_upload_is_told(s3: BotoS3, bucket: str, layer: FaultyS3) -> None:
+def test_an_expired_upload_is_reported(s3: BotoS3, bucket: str, layer: FaultyS3) -> None:
     # AWS answers NoSuchUpload; moto answers 500, which the layer corrects.
     token = finished(s3, bucket)
     abort(s3, token)
     layer.spoil("CompleteMultipartUpload", status=404, code="NoSuchUpload")
 
-    with pytest.raises(Exception, match="was committed but is gone"):
+    with pytest.raises(Exception, match="was committed but disappeared"):
         complete(s3, Token(token.id, {**token.data, "start": 0, "end": 1}))
 
 
-def test_aborting_twice_leaves_nothing(s3: BotoS3, bucket: str) -> None:
+def test_aborting_twice_leaves_no_upload(s3: BotoS3, bucket: str) -> None:
     token = finished(s3, bucket)
     abort(s3, token)
     abort(s3, token)
@@ -225,7 +229,7 @@ def test_aborting_twice_leaves_nothing(s3: BotoS3, bucket: str) -> None:
     assert s3.part_sizes(Location(bucket, KEY), token.id) is None
 
 
-def test_small_objects_are_put_only_where_nothing_is(s3: BotoS3, bucket: str) -> None:
+def test_conditional_puts_do_not_overwrite_objects(s3: BotoS3, bucket: str) -> None:
     there = Location(bucket, "marker.json")
 
     assert s3.put_if_absent(there, b"first")
@@ -240,7 +244,7 @@ def test_small_objects_are_put_only_where_nothing_is(s3: BotoS3, bucket: str) ->
     assert caught.value.code == NO_SUCH_KEY
 
 
-def test_tags_and_creation_options_arrive(server: Any, bucket: str) -> None:
+def test_tags_and_creation_options_are_sent(server: Any, bucket: str) -> None:
     keys = {"s3.ssea.name": "AES256", "s3.storage.class": "REDUCED_REDUNDANCY"}
     s3 = connect(configured(server[0], bucket, **keys))
     complete(s3, finished(s3, bucket))
@@ -262,7 +266,9 @@ def start(config: S3ArchiverConfig) -> None:
     connector.start(config)
 
 
-def test_a_start_checks_and_claims(config: S3ArchiverConfig, s3: BotoS3, bucket: str) -> None:
+def test_a_start_checks_the_bucket_and_claims_topics(
+    config: S3ArchiverConfig, s3: BotoS3, bucket: str
+) -> None:
     start(config)
     start(config)
 
@@ -273,7 +279,7 @@ def test_a_start_checks_and_claims(config: S3ArchiverConfig, s3: BotoS3, bucket:
         other.start(config)
 
 
-def test_denied_access_is_named(config: S3ArchiverConfig, layer: FaultyS3) -> None:
+def test_denied_access_is_reported(config: S3ArchiverConfig, layer: FaultyS3) -> None:
     # HEAD has no body: there is only the status.
     layer.spoil("HeadBucket", status=403, code="AccessDenied")
 
@@ -281,7 +287,7 @@ def test_denied_access_is_named(config: S3ArchiverConfig, layer: FaultyS3) -> No
         start(config)
 
 
-def test_an_endpoint_that_is_down_is_named() -> None:
+def test_an_unreachable_endpoint_is_reported() -> None:
     with (
         closed_port() as port,
         pytest.raises(RetriableException, match=rf"no S3 endpoint responds at http://127\.0\.0\.1:{port}"),
@@ -314,10 +320,12 @@ def test_a_task_archives_over_real_requests(config: S3ArchiverConfig, s3: BotoS3
         (1, 50, 210),
     ]
     assert layer.spoiled == []
-    assert [note for note in report.notes if "empty" not in note and "judged" not in note] == []
+    assert [note for note in report.notes if "empty" not in note and "were checked as" not in note] == []
 
 
-def test_groups_of_files_over_real_requests(config: S3ArchiverConfig, s3: BotoS3, layer: FaultyS3) -> None:
+def test_groups_of_files_are_archived_over_real_requests(
+    config: S3ArchiverConfig, s3: BotoS3, layer: FaultyS3
+) -> None:
     harness = SinkTaskHarness(
         lambda: S3ArchiverTask(sleep=lambda _: None, folders=Turns(20), limits=Limits(records=100)), config
     )

@@ -32,21 +32,21 @@ def assert_refused(archive: Site, *words: str) -> None:
 
 
 @pytest.mark.extended
-def test_a_missing_bucket_is_named(archive: Site) -> None:
+def test_a_missing_bucket_fails_the_start(archive: Site) -> None:
     archive.configure(s3_bucket_name="no-such-bucket")
 
     assert_refused(archive, "no-such-bucket", archive.endpoint, "s3.bucket.name")
 
 
 @pytest.mark.extended
-def test_denied_access_says_what_to_grant(archive: Site) -> None:
+def test_denied_access_at_the_start_names_the_permissions(archive: Site) -> None:
     archive.s3.refuses = lambda operation, path: True
 
     assert_refused(archive, archive.bucket, "grant")
 
 
 @pytest.mark.extended
-def test_an_endpoint_that_is_down_at_the_start_is_named_and_waited_for(archive: Site) -> None:
+def test_an_unreachable_endpoint_at_the_start_is_retried(archive: Site) -> None:
     gate = Gate(int(archive.endpoint.rpartition(":")[2]))
     archive.configure(store_url=f"http://127.0.0.1:{gate.port}")
     process = archive.start("--until-caught-up")
@@ -67,7 +67,7 @@ def test_an_endpoint_that_is_down_at_the_start_is_named_and_waited_for(archive: 
 
 
 @pytest.mark.extended
-def test_another_connectors_prefix_is_not_written_to(archive: Site) -> None:
+def test_a_prefix_of_another_connector_is_refused(archive: Site) -> None:
     code, output = archive.run("--until-caught-up")
     assert code == 0, output
     written = json.loads(archive.config.read_text())

@@ -98,7 +98,7 @@ def test_a_lost_store_is_recovered(archive: Site) -> None:
     expect_recovered(archive, 1_500)
 
 
-def test_files_lost_in_the_bucket_are_detected(archive: Site) -> None:
+def test_files_lost_in_the_bucket_are_archived_again(archive: Site) -> None:
     s3, folder = client(archive.endpoint), f"topics/{archive.topic}/partition=0/"
     s3.delete_object(Bucket=archive.bucket, Key=f"{folder}{archive.topic}+0+0000000300.avro")
     code, said = archive.verify()
@@ -125,7 +125,7 @@ def test_files_lost_in_the_bucket_are_detected(archive: Site) -> None:
     expect_recovered(archive, 1_000)
 
 
-def test_commits_are_published_before_offsets_are_recovered(killed: Site) -> None:
+def test_committed_files_are_published_before_offsets_are_recovered(killed: Site) -> None:
     # Otherwise a restored store would be stuck: its start is refused, and offsets of such commits cannot be
     # altered.
     code, said = operator(killed, "offsets", "recover", str(killed.config))

@@ -254,7 +254,7 @@ def registry() -> Iterator[str]:
         pytest.param("spark", "driver", marks=pytest.mark.nightly),
     ],
 )
-def test_typed_rows_are_written_once_with_their_types_after_a_kill(
+def test_typed_rows_are_archived_once_and_keep_their_types_after_kills(
     typed: TypedSite, registry: str, form: str, whose: str
 ) -> None:
     # Two versions of an Avro schema alternate: a batch has the fields of both. Values are dropped,

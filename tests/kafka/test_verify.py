@@ -88,7 +88,7 @@ def test_verify_names_missing_and_different_records(
     assert verify(b, topic, bootstrap, tmp_path, monkeypatch) == 1
     output = capsys.readouterr().out
     assert "offset 1 is in the Kafka topic" in output
-    assert "offset 7 has another value in the archive" in output
+    assert "offset 7 has a different value in the archive" in output
 
 
 def test_verify_uses_the_isolation_level_of_the_connector(
@@ -123,7 +123,7 @@ def test_verify_distinguishes_records_that_the_log_has_deleted(
 def test_verify_accepts_gaps_of_compacted_topics_only(bootstrap: str, policy: str, why: str) -> None:
     topic = create_topic(bootstrap, unused_name("gap"), config={"cleanup.policy": policy})
 
-    assert KafkaLog({"bootstrap.servers": bootstrap}).why_gone(TopicPartition(topic, 0), 5) == why
+    assert KafkaLog({"bootstrap.servers": bootstrap}).removal_cause(TopicPartition(topic, 0), 5) == why
 
 
 def test_verify_reads_up_to_the_commit(bootstrap: str, topic: str) -> None:
@@ -147,7 +147,7 @@ def test_verify_reports_a_missing_topic(bootstrap: str) -> None:
     log = KafkaLog({"bootstrap.servers": bootstrap})
 
     with pytest.raises(
-        ConnectException, match=r"no-such-topic-0 is not in Kafka at .*: was the topic deleted"
+        ConnectException, match=r"no-such-topic-0 does not exist in Kafka at .*: was the topic deleted"
     ):
         list(log.batches(TopicPartition("no-such-topic", 0), 3))
 

@@ -35,7 +35,7 @@ T = TypeVar("T")
 MIN_PART = 5 * 1024 * 1024
 
 
-class Asked(NamedTuple):
+class LoggedRequest(NamedTuple):
     operation: str
     bucket: str
     key: str
@@ -76,7 +76,7 @@ def slow_down() -> BaseException:
     return error_of(Request("any", "bucket", "key", "memory"), "SlowDown", "reduce your request rate", 503)
 
 
-def no_answer() -> BaseException:
+def no_response() -> BaseException:
     return error_of(Request("any", "bucket", "key", "memory"), NO_RESPONSE, "connection reset")
 
 
@@ -102,7 +102,7 @@ class FakeS3:
     def __init__(
         self,
         *buckets: str,
-        plan: Callable[[Asked], Fault | None] | None = None,
+        plan: Callable[[LoggedRequest], Fault | None] | None = None,
         min_part: int = 1,
         knows_conditions: bool = True,
         forgets_completed: bool = False,
@@ -121,7 +121,7 @@ class FakeS3:
         self.objects: dict[Location, FakeObject] = {}
         self.uploads: dict[str, FakeUpload] = {}
         self.completed: dict[str, Location] = {}
-        self.log: list[Asked] = []
+        self.log: list[LoggedRequest] = []
         self._faults: list[tuple[str, Fault]] = []
         self._count = 0
 
@@ -137,7 +137,7 @@ class FakeS3:
         self._faults += [(operation, Fault(error, after_effect))] * times
 
     def operations(self) -> list[str]:
-        return [asked.operation for asked in self.log]
+        return [request.operation for request in self.log]
 
     def visible(self) -> list[str]:
         return sorted(location.key for location in self.objects)
@@ -155,22 +155,22 @@ class FakeS3:
         return 0.0
 
     def head_bucket(self, bucket: str) -> float:
-        return self._do(Asked("HeadBucket", bucket, ""), self.time)
+        return self._do(LoggedRequest("HeadBucket", bucket, ""), self.time)
 
     def create_upload(
         self, location: Location, metadata: Mapping[str, str], checksum: Checksum = Checksum.FULL
     ) -> str:
-        asked = Asked("CreateMultipartUpload", *location)
+        request = LoggedRequest("CreateMultipartUpload", *location)
 
         def effect() -> str:
             if self.best_checksum is Checksum.NONE and checksum is not Checksum.NONE:
-                raise self._refuse(asked, NOT_IMPLEMENTED, 501)
+                raise self._refuse(request, NOT_IMPLEMENTED, 501)
             self._count += 1
             upload_id = f"upload-{self._count:06d}"
             self.uploads[upload_id] = FakeUpload(location, dict(metadata), checksum, self.time())
             return upload_id
 
-        return self._do(asked, effect)
+        return self._do(request, effect)
 
     def upload_part(
         self,
@@ -182,19 +182,19 @@ class FakeS3:
         *,
         checksum: Checksum = Checksum.FULL,
     ) -> Part:
-        asked = Asked("UploadPart", *location, upload_id, number)
+        request = LoggedRequest("UploadPart", *location, upload_id, number)
 
         def effect() -> Part:
-            upload = self._upload(asked)
+            upload = self._upload(request)
             if checksum is not upload.checksum:
-                raise self._refuse(asked, "InvalidRequest", 400)
+                raise self._refuse(request, "InvalidRequest", 400)
             data = bytes(body)
             if crc32 != _crc32(data):
-                raise self._refuse(asked, "BadDigest", 400)
+                raise self._refuse(request, "BadDigest", 400)
             upload.parts[number] = data
             return Part(_etag(data), crc32)
 
-        return self._do(asked, effect)
+        return self._do(request, effect)
 
     def complete_upload(
         self,
@@ -207,38 +207,38 @@ class FakeS3:
         if_absent: bool = True,
         checksum: Checksum = Checksum.FULL,
     ) -> None:
-        asked = Asked("CompleteMultipartUpload", *location, upload_id)
+        request = LoggedRequest("CompleteMultipartUpload", *location, upload_id)
 
         def effect() -> None:
             if if_absent and not self.knows_conditions:
-                raise self._refuse(asked, NOT_IMPLEMENTED, 501)
+                raise self._refuse(request, NOT_IMPLEMENTED, 501)
             if upload_id in self.completed and not self.forgets_completed:
                 return
-            upload = self._upload(asked)
+            upload = self._upload(request)
             if checksum is not upload.checksum or (
                 checksum is Checksum.FULL and self.best_checksum is not Checksum.FULL
             ):
-                raise self._refuse(asked, "BadRequest", 400)
+                raise self._refuse(request, "BadRequest", 400)
             if if_absent and location in self.objects and not self.ignores_conditions:
-                raise self._refuse(asked, PRECONDITION_FAILED, 412)
-            data = self._assemble(asked, upload, parts)
+                raise self._refuse(request, PRECONDITION_FAILED, 412)
+            data = self._assemble(request, upload, parts)
             if len(data) != size or _crc32(data) != crc32:
-                raise self._refuse(asked, "InvalidRequest", 400)
+                raise self._refuse(request, "InvalidRequest", 400)
             kept = crc32 if checksum is Checksum.FULL else None
             self.objects[location] = FakeObject(data, upload.metadata, kept)
             self.completed[upload_id] = location
             del self.uploads[upload_id]
 
-        self._do(asked, effect)
+        self._do(request, effect)
 
     def abort_upload(self, location: Location, upload_id: str) -> None:
-        asked = Asked("AbortMultipartUpload", *location, upload_id)
+        request = LoggedRequest("AbortMultipartUpload", *location, upload_id)
 
         def effect() -> None:
-            self._upload(asked)
+            self._upload(request)
             del self.uploads[upload_id]
 
-        self._do(asked, effect)
+        self._do(request, effect)
 
     def head(self, location: Location) -> ObjectInfo | None:
         def effect() -> ObjectInfo | None:
@@ -247,50 +247,50 @@ class FakeS3:
                 return None
             return ObjectInfo(len(found.data), found.metadata, found.crc32, _etag(found.data))
 
-        return self._do(Asked("HeadObject", *location), effect)
+        return self._do(LoggedRequest("HeadObject", *location), effect)
 
     def put_if_absent(self, location: Location, body: bytes) -> bool:
-        asked = Asked("PutObject", *location)
+        request = LoggedRequest("PutObject", *location)
 
         def effect() -> bool:
             if not self.knows_conditions:
-                raise self._refuse(asked, NOT_IMPLEMENTED, 501)
+                raise self._refuse(request, NOT_IMPLEMENTED, 501)
             if location in self.objects and not self.ignores_conditions:
                 return False
             self.objects[location] = FakeObject(bytes(body), {}, _crc32(body))
             return True
 
-        return self._do(asked, effect)
+        return self._do(request, effect)
 
     def put_if_match(self, location: Location, body: bytes, etag: str) -> bool:
-        asked = Asked("PutObject", *location)
+        request = LoggedRequest("PutObject", *location)
 
         def effect() -> bool:
             if not self.knows_conditions:
-                raise self._refuse(asked, NOT_IMPLEMENTED, 501)
+                raise self._refuse(request, NOT_IMPLEMENTED, 501)
             found = self.objects.get(location)
             if not self.ignores_conditions and (found is None or _etag(found.data) != etag):
                 return False
             self.objects[location] = FakeObject(bytes(body), {}, _crc32(body))
             return True
 
-        return self._do(asked, effect)
+        return self._do(request, effect)
 
     def put(self, location: Location, body: bytes) -> None:
         def effect() -> None:
             self.objects[location] = FakeObject(bytes(body), {}, _crc32(body))
 
-        self._do(Asked("PutObject", *location), effect)
+        self._do(LoggedRequest("PutObject", *location), effect)
 
     def read(self, location: Location) -> BinaryIO:
-        asked = Asked("GetObject", *location)
+        request = LoggedRequest("GetObject", *location)
 
         def effect() -> BinaryIO:
             if location not in self.objects:
-                raise self._refuse(asked, NO_SUCH_KEY, 404)
+                raise self._refuse(request, NO_SUCH_KEY, 404)
             return io.BytesIO(self.objects[location].data)
 
-        return self._do(asked, effect)
+        return self._do(request, effect)
 
     def list(self, bucket: str, prefix: str, after: str = "") -> Iterator[ObjectSummary]:
         def effect() -> list[ObjectSummary]:
@@ -300,7 +300,7 @@ class FakeS3:
                 if location.bucket == bucket and location.key.startswith(prefix) and location.key > after
             ]
 
-        yield from self._do(Asked("ListObjectsV2", bucket, prefix), effect)
+        yield from self._do(LoggedRequest("ListObjectsV2", bucket, prefix), effect)
 
     def list_uploads(self, bucket: str, prefix: str) -> Iterator[PendingUpload]:
         def effect() -> list[PendingUpload]:
@@ -310,67 +310,68 @@ class FakeS3:
                 if upload.location.bucket == bucket and upload.location.key.startswith(prefix)
             ]
 
-        yield from self._do(Asked("ListMultipartUploads", bucket, prefix), effect)
+        yield from self._do(LoggedRequest("ListMultipartUploads", bucket, prefix), effect)
 
     def part_sizes(self, location: Location, upload_id: str) -> Sequence[int] | None:
         def effect() -> Sequence[int] | None:
             upload = self.uploads.get(upload_id)
             return None if upload is None else [len(data) for _, data in sorted(upload.parts.items())]
 
-        return self._do(Asked("ListParts", *location, upload_id), effect)
+        return self._do(LoggedRequest("ListParts", *location, upload_id), effect)
 
     def delete(self, location: Location) -> None:
-        self._do(Asked("DeleteObject", *location), lambda: self.objects.pop(location, None))
+        self._do(LoggedRequest("DeleteObject", *location), lambda: self.objects.pop(location, None))
 
     def tag(self, location: Location, tags: Mapping[str, str]) -> None:
-        asked = Asked("PutObjectTagging", *location)
+        request = LoggedRequest("PutObjectTagging", *location)
 
         def effect() -> None:
             if location not in self.objects:
-                raise self._refuse(asked, NO_SUCH_KEY, 404)
+                raise self._refuse(request, NO_SUCH_KEY, 404)
             self.objects[location].tags.update(tags)
 
-        self._do(asked, effect)
+        self._do(request, effect)
 
     # -- inside ----------------------------------------------------------------------------------
 
-    def _do(self, asked: Asked, effect: Callable[[], T]) -> T:
-        self.log.append(asked)
-        fault = self._fault(asked)
+    def _do(self, request: LoggedRequest, effect: Callable[[], T]) -> T:
+        self.log.append(request)
+        fault = self._fault(request)
         if fault and not fault.after_effect:
             raise fault.error
-        if asked.bucket not in self.buckets:
-            raise self._refuse(asked, NO_SUCH_BUCKET, 404)
+        if request.bucket not in self.buckets:
+            raise self._refuse(request, NO_SUCH_BUCKET, 404)
         result = effect()
         if fault:
             raise fault.error
         return result
 
-    def _fault(self, asked: Asked) -> Fault | None:
+    def _fault(self, request: LoggedRequest) -> Fault | None:
         for index, (operation, fault) in enumerate(self._faults):
-            if operation == asked.operation:
+            if operation == request.operation:
                 del self._faults[index]
                 return fault
-        return self.plan(asked) if self.plan else None
+        return self.plan(request) if self.plan else None
 
-    def _refuse(self, asked: Asked, code: str, status: int) -> BaseException:
-        request = Request(asked.operation, asked.bucket, asked.key, self._endpoint)
-        return error_of(request, code, "", status)
+    def _refuse(self, request: LoggedRequest, code: str, status: int) -> BaseException:
+        return error_of(
+            Request(request.operation, request.bucket, request.key, self._endpoint), code, "", status
+        )
 
-    def _upload(self, asked: Asked) -> FakeUpload:
-        upload = self.uploads.get(asked.upload_id or "")
-        if upload is None or upload.location != (asked.bucket, asked.key):
-            raise self._refuse(asked, NO_SUCH_UPLOAD, 404)
+    def _upload(self, request: LoggedRequest) -> FakeUpload:
+        upload = self.uploads.get(request.upload_id or "")
+        if upload is None or upload.location != (request.bucket, request.key):
+            raise self._refuse(request, NO_SUCH_UPLOAD, 404)
         return upload
 
-    def _assemble(self, asked: Asked, upload: FakeUpload, parts: Sequence[Part]) -> bytes:
+    def _assemble(self, request: LoggedRequest, upload: FakeUpload, parts: Sequence[Part]) -> bytes:
         chosen = [upload.parts.get(number) for number in range(1, len(parts) + 1)]
         if not parts or any(
             data is None or _etag(data) != part.etag for data, part in zip(chosen, parts, strict=True)
         ):
-            raise self._refuse(asked, "InvalidPart", 400)
+            raise self._refuse(request, "InvalidPart", 400)
         if any(data is not None and len(data) < self.min_part for data in chosen[:-1]):
-            raise self._refuse(asked, "EntityTooSmall", 400)
+            raise self._refuse(request, "EntityTooSmall", 400)
         return b"".join(data for data in chosen if data is not None)
 
 

@@ -75,7 +75,7 @@ class Turns(Folders):
         return Split(paths, codes, offsets * 1_000)
 
 
-class HandClock:
+class ManualClock:
     # Stands at a whole hour; sleeping moves it.
     def __init__(self) -> None:
         self.now = 1_700_002_800.0
@@ -93,7 +93,7 @@ class HandClock:
 class Bench:
     harness: SinkTaskHarness
     s3: FakeS3
-    clock: HandClock
+    clock: ManualClock
 
     def put(self, count: int, partition: TopicPartition = TP, *, size: int = 10) -> None:
         first = self.harness.position(partition)
@@ -132,7 +132,7 @@ def bench(
         options: of the engine; those of the configuration by default.
         dead_letters: where bad records go.
     """
-    s3, clock = s3 or FakeS3(), HandClock()
+    s3, clock = s3 or FakeS3(), ManualClock()
     harness = SinkTaskHarness(
         lambda: S3ArchiverTask(
             connect=lambda _config, _endpoint=None: s3,

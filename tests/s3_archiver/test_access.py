@@ -36,7 +36,7 @@ def test_the_proxys_url_holds_user_and_password(keys: dict[str, str], url: str) 
     assert proxies == ({"http": url, "https": url} if url else None)
 
 
-def test_a_proxys_password_is_in_no_representation() -> None:
+def test_the_proxy_password_is_hidden_in_representations() -> None:
     made = config(
         {"s3.proxy.url": "http://proxy:3128", "s3.proxy.user": "me", "s3.proxy.password": "hunter2"}
     )
@@ -44,14 +44,14 @@ def test_a_proxys_password_is_in_no_representation() -> None:
     assert "hunter2" not in repr(made)
 
 
-def test_a_body_is_signed_on_its_way_to_a_proxy() -> None:
+def test_a_body_sent_through_a_proxy_is_signed() -> None:
     # An endpoint on this machine behind a proxy elsewhere is reached over a network.
     assert boto_client.leaves_payload_unsigned("http://127.0.0.1:9000")
     assert not boto_client.leaves_payload_unsigned("http://127.0.0.1:9000", "http://proxy:3128")
     assert boto_client.leaves_payload_unsigned("https://s3.example", "http://proxy:3128")
 
 
-def test_transfer_acceleration_has_an_endpoint_of_its_own() -> None:
+def test_transfer_acceleration_uses_its_own_endpoint() -> None:
     keys = {"aws.access.key.id": "key", "aws.secret.access.key": "secret"}
     made = boto_client.connect(
         config({**keys, "s3.wan.mode": "true", "s3.path.style.access.enabled": "false"})
@@ -62,7 +62,7 @@ def test_transfer_acceleration_has_an_endpoint_of_its_own() -> None:
     assert url.startswith("https://archive.s3-accelerate.amazonaws.com/k?")
 
 
-def test_the_role_is_assumed_in_the_buckets_region_unless_another_is_named() -> None:
+def test_the_role_is_assumed_in_the_buckets_region_by_default() -> None:
     made = config({**ROLE, "s3.region": "eu-west-1"})
     named = config(
         {
@@ -79,7 +79,7 @@ def test_the_role_is_assumed_in_the_buckets_region_unless_another_is_named() -> 
     assert config().role() is None
 
 
-def test_a_role_without_any_keys_to_assume_it_with_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_assuming_a_role_without_credentials_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_PROFILE"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
@@ -90,12 +90,12 @@ def test_a_role_without_any_keys_to_assume_it_with_says_so(monkeypatch: pytest.M
         boto_client.connect(config({**ROLE, "s3.region": "eu-north-1"})).head_bucket("bucket")
 
 
-def test_without_keys_the_default_chain_is_asked() -> None:
+def test_the_default_credential_chain_is_used_without_access_keys() -> None:
     assert config().keys_of_access() == Keys("", "")
 
 
 @pytest.mark.parametrize("code", ["AccessDenied", "MalformedPolicyDocument", "InvalidClientTokenId"])
-def test_a_role_that_cannot_be_assumed_is_not_taken_for_a_bucket_that_is_denied(code: str) -> None:
+def test_a_refused_role_is_not_reported_as_a_denied_bucket(code: str) -> None:
     # STS uses the same error code as S3.
     refused = client_error(code, 403)
     refused.operation_name = "AssumeRole"
@@ -107,7 +107,7 @@ def test_a_role_that_cannot_be_assumed_is_not_taken_for_a_bucket_that_is_denied(
 
 
 @pytest.mark.parametrize(("code", "status"), [("Throttling", 400), ("InternalFailure", 500), ("Odd", 503)])
-def test_trouble_of_sts_passes(code: str, status: int) -> None:
+def test_transient_sts_errors_are_retriable(code: str, status: int) -> None:
     trouble = client_error(code, status)
     trouble.operation_name = "AssumeRole"
 
@@ -116,6 +116,6 @@ def test_trouble_of_sts_passes(code: str, status: int) -> None:
 
 
 @pytest.mark.slow
-def test_a_configuration_is_read_without_loading_botocore() -> None:
+def test_a_configuration_is_parsed_without_loading_botocore() -> None:
     code = "import sys; import sinksdk.connectors.s3_archiver; sys.exit('botocore' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

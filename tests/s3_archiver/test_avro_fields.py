@@ -143,9 +143,7 @@ def expected(value: Mapping[str, Any], path: tuple[str, ...]) -> Any:
 
 @settings(max_examples=60, deadline=None)
 @given(st.lists(ORDERS, min_size=1, max_size=8), st.permutations(PATHS), st.integers(0, 3))
-def test_fields_are_those_that_were_written(
-    values: list[Any], paths: list[tuple[str, ...]], first: int
-) -> None:
+def test_fields_are_read_as_written(values: list[Any], paths: list[tuple[str, ...]], first: int) -> None:
     data = pa.array([datum(value) for value in values], pa.binary())[first:]
     found = AvroFields(paths, lambda _: PARSED).read(data)
 
@@ -173,7 +171,7 @@ GOOD = {
 @given(
     st.lists(st.binary(max_size=60), min_size=1, max_size=8), st.sampled_from([*PATHS, ("price",), ("tags",)])
 )
-def test_broken_data_take_no_other_along(broken: list[bytes], path: tuple[str, ...]) -> None:
+def test_malformed_values_do_not_affect_other_records(broken: list[bytes], path: tuple[str, ...]) -> None:
     # Any bytes behind the framing fail or give a value; the other records are as they were.
     data = [each for some in broken for each in (b"\x00\x00\x00\x00\x07" + some, datum(GOOD))]
     (found,) = AvroFields([path], lambda _: PARSED).read(pa.array(data, pa.binary()))
@@ -192,10 +190,10 @@ def test_broken_data_take_no_other_along(broken: list[bytes], path: tuple[str, .
         (None, ("name",), "is null"),
         (b"", ("name",), "does not begin with a zero byte and a schema id"),
         (b"\x01\x00\x00\x00\x07", ("name",), "does not begin with a zero byte and a schema id"),
-        (b"\x00\x00\x00\x00\x07\x04", ("name",), "is no datum of schema 7"),
-        (b"\x00\x00\x00\x00\x63", ("name",), "is of schema 99: there is none"),
-        (datum(GOOD)[:-40], ("amount",), "is no datum of schema 7"),
-        (datum({**GOOD, "name": "x" * 50})[:-60], ("name",), "is no datum of schema 7"),
+        (b"\x00\x00\x00\x00\x07\x04", ("name",), "does not match schema 7"),
+        (b"\x00\x00\x00\x00\x63", ("name",), "has schema 99: there is none"),
+        (datum(GOOD)[:-40], ("amount",), "does not match schema 7"),
+        (datum({**GOOD, "name": "x" * 50})[:-60], ("name",), "does not match schema 7"),
         (datum(GOOD), ("nothing",), "has no field 'nothing'"),
         (datum(GOOD), ("meta", "nothing"), "has no field 'meta.nothing'"),
         (datum(GOOD), ("name", "x"), "has no field 'name.x'"),
@@ -204,7 +202,7 @@ def test_broken_data_take_no_other_along(broken: list[bytes], path: tuple[str, .
         (datum(GOOD), ("price",), "has bytes as 'price'"),
     ],
 )
-def test_what_is_wrong_is_said(data: bytes | None, path: tuple[str, ...], why: str) -> None:
+def test_bad_values_are_reported_with_the_reason(data: bytes | None, path: tuple[str, ...], why: str) -> None:
     def schema_of(number: int) -> Any:
         if number != 7:
             raise DataException("there is none")
@@ -216,7 +214,7 @@ def test_what_is_wrong_is_said(data: bytes | None, path: tuple[str, ...], why: s
         assert why in found.bad[around]
 
 
-def test_an_array_of_any_length_is_passed_over() -> None:
+def test_arrays_of_any_length_are_skipped() -> None:
     long = {**GOOD, "tags": ["x"] * 12_000, "numbers": [0.0] * 12_000}
     sized = datum(GOOD).replace(b"\x00\x00\x00\x00\x07\x00", b"\x00\x00\x00\x00\x07\x03\x08\x02a\x02b\x00", 1)
     for path in (("name",), ("meta", "at")):
@@ -242,7 +240,7 @@ def folders(schema_of: Callable[[int], Any] | None) -> Any:
     return folders_of(config, schema_of)
 
 
-def test_folders_are_made_of_avro() -> None:
+def test_folders_are_named_after_avro_fields() -> None:
     other = {
         "type": "record",
         "name": "Order",
@@ -260,13 +258,13 @@ def test_folders_are_made_of_avro() -> None:
     assert of(found) == [f"meta.kind=B/name={name}/2024-02-29 12:30" for name in ("ü", "5", "6")] + [None]
 
 
-def test_avro_needs_a_registry() -> None:
+def test_folders_by_avro_fields_need_a_schema_registry() -> None:
     with pytest.raises(ConfigException, match=r"value\.converter\.schema\.registry\.url"):
         folders(None)
 
 
 @pytest.mark.parametrize("path", [("a",), ("b", "c")])
-def test_the_default_of_a_null_makes_the_folder(path: tuple[str, ...]) -> None:
+def test_a_null_field_uses_the_schema_default_for_its_folder(path: tuple[str, ...]) -> None:
     inner = {
         "type": "record",
         "name": "B",

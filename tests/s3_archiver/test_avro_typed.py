@@ -65,7 +65,7 @@ def written(values: list[Any], kind: pa.DataType) -> fastavro.reader:
     ],
     ids=str,
 )
-def test_values_are_read_back(kind: pa.DataType, value: Any, expected: Any) -> None:
+def test_typed_values_round_trip_through_avro(kind: pa.DataType, value: Any, expected: Any) -> None:
     values = [{"f": value}, {"f": None}, None, {"f": value}]
     found = written(values, pa.struct({"f": kind}))
     assert list(found) == [{"f": expected}, {"f": None}, {"f": expected}]
@@ -75,17 +75,17 @@ def test_values_are_read_back(kind: pa.DataType, value: Any, expected: Any) -> N
 
 
 @pytest.mark.parametrize("kind", [pa.string(), pa.int64(), pa.list_(pa.struct({"a": pa.int32()}))], ids=str)
-def test_a_value_need_not_have_fields(kind: pa.DataType) -> None:
+def test_values_without_fields_are_written_to_avro(kind: pa.DataType) -> None:
     # Single numbers and lists have files; text has none without a registry.
     value = {"string": "a", "int64": 5}.get(str(kind), [{"a": 1}])
     if pa.types.is_string(kind):
-        with pytest.raises(ConfigException, match="values are bytes, and Avro has no schema"):
+        with pytest.raises(ConfigException, match="values are bytes, and AvroFormat needs a schema"):
             AvroValues(None).learn(batch([b"\0\0\0\0\x01"]))
         return
     assert list(written([value], kind)) == [value]
 
 
-def test_records_are_named_as_connect_does() -> None:
+def test_records_have_connects_default_names() -> None:
     inner = pa.struct({"x": pa.int32()})
     schema = json.loads(
         written([{"a": None, "b": None}], pa.struct({"a": inner, "b": inner})).metadata["avro.schema"]
@@ -107,21 +107,21 @@ def test_records_are_named_as_connect_does() -> None:
         ("", "x"),
     ],
 )
-def test_names_are_made_legal_as_connect_does(name: str, expected: str) -> None:
+def test_illegal_field_names_are_scrubbed_like_in_connect(name: str, expected: str) -> None:
     assert legal_name(name) == expected
     found = written([{name: 1}], pa.struct({name: pa.int32()}))
     assert list(found) == [{expected: 1}]
     assert parse_schema(found.metadata["avro.schema"]).resolved
 
 
-def test_fields_that_would_have_one_name() -> None:
+def test_fields_with_the_same_scrubbed_name_are_refused() -> None:
     kind = pa.struct({"a-b": pa.int32(), "a.b": pa.int32()})
     kinds = AvroValues(None).kinds(ORDERS, batch([{}], kind))
     assert "fields 'a-b', 'a.b' would all be called 'a_b'" in str(kinds.bad[0])
 
 
 @pytest.mark.parametrize("kind", [pa.duration("s"), pa.month_day_nano_interval()], ids=str)
-def test_values_of_a_type_that_avro_does_not_have_are_bad(kind: pa.DataType) -> None:
+def test_values_of_types_unsupported_by_avro_are_bad_records(kind: pa.DataType) -> None:
     format_, given = AvroValues(None, nulls="ignore"), batch([{}, None], pa.struct({"f": kind}))
     format_.learn(given)
     kinds = format_.kinds(ORDERS, given)
@@ -129,7 +129,7 @@ def test_values_of_a_type_that_avro_does_not_have_are_bad(kind: pa.DataType) -> 
     assert re.search(f"record at offset {FIRST} cannot be archived: .* written as Avro", str(kinds.bad[0]))
 
 
-def test_null_is_bad_or_left_out() -> None:
+def test_null_values_are_bad_records_or_left_out() -> None:
     given = batch([{"a": 1}, None], pa.struct({"a": pa.int32()}))
     kinds = AvroValues(None).kinds(ORDERS, given)
     assert f"orders-3: the record at offset {FIRST + 1} cannot be archived: it has no value" in str(
@@ -143,7 +143,7 @@ def test_null_is_bad_or_left_out() -> None:
 @pytest.mark.parametrize(
     ("kind", "value", "schema"), [(pa.binary(), b"\0\0\0\0\x01", "bytes"), (pa.string(), "UA", "string")]
 )
-def test_bytes_and_texts_can_be_the_values_themselves(kind: pa.DataType, value: Any, schema: str) -> None:
+def test_unframed_bytes_and_texts_are_archived_as_values(kind: pa.DataType, value: Any, schema: str) -> None:
     format_, given = AvroValues(None, plain=True), batch([value, None], kind)
     format_.learn(given)
     kinds = format_.kinds(ORDERS, given)
@@ -154,7 +154,7 @@ def test_bytes_and_texts_can_be_the_values_themselves(kind: pa.DataType, value: 
     assert list(kinds.bad) == [1]
 
 
-def test_types_have_files_of_their_own() -> None:
+def test_each_type_has_its_own_files() -> None:
     format_ = AvroValues(None)
     one, other = (
         format_.kinds(ORDERS, batch([{"a": 1}], pa.struct({"a": kind}))).kinds[0]

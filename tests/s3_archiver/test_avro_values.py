@@ -42,12 +42,12 @@ SCHEMAS: dict[int, Any] = {7: FLIGHT, 2**31 + 5: PLANE, 9: "string", 10: ["null"
 class Registry:
     def __init__(self, schemas: Mapping[int, Any]) -> None:
         self.schemas = schemas
-        self.asked: list[int] = []
-        self.is_away = False
+        self.requested: list[int] = []
+        self.is_unavailable = False
 
     def __call__(self, schema_id: int) -> Any:
-        self.asked.append(schema_id)
-        if self.is_away:
+        self.requested.append(schema_id)
+        if self.is_unavailable:
             message = "the schema registry http://registry does not answer"
             raise RetriableException(message)
         if schema_id not in self.schemas:
@@ -83,7 +83,7 @@ def read(data: bytes) -> list[Any]:
 
 
 @pytest.mark.parametrize("codec_name", CODEC_NAMES)
-def test_values_are_read_back(codec_name: str) -> None:
+def test_framed_values_round_trip_through_files(codec_name: str) -> None:
     values = [framed(7, flight(n)) if n % 3 else framed(2**31 + 5, {"tail": f"N{n}"}) for n in range(300)]
     made = files(AvroValues(Registry(SCHEMAS), codec_name), batch(values))
     assert list(made) == [2**31 + 5, 7]
@@ -92,12 +92,12 @@ def test_values_are_read_back(codec_name: str) -> None:
 
 
 @pytest.mark.parametrize(("schema_id", "values"), [(9, ["a", ""]), (10, [None, {"tail": "x"}, 5])])
-def test_schemas_that_are_no_records(schema_id: int, values: list[Any]) -> None:
+def test_values_of_schemas_other_than_records_are_archived(schema_id: int, values: list[Any]) -> None:
     made = files(AvroValues(Registry(SCHEMAS)), batch([framed(schema_id, value) for value in values]))
     assert read(made[schema_id]) == values
 
 
-def test_the_producers_schema_is_the_files() -> None:
+def test_files_have_the_producers_schema() -> None:
     made = files(AvroValues(Registry(SCHEMAS)), batch([framed(7, flight(1))]))[7]
     metadata = fastavro.reader(io.BytesIO(made)).metadata
     schema = json.loads(metadata["avro.schema"])
@@ -105,7 +105,7 @@ def test_the_producers_schema_is_the_files() -> None:
     assert metadata["sinksdk.start_offset"] == str(FIRST)
 
 
-def test_schemas_that_refer_to_others_stand_by_themselves() -> None:
+def test_schema_references_are_resolved_into_the_files_schema() -> None:
     with RegistryServer().running() as server:
         server.register("plane-value", json.dumps(PLANE))
         whole = {"type": "record", "name": "Trip", "fields": [{"name": "plane", "type": "Plane"}]}
@@ -117,12 +117,12 @@ def test_schemas_that_refer_to_others_stand_by_themselves() -> None:
     assert read(made[schema_id]) == [{"plane": {"tail": "N1"}}]
 
 
-def test_each_schema_is_asked_for_once() -> None:
+def test_each_schema_is_requested_once() -> None:
     registry = Registry(SCHEMAS)
     format_ = AvroValues(registry)
     for _ in range(3):
         files(format_, batch([framed(7, flight(1)), framed(9, "a"), framed(7, flight(2))]))
-    assert registry.asked == [7, 9]
+    assert registry.requested == [7, 9]
 
 
 # -- bad records -------------------------------------------------------------------------------------------
@@ -131,30 +131,30 @@ def test_each_schema_is_asked_for_once() -> None:
 @pytest.mark.parametrize(
     "value", [b"", b"\0", b"\0\0\0\0", b"\x01\0\0\0\x07x", b'{"a":1}', b"\xff" * 100_000]
 )
-def test_values_without_framing_are_bad(value: bytes) -> None:
+def test_values_without_framing_are_bad_records(value: bytes) -> None:
     given = batch([framed(7, flight(1)), value, framed(7, flight(2))])
     kinds = AvroValues(Registry(SCHEMAS)).kinds(ORDERS, given)
     assert kinds.codes.tolist() == [0, -1, 0]
-    said = str(kinds.bad[1])
-    assert said.startswith(
+    message = str(kinds.bad[1])
+    assert message.startswith(
         f"orders-3: the record at offset {FIRST + 1} cannot be archived: its value does not begin"
     )
-    assert "ByteArrayFormat" in said
+    assert "ByteArrayFormat" in message
     encoded = encode(AvroValues(Registry(SCHEMAS)), given)
     assert (list(encoded.bad), len(encoded.rows)) == ([1], 2)
-    assert reasons(encoded)[1] == said
+    assert reasons(encoded)[1] == message
 
 
 @pytest.mark.parametrize("schema_id", [0, 8, 2**32 - 1])
-def test_ids_that_the_registry_does_not_know_are_bad(schema_id: int) -> None:
+def test_values_with_unknown_schema_ids_are_bad_records(schema_id: int) -> None:
     registry = Registry(SCHEMAS)
     value = struct.pack(">bI", 0, schema_id) + b"datum"
     kinds = AvroValues(registry).kinds(ORDERS, batch([value, framed(7, flight(1)), value]))
-    assert (kinds.kinds, kinds.codes.tolist(), registry.asked) == ([7], [-1, 0, -1], [schema_id, 7])
+    assert (kinds.kinds, kinds.codes.tolist(), registry.requested) == ([7], [-1, 0, -1], [schema_id, 7])
     for row in (0, 2):
-        said = str(kinds.bad[row])
-        assert f"offset {FIRST + row} " in said
-        assert f"has no schema {schema_id}; correct what produces it" in said
+        message = str(kinds.bad[row])
+        assert f"offset {FIRST + row} " in message
+        assert f"has no schema {schema_id}; correct the producer" in message
 
 
 @pytest.mark.parametrize(
@@ -174,7 +174,7 @@ def test_ids_that_the_registry_does_not_know_are_bad(schema_id: int) -> None:
     ],
     ids=["record", "field", "fixed", "nested"],
 )
-def test_names_that_avro_does_not_allow(schema: Any) -> None:
+def test_schemas_with_illegal_avro_names_make_bad_records(schema: Any) -> None:
     # Java refuses them, and Confluent's converter with it.
     value = struct.pack(">bI", 0, 3) + b"datum"
     kinds = AvroValues(Registry({3: schema})).kinds(ORDERS, batch([value]))
@@ -183,7 +183,7 @@ def test_names_that_avro_does_not_allow(schema: Any) -> None:
     assert "not legal in Avro" in str(kinds.bad[0])
 
 
-def test_null_is_bad_or_left_out() -> None:
+def test_null_values_are_bad_records_or_left_out() -> None:
     given = batch([None, framed(7, flight(1))])
     failing, ignoring = AvroValues(Registry(SCHEMAS)), AvroValues(Registry(SCHEMAS), nulls="ignore")
     assert "'behavior.on.null.values' is fail" in str(failing.kinds(ORDERS, given).bad[0])
@@ -193,36 +193,36 @@ def test_null_is_bad_or_left_out() -> None:
         assert format_.kinds(ORDERS, batch([None, None])).kinds == []
 
 
-def test_while_the_registry_is_away_nothing_is_bad() -> None:
+def test_no_record_is_bad_while_the_registry_is_unavailable() -> None:
     # The batch is put again.
     registry = Registry(SCHEMAS)
     format_ = AvroValues(registry)
     given = batch([framed(7, flight(1)), framed(9, "a")])
-    registry.is_away = True
+    registry.is_unavailable = True
     with pytest.raises(RetriableException, match="does not answer"):
         format_.learn(given)
-    registry.is_away = False
+    registry.is_unavailable = False
     format_.learn(given)
     assert len(files(format_, given)) == 2
 
 
-def test_nothing_is_asked_once_a_batch_is_learned() -> None:
+def test_a_learned_batch_causes_no_further_registry_requests() -> None:
     registry = Registry(SCHEMAS)
     format_ = AvroValues(registry)
     given = batch([framed(7, flight(1)), struct.pack(">bI", 0, 8) + b"datum", b"garbage", None])
     format_.learn(given)
-    registry.is_away = True
+    registry.is_unavailable = True
     assert format_.kinds(ORDERS, given).codes.tolist() == [0, -1, -1, -1]
-    assert registry.asked == [7, 8]
+    assert registry.requested == [7, 8]
 
 
-def test_bytes_without_a_registry() -> None:
+def test_framed_values_without_a_registry_are_refused() -> None:
     with pytest.raises(ConfigException, match=r"'value.converter.schema.registry.url'"):
         AvroValues(None).learn(batch([framed(7, flight(1))]))
 
 
 @pytest.mark.parametrize("kind", [pa.binary(), pa.large_binary(), pa.binary_view()])
-def test_ids_of_any_column_of_bytes(kind: pa.DataType) -> None:
+def test_schema_ids_are_read_from_every_binary_column_type(kind: pa.DataType) -> None:
     values = [
         b"x",
         struct.pack(">bI", 0, 2**32 - 1),
@@ -250,7 +250,7 @@ def kept(s3: FakeS3, schema_id: int) -> Any:
 
 
 @pytest.mark.parametrize("knows_conditions", [True, False])
-def test_schemas_are_kept_before_a_file_needs_them(*, knows_conditions: bool) -> None:
+def test_schemas_are_stored_before_a_file_needs_them(*, knows_conditions: bool) -> None:
     s3 = FakeS3(BUCKET, knows_conditions=knows_conditions)
     for _ in range(2):  # two tasks
         format_ = AvroValues(Registry(SCHEMAS), keep_schema=SchemaFiles(s3, BUCKET, LAYOUT))
@@ -262,7 +262,7 @@ def test_schemas_are_kept_before_a_file_needs_them(*, knows_conditions: bool) ->
     assert len(s3.objects) == 2
 
 
-def test_a_schema_that_is_there_stays(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_existing_schema_file_is_not_overwritten(caplog: pytest.LogCaptureFixture) -> None:
     # Two registries may number differently.
     s3 = FakeS3(BUCKET)
     files_ = SchemaFiles(s3, BUCKET, LAYOUT)
@@ -274,6 +274,6 @@ def test_a_schema_that_is_there_stays(caplog: pytest.LogCaptureFixture) -> None:
     assert "used with two registries" in caplog.text
 
 
-def test_a_schema_is_no_owner_marker() -> None:
+def test_a_schema_file_is_not_parsed_as_an_owner_marker() -> None:
     key = LAYOUT.schema(7)
-    assert (LAYOUT.marked(key), LAYOUT.parse(key)) == (None, None)
+    assert (LAYOUT.topic_of_marker(key), LAYOUT.parse(key)) == (None, None)

@@ -98,7 +98,7 @@ class Letters:
         done.set_result(None)
         return done
 
-    def said(self) -> str:
+    def message(self) -> str:
         (record,) = self.records
         headers = {header.key: header.value or b"" for header in record.headers}
         where = [headers[f"__connect.errors.{name}"] for name in ("topic", "partition", "offset")]
@@ -111,42 +111,42 @@ class Case(NamedTuple):
 
     Args:
         value: of the record, or a function of the registry.
-        said: parts of the message, in their order.
+        message: parts of the message, in their order.
         timestamp: Kafka's.
     """
 
     name: str
     keys: Mapping[str, str]
     value: bytes | Callable[[Registry], bytes] | None
-    said: tuple[str, ...]
+    message: tuple[str, ...]
     timestamp: int = NOON
 
 
-HOMELESS = "topic orders, partition 0, offset 3: the record has no folder: "
+WITHOUT_FOLDER = "topic orders, partition 0, offset 3: the record has no folder: "
 NO_JSON, CONVERTER = "topic orders: the bytes are not JSON: ", "or configure the converter for its format"
-UNFIT = "orders-0: the record at offset 3 cannot be archived: "
-TOLERATE = "correct what produces such records, or skip them with 'errors.tolerance' = all"
-OF_REGISTRY = "correct what produces it, or its schema, or which registry"
-FOLDERS_ARE = "folders are made of text, whole numbers and booleans"
-TIMES_ARE = "must be milliseconds since 1970, a timestamp, or text as 2024-02-29T12:34:56Z"
+NOT_ARCHIVED = "orders-0: the record at offset 3 cannot be archived: "
+TOLERATE = "correct the producer of such records, or skip them with 'errors.tolerance' = all"
+OF_REGISTRY = "correct the producer, its schema, or"
+FOLDERS_ARE = "folders are named after text, whole numbers and booleans"
+TIMES_ARE = "must be milliseconds since 1970, a timestamp, or text like 2024-02-29T12:34:56Z"
 
 
-def by_country(name: str, said: str, **fields: Any) -> Case:
-    return Case(name, JSON | BY_COUNTRY, as_json(**fields), (HOMELESS, said, TOLERATE))
+def by_country(name: str, message: str, **fields: Any) -> Case:
+    return Case(name, JSON | BY_COUNTRY, as_json(**fields), (WITHOUT_FOLDER, message, TOLERATE))
 
 
-def by_hour(name: str, said: str, **fields: Any) -> Case:
-    return Case(name, JSON | BY_HOUR, as_json(**fields), (HOMELESS, said, TOLERATE))
+def by_hour(name: str, message: str, **fields: Any) -> Case:
+    return Case(name, JSON | BY_HOUR, as_json(**fields), (WITHOUT_FOLDER, message, TOLERATE))
 
 
-def unusable(name: str, said: str, value: Callable[[Registry], bytes]) -> list[Case]:
+def unreadable(name: str, message: str, value: Callable[[Registry], bytes]) -> list[Case]:
     return [
-        Case(f"{name}, spliced", AVRO, value, (UNFIT, said, OF_REGISTRY)),
+        Case(f"{name}, copied", AVRO, value, (NOT_ARCHIVED, message, OF_REGISTRY)),
         Case(
             f"{name}, for folders",
             {**AVRO, **BY_COUNTRY, "archive.content": "record"},
             value,
-            (HOMELESS, "its value is of schema", said, TOLERATE),
+            (WITHOUT_FOLDER, "its value has schema", message, TOLERATE),
         ),
     ]
 
@@ -155,33 +155,33 @@ CASES = [
     by_country("field is missing", "its value has no field 'country' ('partition.field.name')", country=...),
     by_country("field with a slash", "its value has a text with '/', which would be several", country="a/b"),
     by_country("field is two dots", f"its value has '..' as 'country' ('partition.field.name'): {FOLDERS_ARE}", country=".."),
-    by_country("field of 2 KB", "the folder's name has 2,056 bytes, and the file's key would have more than the 1,024 of S3", country="x" * 2_048),
+    by_country("field of 2 KB", "the folder's name has 2,056 bytes, and the file's key would exceed S3's 1,024 bytes", country="x" * 2_048),
     by_country("field is empty", "its value has an empty text as 'country'", country=""),
     by_country("field with a line's end", "its value has a text with control characters", country="a\nb"),
     by_country("field is an object", "its value has an object as 'country'", country={"code": "DE"}),
     by_country("field is a fraction", "its value has a value of type double as 'country'", country=1.5),
-    Case("value is a list", JSON | BY_COUNTRY, b"[1]", (HOMELESS, "its value has no field 'country'", TOLERATE)),
+    Case("value is a list", JSON | BY_COUNTRY, b"[1]", (WITHOUT_FOLDER, "its value has no field 'country'", TOLERATE)),
     Case("value is no JSON", JSON | BY_COUNTRY, b"DE;1", (NO_JSON, "Expecting value: line 1 column 1", CONVERTER)),
     Case("value is no UTF-8", JSON | BY_COUNTRY, b'{"country":"\xff"}', (NO_JSON, "it is not UTF-8", CONVERTER)),
     Case("value of many levels", JSON | BY_COUNTRY, b'{"country":' + b"[" * 9_999 + b"]" * 9_999 + b"}", (NO_JSON, "it has more than 1,000 levels", CONVERTER)),
-    Case("value is empty", JSON | BY_COUNTRY, b"", (UNFIT, "it has no value (null), and 'behavior.on.null.values' is fail")),
-    Case("value is null", JSON | BY_COUNTRY, None, (UNFIT, "it has no value (null), and 'behavior.on.null.values' is fail: set it to ignore")),
-    Case("value is JSON's null", JSON | BY_HOUR, b"null", (UNFIT, "it has no value (null), and 'behavior.on.null.values' is fail")),
+    Case("value is empty", JSON | BY_COUNTRY, b"", (NOT_ARCHIVED, "it has no value (null), and 'behavior.on.null.values' is fail")),
+    Case("value is null", JSON | BY_COUNTRY, None, (NOT_ARCHIVED, "it has no value (null), and 'behavior.on.null.values' is fail: set it to ignore")),
+    Case("value is JSON's null", JSON | BY_HOUR, b"null", (NOT_ARCHIVED, "it has no value (null), and 'behavior.on.null.values' is fail")),
     by_hour("timestamp is missing", "its value has no field 'at' ('timestamp.field')", at=...),
     by_hour("timestamp is null", f"its value has null as 'at' ('timestamp.field'), which {TIMES_ARE}", at=None),
-    by_hour("timestamp is a word", f"its value has a text that is no timestamp as 'at' ('timestamp.field'), which {TIMES_ARE}", at="soon"),
-    by_hour("timestamp beyond all years", "its timestamp 9223372036854775807 is beyond the years", at=BEYOND_ALL),
-    Case("no timestamp of Kafka", JSON | BY_DAY_OF_KAFKA, as_json(), (HOMELESS, "it has no timestamp", "take RecordField or Wallclock", TOLERATE), timestamp=-1),
-    *unusable("unknown schema", "has no schema 777", lambda _: framed(777, datum())),
-    *unusable("schema that is no Avro", "is not Avro: JSON", lambda ids: framed(ids.no_avro, b"{}")),
-    Case("schema whose name is not legal", AVRO, lambda ids: framed(ids.illegal_name, datum()), (UNFIT, "contains the name 'Order-2', which is not legal in Avro", OF_REGISTRY)),
-    Case("field whose name is not legal", AVRO, lambda ids: framed(ids.illegal_field, b"\4DE"), (UNFIT, "contains the name 'the country', which is not legal in Avro", OF_REGISTRY)),
-    Case("value without a schema's id", AVRO, as_json(), (UNFIT, "its value does not begin with a zero byte", "ByteArrayFormat")),
-    Case("datum that ends too soon", {**AVRO, **BY_HOUR, "archive.content": "record"}, lambda ids: framed(ids.order, datum()[:5]), (HOMELESS, "its value is no datum of schema 1", TOLERATE)),
-    Case("Avro, field is an array", AVRO | BY_COUNTRY, lambda ids: framed(ids.order, datum(country=[1])), (HOMELESS, "its value has an array as 'country'", TOLERATE)),
-    Case("Avro, timestamp beyond all years", AVRO | BY_HOUR, lambda ids: framed(ids.order, datum(at=BEYOND_ALL)), (HOMELESS, "its timestamp 9223372036854775807 is beyond the years", TOLERATE)),
-    Case("typed, in Parquet, field with a slash", {**TYPED, **BY_COUNTRY, "format.class": "ParquetFormat"}, as_json(country="a/b"), (HOMELESS, "its value has a text with '/'", TOLERATE)),
-    Case("typed, in Avro, timestamp beyond all years", {**TYPED, **BY_HOUR, "format.class": "AvroFormat"}, as_json(at=BEYOND_ALL), (HOMELESS, "is beyond the years", TOLERATE)),
+    by_hour("timestamp is a word", f"its value has a text that is not a timestamp as 'at' ('timestamp.field'), which {TIMES_ARE}", at="soon"),
+    by_hour("timestamp beyond all years", "its timestamp 9223372036854775807 is outside of the years", at=BEYOND_ALL),
+    Case("no timestamp of Kafka", JSON | BY_DAY_OF_KAFKA, as_json(), (WITHOUT_FOLDER, "it has no timestamp", "use RecordField or Wallclock", TOLERATE), timestamp=-1),
+    *unreadable("unknown schema", "has no schema 777", lambda _: framed(777, datum())),
+    *unreadable("schema that is no Avro", "is not Avro: JSON", lambda ids: framed(ids.no_avro, b"{}")),
+    Case("schema whose name is not legal", AVRO, lambda ids: framed(ids.illegal_name, datum()), (NOT_ARCHIVED, "contains the name 'Order-2', which is not legal in Avro", OF_REGISTRY)),
+    Case("field whose name is not legal", AVRO, lambda ids: framed(ids.illegal_field, b"\4DE"), (NOT_ARCHIVED, "contains the name 'the country', which is not legal in Avro", OF_REGISTRY)),
+    Case("value without a schema's id", AVRO, as_json(), (NOT_ARCHIVED, "its value does not begin with a zero byte", "ByteArrayFormat")),
+    Case("datum that ends too soon", {**AVRO, **BY_HOUR, "archive.content": "record"}, lambda ids: framed(ids.order, datum()[:5]), (WITHOUT_FOLDER, "its value does not match schema 1", TOLERATE)),
+    Case("Avro, field is an array", AVRO | BY_COUNTRY, lambda ids: framed(ids.order, datum(country=[1])), (WITHOUT_FOLDER, "its value has an array as 'country'", TOLERATE)),
+    Case("Avro, timestamp beyond all years", AVRO | BY_HOUR, lambda ids: framed(ids.order, datum(at=BEYOND_ALL)), (WITHOUT_FOLDER, "its timestamp 9223372036854775807 is outside of the years", TOLERATE)),
+    Case("typed, in Parquet, field with a slash", {**TYPED, **BY_COUNTRY, "format.class": "ParquetFormat"}, as_json(country="a/b"), (WITHOUT_FOLDER, "its value has a text with '/'", TOLERATE)),
+    Case("typed, in Avro, timestamp beyond all years", {**TYPED, **BY_HOUR, "format.class": "AvroFormat"}, as_json(at=BEYOND_ALL), (WITHOUT_FOLDER, "is outside of the years", TOLERATE)),
     Case("typed, field of another type", {**TYPED, "format.class": "ParquetFormat"}, as_json(country=1), ("topic orders", "field 'country'")),
 ]  # fmt: skip
 
@@ -241,7 +241,7 @@ every_case = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 
 
 @every_case
-def test_a_tolerated_bad_record_is_a_dead_letter_and_the_others_are_archived(
+def test_a_tolerated_bad_record_becomes_a_dead_letter_and_others_are_archived(
     case: Case, registry: Registry
 ) -> None:
     made, letters = started(case, registry, errors_tolerance="all", errors_deadletterqueue_max_share="1")
@@ -250,13 +250,13 @@ def test_a_tolerated_bad_record_is_a_dead_letter_and_the_others_are_archived(
     made.harness.revoke()
 
     assert (archived(made), made.committed()) == ([0, 1, 2, 4, 5, 6, 7], 8)
-    assert in_order(letters.said(), case.said), letters.said()
+    assert in_order(letters.message(), case.message), letters.message()
     bad = case.value(registry) if callable(case.value) else case.value
     assert [(record.key, record.value) for record in letters.records] == [(b"k", bad)]
 
 
 @every_case
-def test_a_bad_record_that_is_not_tolerated_ends_its_partition_there(case: Case, registry: Registry) -> None:
+def test_an_untolerated_bad_record_fails_its_partition_at_its_offset(case: Case, registry: Registry) -> None:
     made, letters = started(case, registry)
     deliver(made, case, registry, 0, 1)
     made.harness.commit()
@@ -266,14 +266,16 @@ def test_a_bad_record_that_is_not_tolerated_ends_its_partition_there(case: Case,
     failure = made.harness.outcome(TP).failure
     assert failure is not None
     assert in_order(
-        failure.message, ("orders-0 at offset 3 failed in", "errors.tolerance is none", *case.said)
+        failure.message, ("orders-0 at offset 3 failed in", "errors.tolerance is none", *case.message)
     )
     assert (archived(made), made.committed()) == ([0, 1], 2)
     assert [record.offset for record in letters.records] == [3]
 
 
 @pytest.mark.parametrize("case", CASES[::6], ids=lambda case: case.name)
-def test_bad_records_are_passed_over_without_dead_letters_too(case: Case, registry: Registry) -> None:
+def test_tolerated_bad_records_are_skipped_without_a_dead_letter_topic(
+    case: Case, registry: Registry
+) -> None:
     made, _ = started(
         case, registry, errors_tolerance="all", errors_deadletterqueue_topic_name="", flush_size="100"
     )
@@ -294,7 +296,7 @@ BAD = (as_json(country="a/b", at=BEYOND_ALL), b"[1]", b"DE;1", None)
 
 @pytest.mark.parametrize("seed", range(5))
 @pytest.mark.parametrize("keys", PARTITIONED.values(), ids=PARTITIONED)
-def test_whatever_happens_good_records_are_archived_once_and_bad_ones_are_letters(
+def test_records_are_archived_once_or_become_dead_letters_despite_crashes(
     keys: dict[str, str], seed: int
 ) -> None:
     chance = random.Random(seed)  # noqa: S311 - a schedule
@@ -332,7 +334,9 @@ def test_whatever_happens_good_records_are_archived_once_and_bad_ones_are_letter
 @pytest.mark.parametrize(
     ("keys", "folder"), [(BY_HOUR, "hour=00"), (BY_DAY_OF_KAFKA, "day=01")], ids=("field", "of Kafka")
 )
-def test_the_year_20000_is_a_year(keys: dict[str, str], folder: str, registry: Registry) -> None:
+def test_timestamps_in_the_year_20000_are_archived(
+    keys: dict[str, str], folder: str, registry: Registry
+) -> None:
     # Confluent's sink writes five digits, too.
     case = Case("year 20000", JSON | keys, as_json(n=3, at=YEAR_20000), (), timestamp=YEAR_20000)
     made, letters = started(case, registry)
@@ -346,7 +350,7 @@ def test_the_year_20000_is_a_year(keys: dict[str, str], folder: str, registry: R
 
 
 @pytest.mark.parametrize("form", ["JsonFormat", "AvroFormat", "ParquetFormat"])
-def test_a_bad_record_of_the_year_20000_is_one_too(form: str) -> None:
+def test_a_typed_bad_record_of_the_year_20000_is_reported(form: str) -> None:
     # Spark may type it; Python has no datetime of that year.
     moments = pa.array([NOON, YEAR_20000], pa.int64()).cast(pa.timestamp("ms", "UTC"))
     values = pa.StructArray.from_arrays([pa.array(["DE", ".."]), moments], names=["country", "at"])
@@ -366,7 +370,7 @@ def test_a_bad_record_of_the_year_20000_is_one_too(form: str) -> None:
 
 @pytest.mark.parametrize("folders", [BY_COUNTRY, BY_HOUR], ids=("by field", "by time"))
 @pytest.mark.parametrize("value", [None, b"null"], ids=repr)
-def test_null_values_that_are_left_out_need_no_folder(
+def test_ignored_null_values_need_no_folder(
     folders: dict[str, str], value: bytes | None, registry: Registry
 ) -> None:
     # Regression: with behavior.on.null.values=ignore they were bad records without fields.
@@ -376,10 +380,10 @@ def test_null_values_that_are_left_out_need_no_folder(
     made.harness.revoke()
 
     assert (archived(made), made.committed()) == ([2, 4], 5)
-    assert "'report.null.values.to.dlq'" in letters.said()
+    assert "'report.null.values.to.dlq'" in letters.message()
 
 
-def test_one_record_among_many_is_found() -> None:
+def test_one_bad_record_in_a_large_batch_is_reported() -> None:
     letters = Letters()
     settings = config({**JSON, **BY_COUNTRY, "errors.tolerance": "all", "flush.size": "100000"})
     made = bench(settings=settings, dead_letters=letters)
@@ -394,14 +398,16 @@ def test_one_record_among_many_is_found() -> None:
     assert archived(made) == [n for n in range(30_000) if n != 17_171]
 
 
-def test_what_a_bad_record_holds_is_in_no_error(caplog: pytest.LogCaptureFixture, registry: Registry) -> None:
+def test_errors_do_not_contain_the_content_of_bad_records(
+    caplog: pytest.LogCaptureFixture, registry: Registry
+) -> None:
     # Errors are logged.
     for value in (b"secret", b'{"country":"secret/secret"}', b'{"country":{"secret":1}}'):
         case = Case("secret", JSON | BY_COUNTRY, value, ())
         made, letters = started(case, registry, errors_tolerance="all", errors_log_enable="true")
         deliver(made, case, registry, 3)
-        assert letters.said()
-        assert "secret" not in letters.said()
+        assert letters.message()
+        assert "secret" not in letters.message()
     assert "offset 3" in caplog.text
     assert "secret" not in caplog.text
 
@@ -413,7 +419,7 @@ def test_what_a_bad_record_holds_is_in_no_error(caplog: pytest.LogCaptureFixture
 @pytest.mark.parametrize(
     "keys", [AVRO, {**AVRO, **BY_COUNTRY, "archive.content": "record"}], ids=("values", "folders")
 )
-def test_while_the_registry_is_away_nothing_is_taken(keys: dict[str, str], failing: int) -> None:
+def test_no_record_is_accepted_while_the_registry_is_unavailable(keys: dict[str, str], failing: int) -> None:
     with RegistryServer().running() as server:
         registry = Registry(server, server.register("orders-value", json.dumps(ORDER)), 0, 0, 0)
         case = Case("away", keys, None, ())
@@ -433,7 +439,7 @@ def test_while_the_registry_is_away_nothing_is_taken(keys: dict[str, str], faili
     assert (archived(made), letters.records) == ([0, 1, 2], [])
 
 
-def test_a_registry_that_refuses_makes_no_record_bad() -> None:
+def test_registry_authentication_errors_do_not_make_bad_records() -> None:
     # A wrong password fails the partition, whatever is tolerated.
     with RegistryServer().running() as server:
         registry = Registry(server, server.register("orders-value", json.dumps(ORDER)), 0, 0, 0)
@@ -451,7 +457,7 @@ def test_a_registry_that_refuses_makes_no_record_bad() -> None:
 
 
 @pytest.mark.parametrize("letter", list("bfgijlnopqrtuvABFIJLNOPQRTUVWX"))
-def test_letters_of_a_path_format_that_mean_nothing_are_refused(letter: str) -> None:
+def test_unknown_letters_of_a_path_format_are_refused(letter: str) -> None:
     keys = {"partitioner.class": "TimeBasedPartitioner", "partition.duration.ms": "1"}
     _, problems = S3ArchiverConfig.check({**MINIMAL, **keys, "path.format": f"YYYY/{letter}{letter}"})
 

@@ -104,7 +104,7 @@ def test_transient_codes_are_retriable(code: str, status: int) -> None:
         ("SomethingNew", 400),
     ],
 )
-def test_refusal_is_fatal_by_its_code(code: str, status: int) -> None:
+def test_permanent_error_codes_are_not_retriable(code: str, status: int) -> None:
     # A refusal in a 200 arrives as a 500.
     with pytest.raises(S3Error) as caught:
         send(client_error(code, status))
@@ -125,14 +125,14 @@ def test_refusal_is_fatal_by_its_code(code: str, status: int) -> None:
         boto.CredentialRetrievalError(provider="web-identity", error_msg="timeout"),
     ],
 )
-def test_missing_response_is_retriable(error: Exception) -> None:
+def test_a_missing_response_is_retriable(error: Exception) -> None:
     with pytest.raises(S3TransientError) as caught:
         send(error)
 
     assert caught.value.code == NO_RESPONSE
 
 
-def test_no_credentials_is_fatal_and_says_where_they_come_from() -> None:
+def test_missing_credentials_are_not_retriable_and_the_error_names_their_keys() -> None:
     with pytest.raises(S3Error, match=r"aws\.access\.key\.id.*default credential chain"):
         send(boto.NoCredentialsError())
 
@@ -147,7 +147,7 @@ def test_no_credentials_is_fatal_and_says_where_they_come_from() -> None:
         ("InvalidAccessKeyId", "aws.access.key.id"),
     ],
 )
-def test_a_refusal_names_bucket_key_endpoint_code_and_what_to_do(code: str, advice: str) -> None:
+def test_a_permanent_error_names_bucket_key_endpoint_code_and_remedy(code: str, advice: str) -> None:
     message = str(error_of(REQUEST, code, "words of S3.", 403))
 
     for part in (WHERE.bucket, WHERE.key, "https://s3.example", code, "words of S3", advice):
@@ -162,7 +162,7 @@ def test_errors_survive_pickling() -> None:
         assert isinstance(copy, ConnectException)
 
 
-def test_status_decides_without_a_code() -> None:
+def test_the_http_status_classifies_an_error_without_code() -> None:
     # HEAD has no body: botocore gives the status as the code.
     assert is_transient("503")
     assert not is_transient("404")
@@ -178,7 +178,7 @@ def test_status_decides_without_a_code() -> None:
         ("http://minio.example:9000", False),
     ],
 )
-def test_payload_is_unsigned_where_that_is_safe(*, endpoint: str, is_unsigned: bool) -> None:
+def test_payload_is_unsigned_only_where_that_is_safe(*, endpoint: str, is_unsigned: bool) -> None:
     # Over http on a network the signature protects the body.
     assert leaves_payload_unsigned(endpoint) is is_unsigned
 
@@ -203,7 +203,7 @@ def test_part_is_sent_with_the_checksum_of_its_buffer() -> None:
         ({}, None),
     ],
 )
-def test_only_a_checksum_of_the_whole_counts(answer: dict[str, str], crc32: str | None) -> None:
+def test_composite_checksums_are_ignored(answer: dict[str, str], crc32: str | None) -> None:
     # A checksum of checksums says nothing about the bytes read back.
     info = answering({"ContentLength": 4, "Metadata": {}, **answer}).head(WHERE)
 
@@ -211,11 +211,11 @@ def test_only_a_checksum_of_the_whole_counts(answer: dict[str, str], crc32: str 
     assert info.crc32 == crc32
 
 
-def test_a_missing_object_is_none() -> None:
+def test_head_of_a_missing_object_returns_none() -> None:
     assert answering(client_error("404", 404)).head(WHERE) is None
 
 
-def test_a_client_is_made_once_per_process_and_configuration() -> None:
+def test_a_client_is_created_once_per_process_and_configuration() -> None:
     # Each generation would pay half a second otherwise.
     one = config(store_url="http://127.0.0.1:1", aws_access_key_id="a", aws_secret_access_key="b")
     two = config(store_url="http://127.0.0.1:2", aws_access_key_id="a", aws_secret_access_key="b")
@@ -235,7 +235,7 @@ def test_checksums_of_pieces_combine_to_that_of_the_whole(pieces: list[bytes]) -
 
 
 @given(st.lists(st.binary(max_size=300_000 // 64), max_size=8), st.integers(1, 5000))
-def test_a_part_holds_what_was_filled_in(chunks: list[bytes], capacity: int) -> None:
+def test_a_part_buffer_holds_the_filled_bytes(chunks: list[bytes], capacity: int) -> None:
     buffer, taken, whole = PartBuffer(capacity), b"", b"".join(chunks)
 
     for chunk in chunks:
@@ -249,7 +249,7 @@ def test_a_part_holds_what_was_filled_in(chunks: list[bytes], capacity: int) -> 
 
 
 @given(st.lists(st.binary(max_size=5000), min_size=1, max_size=6))
-def test_a_part_is_sent_without_a_copy_and_its_buffer_holds_the_next_one(parts: list[bytes]) -> None:
+def test_a_part_is_sent_without_a_copy_and_its_buffer_is_reused(parts: list[bytes]) -> None:
     # A copy of the last part took 22 MB of a worker.
     buffer = PartBuffer(5000)
     for part in parts:
@@ -259,7 +259,7 @@ def test_a_part_is_sent_without_a_copy_and_its_buffer_holds_the_next_one(parts: 
         buffer.clear()
 
 
-def test_a_part_buffer_takes_what_is_in_it_and_keeps_its_memory() -> None:
+def test_a_part_buffer_grows_with_its_content_and_keeps_its_memory() -> None:
     # 200 small files must not take 200 parts of memory.
     buffer = PartBuffer(8 * 1024 * 1024)
     buffer.fill(memoryview(b"x" * 1000))
@@ -277,7 +277,7 @@ def test_a_part_buffer_takes_what_is_in_it_and_keeps_its_memory() -> None:
     assert buffer.held == 2000
 
 
-def test_a_pool_gives_a_buffer_out_again_and_keeps_few() -> None:
+def test_a_pool_reuses_buffers_and_keeps_few() -> None:
     pool = PartPool(100)
     taken = [pool.take() for _ in range(3)]
     for buffer in taken:
@@ -291,7 +291,7 @@ def test_a_pool_gives_a_buffer_out_again_and_keeps_few() -> None:
     assert again[2] not in taken
 
 
-def test_a_pool_does_not_keep_what_small_files_took() -> None:
+def test_a_pool_does_not_keep_small_buffers() -> None:
     # The next group would begin with memory that is not counted.
     pool = PartPool(8 * 1024 * 1024)
     buffer = pool.take()
@@ -312,7 +312,7 @@ def test_a_pool_does_not_keep_what_small_files_took() -> None:
         (".bin", "application/octet-stream"),
     ],
 )
-def test_an_objects_type_is_that_of_its_format(extension: str, content_type: str) -> None:
+def test_an_objects_content_type_matches_its_format(extension: str, content_type: str) -> None:
     stub = StubClient({"UploadId": "id"})
     BotoS3(cast("Any", stub), "").create_upload(Location("bucket", f"a.b/file{extension}"), {})
 

@@ -29,7 +29,7 @@ def test_small_batches_become_one() -> None:
     assert coalescer.rows == 0
 
 
-def test_flush_hands_out_what_is_held() -> None:
+def test_flush_returns_the_held_rows() -> None:
     coalescer = BatchCoalescer(min_rows=100)
     coalescer.add(batch(0, 3))
     coalescer.add(batch(3, 4))
@@ -38,7 +38,7 @@ def test_flush_hands_out_what_is_held() -> None:
     assert coalescer.flush() == []
 
 
-def test_a_batch_that_is_big_enough_is_not_copied() -> None:
+def test_a_large_batch_is_not_copied() -> None:
     coalescer = BatchCoalescer(min_rows=100)
     coalescer.add(batch(0, 5))
     big = batch(5, 100)
@@ -47,7 +47,7 @@ def test_a_batch_that_is_big_enough_is_not_copied() -> None:
     assert same is big
 
 
-def test_bytes_bound_what_is_held() -> None:
+def test_held_rows_are_limited_by_bytes() -> None:
     coalescer = BatchCoalescer(min_rows=1_000, max_bytes=10_000)
     assert coalescer.add(batch(0, 1, size=3_000)) == []
     assert coalescer.add(batch(1, 2, size=3_000)) == []
@@ -71,7 +71,7 @@ def test_a_single_row_is_never_cut() -> None:
     assert [part.num_rows for part in parts] == [1, 1, 1]
 
 
-def test_batches_of_another_schema_are_not_mixed() -> None:
+def test_batches_with_different_schemas_are_not_joined() -> None:
     coalescer = BatchCoalescer(min_rows=100)
     coalescer.add(batch(0, 3))
     without_headers = batch(3, 3).select(["offset", "value"])
@@ -80,7 +80,7 @@ def test_batches_of_another_schema_are_not_mixed() -> None:
     assert coalescer.flush()[0].equals(without_headers)
 
 
-def test_empty_batches_vanish() -> None:
+def test_empty_batches_are_dropped() -> None:
     coalescer = BatchCoalescer(min_rows=1)
     assert coalescer.add(batch(0, 0)) == []
     assert coalescer.flush() == []

@@ -17,14 +17,14 @@ from tests.s3_archiver.support import OTHER, TP
 SOME = pa.array([5, None, 7], pa.int64())
 
 
-def test_numbers_keep_their_nulls_on_the_way_there_and_back() -> None:
+def test_numbers_with_nulls_round_trip_through_numpy() -> None:
     assert columns.filled(SOME).tolist() == [5, 0, 7]
     assert columns.null_where(np.array([50, 0, 70]), SOME).to_pylist() == [50, None, 70]
     assert columns.null_where(np.array([50, 60, 70]), SOME.fill_null(6)).to_pylist() == [50, 60, 70]
     assert [rows.tolist() for rows in columns.null_rows(SOME)] == [[1], [0, 2]]
 
 
-def test_slices_without_rows_are_columns_like_others() -> None:
+def test_empty_slices_are_converted_like_other_columns() -> None:
     assert columns.filled(SOME.slice(1)).tolist() == [0, 7]
     assert columns.filled(SOME.slice(3)).tolist() == []
     assert columns.as_mask(SOME.slice(1).is_null()).tolist() == [True, False]

@@ -31,9 +31,9 @@ class Log:
                 row = {name: getattr(r, name, None) for name in reading.RECORDS.names}
                 yield pa.RecordBatch.from_pylist([row | {"headers": []}], schema=reading.RECORDS)
 
-    def why_gone(self, partition: TopicPartition, offset: int) -> str:
+    def removal_cause(self, partition: TopicPartition, offset: int) -> str:
         if offset < self.begin:
-            return "which begins behind them"
+            return "which now begins at a later offset"
         return "which is compacted" if self.is_compacted else ""
 
 
@@ -61,17 +61,17 @@ def test_equal_records_are_counted() -> None:
     assert notes(report) == ["orders-0: 8 records are the same as in the log"]
 
 
-def test_records_that_retention_removed_are_no_differences() -> None:
+def test_records_removed_by_retention_are_not_differences() -> None:
     report = compared(archive(), Log(RECORDS, begin=4))
 
     assert report.problems == []
     assert notes(report) == [
-        "orders-0: 4 archived records are no longer in the log, which begins behind them",
+        "orders-0: 4 archived records are no longer in the log, which now begins at a later offset",
         "orders-0: 6 records are the same as in the log",
     ]
 
 
-def test_records_that_compaction_removed_are_no_differences() -> None:
+def test_records_removed_by_compaction_are_not_differences() -> None:
     report = compared(archive(), Log(RECORDS[1::2], is_compacted=True))
 
     assert report.problems == []
@@ -79,19 +79,19 @@ def test_records_that_compaction_removed_are_no_differences() -> None:
 
 
 @pytest.mark.parametrize("offset", [4, 9])
-def test_missing_record_without_a_cause_is_a_difference(offset: int) -> None:
+def test_an_archived_record_missing_from_the_source_is_a_difference(offset: int) -> None:
     # The log begins below it and is not compacted: the archive holds what was never there.
     report = compared(archive(), Log([r for r in RECORDS if r.offset != offset], begin=4))
 
-    assert report.problems == [f"orders-0: offset {offset} is in the archive and not in the log"]
+    assert report.problems == [f"orders-0: offset {offset} is in the archive but not in the log"]
 
 
-def test_a_record_that_differs_is_found_also_where_the_log_forgets() -> None:
+def test_a_changed_record_is_found_in_a_compacted_log_with_retention() -> None:
     changed = [*RECORDS[:6], replace(RECORDS[6], value=b"other"), *RECORDS[7:]]
 
     report = compared(archive(), Log(changed, begin=4, is_compacted=True))
 
-    assert report.problems == ["orders-0: offset 6 has another value in the archive"]
+    assert report.problems == ["orders-0: offset 6 has a different value in the archive"]
 
 
 def test_records_before_the_start_offset_are_counted() -> None:
@@ -105,12 +105,13 @@ def test_records_before_the_start_offset_are_counted() -> None:
     report = compared(archive(RECORDS[3:], b), Log(RECORDS))
 
     assert report.problems == []
-    assert "orders-0: 3 records of the log are not in the archive: the connector began behind them" in notes(
-        report
+    assert (
+        "orders-0: 3 records of the log are not in the archive: the connector started at a later offset"
+        in notes(report)
     )
 
 
-def test_a_connector_that_began_at_the_end_has_nothing_to_compare() -> None:
+def test_a_connector_started_at_the_end_has_no_records_to_compare() -> None:
     b = bench()
     b.harness.log = type(b.harness.log)({TP: OffsetAndMetadata(10)})
 
@@ -120,7 +121,7 @@ def test_a_connector_that_began_at_the_end_has_nothing_to_compare() -> None:
     assert "10 records of the log are not in the archive" in notes(report)[0]
 
 
-def test_only_the_first_differences_are_named() -> None:
+def test_only_the_first_differences_are_listed() -> None:
     report = compared(archive(), Log([]))
 
     assert len(report.problems) == 6

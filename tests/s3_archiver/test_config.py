@@ -49,7 +49,7 @@ def checked(**raw: str) -> list[str]:
     return S3ArchiverConfig.check({**MINIMAL, **raw})[1]
 
 
-def test_a_confluent_configuration_runs_as_it_is() -> None:
+def test_a_confluent_configuration_is_accepted_unchanged() -> None:
     config = S3ArchiverConfig.parse(CONFLUENT)
 
     assert Meaning.UNKNOWN not in {option.verdict.meaning for option in S3ArchiverConfig.judge(CONFLUENT)}
@@ -57,7 +57,7 @@ def test_a_confluent_configuration_runs_as_it_is() -> None:
     assert config.topics == ("orders", "payments")
 
 
-def test_defaults_are_confluents_where_it_has_them() -> None:
+def test_defaults_equal_confluents() -> None:
     config = S3ArchiverConfig.parse(MINIMAL)
 
     assert config.s3_region == "us-west-2"
@@ -92,12 +92,12 @@ def test_every_problem_is_reported_at_once() -> None:
     assert len(found) == 6
 
 
-def test_an_unknown_time_zone_is_a_problem_wherever_it_counts() -> None:
+def test_an_unknown_time_zone_is_refused() -> None:
     raw = {key: text for key, text in MINIMAL.items() if key != "flush.size"}
     keys = {**raw, "rotate.schedule.interval.ms": "60000", "timezone": "Mars/Olympus"}
     (problem,) = S3ArchiverConfig.check(keys)[1]
 
-    assert problem.startswith("'timezone': no time zone is called 'Mars/Olympus': take Area/City")
+    assert problem.startswith("'timezone': no time zone is called 'Mars/Olympus': use Area/City")
 
 
 def test_required_keys_are_named() -> None:
@@ -132,14 +132,14 @@ def test_a_partition_is_read_at_least_every_rotate_interval(
 
 
 @pytest.mark.parametrize("fields", [{}, {"flush.bytes": "1000000"}, {"rotate.interval.ms": "5000"}])
-def test_flush_size_is_required_where_nothing_says_when_to_read(fields: dict[str, str]) -> None:
+def test_flush_size_is_required_without_another_read_trigger(fields: dict[str, str]) -> None:
     # The planner knows offsets and time, not bytes; without folders by time there is no interval.
     _, found = S3ArchiverConfig.check({**WITHOUT_SIZE, **fields})
 
     assert [problem.split(":")[0] for problem in found] == ["'flush.size' is required and not set"]
 
 
-def test_the_interval_of_reading_is_no_schedule_of_files() -> None:
+def test_rotate_interval_sets_no_file_schedule() -> None:
     config = S3ArchiverConfig.parse({**WITHOUT_SIZE, **HOURLY, "rotate.interval.ms": "5000"})
 
     assert config.schedule() is None
@@ -164,18 +164,18 @@ def test_limits_follow_from_the_configuration() -> None:
     ("key", "value", "hint"),
     [
         ("archive.content", "value only", "'record' or 'value'"),
-        ("format.class", "org.radarbase.connect.s3.RadarBaseAvroFormat", "take AvroFormat"),
-        ("format.class", "org.radarbase.connect.s3.AvroFormat", "someone else's"),
-        ("storage.class", "io.confluent.connect.hdfs.storage.HdfsStorage", "take S3Storage"),
-        ("partitioner.class", "OwnPartitioner", "take DefaultPartitioner"),
+        ("format.class", "org.radarbase.connect.s3.RadarBaseAvroFormat", "use AvroFormat"),
+        ("format.class", "org.radarbase.connect.s3.AvroFormat", "third-party"),
+        ("storage.class", "io.confluent.connect.hdfs.storage.HdfsStorage", "use S3Storage"),
+        ("partitioner.class", "OwnPartitioner", "use DefaultPartitioner"),
         ("s3.credentials.provider.class", "com.example.Provider", "AWS_ROLE_ARN"),
-        ("s3.credentials.provider.class", "x.AwsAssumeRoleCredentialsProvider", "must be set both"),
-        ("s3.credentials.provider.sts.role.arn", "arn:aws:iam::1:role/x", "must be set both"),
+        ("s3.credentials.provider.class", "x.AwsAssumeRoleCredentialsProvider", "must both be set"),
+        ("s3.credentials.provider.sts.role.arn", "arn:aws:iam::1:role/x", "must both be set"),
         ("s3.proxy.url", "proxy:3128", "http://proxy.example:3128"),
         ("s3.proxy.user", "me", "'s3.proxy.password'"),
         ("s3.wan.mode", "true", "s3.path.style.access.enabled"),
         ("s3.sse.customer.key", "secret", "s3.ssea.name"),
-        ("aws.secret.access.key", "secret", "both, or neither"),
+        ("aws.secret.access.key", "secret", "both be set, or neither"),
         ("s3.sse.kms.key.id", "key", "aws:kms"),
         ("flush.bytes", "0", "at least 1"),
         ("rotate.schedule.interval.ms", "0", "at least 1"),
@@ -187,7 +187,7 @@ def test_limits_follow_from_the_configuration() -> None:
         ("avro.codec", "lzo", "zstandard"),
     ],
 )
-def test_what_cannot_be_done_is_refused_with_what_to_do(key: str, value: str, hint: str) -> None:
+def test_unsupported_settings_are_refused_with_a_remedy(key: str, value: str, hint: str) -> None:
     found = checked(**{key: value})
 
     assert len(found) == 1
@@ -195,7 +195,7 @@ def test_what_cannot_be_done_is_refused_with_what_to_do(key: str, value: str, hi
     assert hint in found[0]
 
 
-def test_a_secret_is_in_no_message_and_no_representation() -> None:
+def test_secrets_are_hidden_in_messages_and_representations() -> None:
     config = S3ArchiverConfig.parse(
         {**MINIMAL, "aws.access.key.id": "AKIA", "aws.secret.access.key": "hunter2"}
     )
@@ -207,7 +207,7 @@ def test_a_secret_is_in_no_message_and_no_representation() -> None:
     assert "hunter2" not in str(caught.value)
 
 
-def test_converters_are_ignored_so_that_the_engine_does_not_convert() -> None:
+def test_converters_are_ignored_for_whole_records() -> None:
     config = S3ArchiverConfig.parse({**CONFLUENT, "archive.content": "record"})
 
     assert (config.key_converter, config.value_converter) == ("bytes", "bytes")
@@ -225,7 +225,7 @@ def test_converters_are_ignored_so_that_the_engine_does_not_convert() -> None:
         ({"format.class": "JsonFormat", "value.converter": "json", **HOIST}, "json", False),
     ],
 )
-def test_the_engine_converts_only_what_the_format_does_not_take_as_it_was_read(
+def test_the_engine_converts_only_values_that_the_format_does_not_copy(
     fields: dict[str, str], engines: str, takes_bytes: bool
 ) -> None:
     config = S3ArchiverConfig.parse({**CONFLUENT, **fields})
@@ -248,25 +248,25 @@ def test_the_engine_converts_only_what_the_format_does_not_take_as_it_was_read(
         {"format.class": "ByteArrayFormat", "value.converter": "json"},
     ],
 )
-def test_a_converter_that_gives_no_schema_is_refused_where_a_file_has_one(fields: dict[str, str]) -> None:
+def test_a_converter_without_schemas_is_refused_for_formats_with_schemas(fields: dict[str, str]) -> None:
     # An inferred schema would change with the borders of batches.
     (problem,) = checked(**fields)
 
     assert problem.startswith("'value.converter': ")
 
 
-def test_folders_by_fields_of_records_that_are_avro_or_json_are_refused() -> None:
+def test_folders_by_fields_of_mixed_avro_and_json_records_are_refused() -> None:
     # Transforms change some values, which are JSON then.
     keys = {**CONFLUENT, **HOIST, "partitioner.class": "FieldPartitioner", "partition.field.name": "value"}
 
     (problem,) = S3ArchiverConfig.check({**keys, "archive.content": "record"})[1]
 
-    assert "cannot be made of whole records behind 'transforms'" in problem
+    assert "whole records changed by 'transforms'" in problem
     assert S3ArchiverConfig.check(keys)[1] == []
 
 
 @pytest.mark.parametrize("key", ["s3.compression.type", "parquet.codec", "behavior.on.null.values"])
-def test_choices_are_in_any_case_and_may_be_empty(key: str) -> None:
+def test_enumerated_settings_ignore_case_and_may_be_empty(key: str) -> None:
     values = {"s3.compression.type": "GZIP", "parquet.codec": "GZIP", "behavior.on.null.values": "IGNORE"}
     kinds = {"parquet.codec": "ParquetFormat"}
     format_class = {"format.class": kinds.get(key, "JsonFormat")}
@@ -275,11 +275,11 @@ def test_choices_are_in_any_case_and_may_be_empty(key: str) -> None:
     assert checked(**format_class, **{key: ""}) == []
 
 
-def test_a_converter_that_is_not_named_is_not_refused() -> None:
+def test_an_unset_converter_is_accepted() -> None:
     assert checked(**{"format.class": "ParquetFormat"}) == []
 
 
-def test_dead_letters_are_ignored_so_that_no_cluster_is_needed_for_them() -> None:
+def test_the_dead_letter_topic_is_ignored_where_no_record_can_be_bad() -> None:
     raw = {
         **CONFLUENT,
         "archive.content": "record",
@@ -308,12 +308,12 @@ def test_the_batch_policy_follows_from_the_rotation(
     assert (policy.max_records, policy.max_wait, policy.align_to) == expected
 
 
-def test_an_empty_time_zone_is_none_given() -> None:
+def test_an_empty_time_zone_means_utc() -> None:
     # Exported configurations have Confluent's default, which is empty.
     assert S3ArchiverConfig.parse({**MINIMAL, "timezone": ""}).timezone == "UTC"
 
 
-def test_encryption_acl_and_storage_class_go_into_the_creation_of_an_upload() -> None:
+def test_encryption_acl_and_storage_class_are_set_when_an_upload_is_created() -> None:
     config = S3ArchiverConfig.parse(
         {
             **MINIMAL,
@@ -333,7 +333,7 @@ def test_encryption_acl_and_storage_class_go_into_the_creation_of_an_upload() ->
     assert S3ArchiverConfig.parse(MINIMAL).creation_options() == {}
 
 
-def test_tags_are_pairs() -> None:
+def test_tags_are_parsed_as_name_value_pairs() -> None:
     config = S3ArchiverConfig.parse(
         {**MINIMAL, "s3.object.tagging.key.value.pairs": "team:data, url:https://example.org"}
     )
@@ -341,7 +341,7 @@ def test_tags_are_pairs() -> None:
     assert config.tags() == {"team": "data", "url": "https://example.org"}
 
 
-def test_the_configuration_travels() -> None:
+def test_the_configuration_survives_pickling() -> None:
     config = S3ArchiverConfig.parse(MINIMAL)
 
     copy = pickle.loads(pickle.dumps(config))  # noqa: S301 - our own bytes

@@ -201,7 +201,7 @@ def registry() -> Any:
 
 
 @pytest.mark.parametrize("name", [name for name in STARTED if name not in OTHERS])
-def test_folders_names_and_values_are_the_originals(name: str, registry: RegistryServer) -> None:
+def test_folders_file_names_and_values_equal_confluents(name: str, registry: RegistryServer) -> None:
     raw, made = archived(name, registry)
     keys = [key for key in made.visible() if "/_sinksdk/" not in key]
     values = [key for key in keys if ".keys." not in key and ".headers." not in key]
@@ -211,7 +211,7 @@ def test_folders_names_and_values_are_the_originals(name: str, registry: Registr
     assert len(keys) == len(values) * (1 + beside)
 
 
-def test_at_least_40_of_54_have_the_originals_files() -> None:
+def test_at_least_40_of_54_configurations_produce_confluents_files() -> None:
     assert len(STARTED) == 48
     assert OTHERS.keys() < set(STARTED)
     assert len(STARTED) - len(OTHERS) == 41
@@ -230,7 +230,7 @@ def asked() -> dict[str, str]:
 
 @pytest.mark.extended
 @pytest.mark.slow
-def test_the_kept_folders_are_joda_times() -> None:
+def test_the_recorded_folders_equal_joda_times() -> None:
     try:
         answers = asked()
     except MavenError as error:

@@ -88,7 +88,7 @@ def in_batches(rows: EncodedRows, size: int) -> list[EncodedRows]:
 
 @pytest.mark.parametrize("block_bytes", [1, 100, 2_000, 64 * 1024, 10_000_000])
 @pytest.mark.parametrize("batch_rows", [1, 7, 100, 300])
-def test_file_is_fastavros(block_bytes: int, batch_rows: int) -> None:
+def test_files_equal_fastavros_byte_for_byte(block_bytes: int, batch_rows: int) -> None:
     writer = container(block_bytes=block_bytes, topic=b"flights", note="Maß ✈".encode())
     written = write(writer, *in_batches(encoded(RECORDS), batch_rows))
     assert written == fastavros(RECORDS, block_bytes, topic="flights", note="Maß ✈")
@@ -121,13 +121,13 @@ def test_blocks_end_where_they_are_full() -> None:
     assert all(size < BLOCK_BYTES + largest_row.max() for size in sizes)
 
 
-def test_rows_larger_than_a_block() -> None:
+def test_rows_larger_than_a_block_get_their_own_block() -> None:
     large = [SinkRecord(*FLIGHTS, offset=n, value=b"x" * 10_000) for n in range(4)]
     blocks = fastavro.block_reader(io.BytesIO(write(container(), encoded(large))))
     assert [block.num_records for block in blocks] == [1, 1, 1, 1]
 
 
-def test_counts_records_and_buffered_bytes() -> None:
+def test_the_writer_counts_records_and_buffered_bytes() -> None:
     writer, rows = container(block_bytes=1_000_000), encoded(RECORDS)
     assert list(writer.append(rows.slice(0, 10))) == []
     assert (writer.records, writer.buffered) == (10, rows.slice(0, 10).nbytes)
@@ -158,7 +158,7 @@ def test_a_file_without_records_is_only_a_header() -> None:
     assert list(fastavro.reader(io.BytesIO(written))) == []
 
 
-def test_same_records_same_bytes() -> None:
+def test_equal_records_produce_equal_bytes() -> None:
     for name in CODEC_NAMES:
         assert write(container(name), encoded(RECORDS)) == write(container(name), encoded(RECORDS))
 
@@ -171,7 +171,7 @@ def test_same_records_same_bytes() -> None:
         ({"block_bytes": 0}, "at least 1 byte, not 0"),
     ],
 )
-def test_arguments_that_cannot_work(change: dict[str, Any], message: str) -> None:
+def test_invalid_arguments_are_refused(change: dict[str, Any], message: str) -> None:
     arguments = {"metadata": {}, "sync_marker": MARKER, **change}
     with pytest.raises(ValueError, match=message):
         ContainerWriter(RECORD_SCHEMA, codec("null"), **arguments)

@@ -46,7 +46,7 @@ def lenses(fields: dict[str, str]) -> Converted:
     return S3ArchiverConfig.converted({**LENSES, **fields})
 
 
-def test_keys_of_aivens_have_their_names_here_and_references_stay() -> None:
+def test_aivens_keys_are_renamed_and_references_are_kept() -> None:
     made = aivens()
 
     assert made.problems == []
@@ -63,7 +63,7 @@ def test_keys_of_aivens_have_their_names_here_and_references_stay() -> None:
     assert not any(key.startswith(("aws.s3.", "file.", "format.output.")) for key in made.config)
 
 
-def test_timestamps_in_aivens_template_are_folders_by_time() -> None:
+def test_timestamps_in_aivens_template_become_folders_by_time() -> None:
     made = aivens(
         **{
             "file.name.template": "{{topic}}/dt={{timestamp:unit=yyyy}}-{{timestamp:unit=MM}}/"
@@ -86,7 +86,7 @@ def test_timestamps_in_aivens_template_are_folders_by_time() -> None:
     )
 
 
-def test_a_commit_ends_files_of_aivens_unless_records_do() -> None:
+def test_aivens_files_end_with_each_commit_without_a_record_limit() -> None:
     raw = {key: text for key, text in AIVEN.items() if key != "file.max.records"}
 
     made = S3ArchiverConfig.converted({**raw, "offset.flush.interval.ms": "30000"})
@@ -95,7 +95,7 @@ def test_a_commit_ends_files_of_aivens_unless_records_do() -> None:
     assert S3ArchiverConfig.converted(raw).config["rotate.schedule.interval.ms"] == "60000"
 
 
-def test_whole_records_of_aivens_need_a_format_that_has_them() -> None:
+def test_whole_records_of_aivens_need_avro_or_parquet() -> None:
     fields = {"format.output.fields": "key,value,offset"}
 
     made = aivens(**fields, **{"format.output.type": "parquet", "file.compression.type": "zstd"})
@@ -106,7 +106,7 @@ def test_whole_records_of_aivens_need_a_format_that_has_them() -> None:
     assert "'format.output.fields'" in problem
 
 
-def test_what_aivens_has_and_the_archiver_has_not_is_a_problem() -> None:
+def test_unsupported_features_of_aivens_are_problems() -> None:
     made = aivens(
         **{
             "format.output.type": "csv",
@@ -138,7 +138,7 @@ def test_what_aivens_has_and_the_archiver_has_not_is_a_problem() -> None:
         ("{{topic}}-{{partition}}-{{start_offset}}", None),
     ],
 )
-def test_aivens_folders_are_never_made_of_braces(template: str, path: str | None) -> None:
+def test_aivens_template_variables_never_remain_in_folder_names(template: str, path: str | None) -> None:
     made = aivens(**{"file.name.template": template})
 
     assert made.problems == []
@@ -156,7 +156,7 @@ def test_aivens_folders_are_never_made_of_braces(template: str, path: str | None
         "archive/{{topic}}/{{start_offset}}",
     ],
 )
-def test_a_template_of_aivens_without_counterpart_stays_and_is_refused(template: str) -> None:
+def test_an_unsupported_aiven_template_is_kept_and_refused(template: str) -> None:
     made = aivens(**{"file.name.template": template})
 
     assert made.config["file.name.template"] == template
@@ -165,7 +165,7 @@ def test_a_template_of_aivens_without_counterpart_stays_and_is_refused(template:
     assert S3ArchiverConfig.check(made.config)[0] is None
 
 
-def test_aivens_newer_names_of_timestamps_keys() -> None:
+def test_aivens_newer_timestamp_keys_are_converted() -> None:
     made = aivens(
         **{
             "file.name.template": "{{topic}}/{{timestamp:unit=yyyy}}/{{start_offset}}",
@@ -178,7 +178,7 @@ def test_aivens_newer_names_of_timestamps_keys() -> None:
 
 
 @pytest.mark.parametrize("name", ["protobuf.ProtobufConverter", "json.JsonSchemaConverter"])
-def test_a_converter_that_is_not_there_stays(name: str) -> None:
+def test_an_unsupported_converter_is_kept_and_refused(name: str) -> None:
     # Without it values would be taken for JSON.
     converter = {"value.converter": f"io.confluent.connect.{name}", "format.class": "JsonFormat"}
     made = S3ArchiverConfig.converted({**MINIMAL, **converter})
@@ -187,7 +187,7 @@ def test_a_converter_that_is_not_there_stays(name: str) -> None:
     assert len(made.problems) == 1
 
 
-def test_another_sinks_endpoint_is_the_stores_url() -> None:
+def test_another_sinks_endpoint_becomes_store_url() -> None:
     # Without it files would go to AWS.
     made = S3ArchiverConfig.converted({**MINIMAL, "s3.endpoint": "http://minio:9000"})
 
@@ -196,7 +196,7 @@ def test_another_sinks_endpoint_is_the_stores_url() -> None:
 
 
 @pytest.mark.parametrize("topics", [{"topics": "a,b"}, {"topics.regex": ".*"}])
-def test_kcql_from_star_reads_the_topics_of_the_configuration(topics: dict[str, str]) -> None:
+def test_kcql_from_star_uses_the_configured_topics(topics: dict[str, str]) -> None:
     kcql = {"connect.s3.kcql": "insert into b:p select * from `*` STOREAS `JSON`"}
     lenses = {"name": "l", "connector.class": "io.lenses.streamreactor.connect.aws.s3.sink.S3SinkConnector"}
     made = S3ArchiverConfig.converted({**lenses, **kcql, **topics})
@@ -208,7 +208,7 @@ def test_kcql_from_star_reads_the_topics_of_the_configuration(topics: dict[str, 
     assert "name the topics" in without.problems[0]
 
 
-def test_lenses_keys_beside_kcql() -> None:
+def test_lenses_keys_are_converted_together_with_kcql() -> None:
     made = S3ArchiverConfig.converted(
         {
             "name": "archive",
@@ -238,7 +238,7 @@ def test_lenses_keys_beside_kcql() -> None:
     assert not any(key.startswith("connect.s3.") for key in made.config)
 
 
-def test_confluent_clouds_keys_are_classes_here() -> None:
+def test_confluent_cloud_formats_become_class_names() -> None:
     made = S3ArchiverConfig.converted(CLOUD)
 
     assert made.problems == []
@@ -254,7 +254,7 @@ def test_confluent_clouds_keys_are_classes_here() -> None:
     assert "kafka.api.key" not in made.config
 
 
-def test_clouds_path_and_field() -> None:
+def test_confluent_cloud_path_format_and_timestamp_field_are_converted() -> None:
     made = S3ArchiverConfig.converted(
         {**CLOUD, "path.format": "'y'=YYYY", "timestamp.field": "at", "compression.codec": "JSON - GZIP"}
     )
@@ -270,7 +270,7 @@ def test_clouds_path_and_field() -> None:
     )
 
 
-def test_clouds_keys_and_headers_beside_values_are_kept() -> None:
+def test_confluent_cloud_key_and_header_files_are_converted() -> None:
     made = S3ArchiverConfig.converted(
         {**CLOUD, "store.kafka.keys": "true", "store.kafka.headers": "true", "output.keys.format": "BYTES"}
     )
@@ -289,24 +289,24 @@ def test_clouds_keys_and_headers_beside_values_are_kept() -> None:
     assert not any(key.startswith("output.") for key in made.config)
 
 
-def test_clouds_formats_of_files_that_are_not_written_are_left_out() -> None:
+def test_confluent_cloud_formats_of_unused_key_and_header_files_are_dropped() -> None:
     made = S3ArchiverConfig.converted({**CLOUD, "output.keys.format": "JSON"})
 
     assert "keys.format.class" not in made.config
-    assert "'output.keys.format' is left out: it belongs to 'store.kafka.keys' true" in made.notes
+    assert "'output.keys.format' is left out: it applies only with 'store.kafka.keys' true" in made.notes
 
 
-def test_clouds_unknown_formats_of_keys_are_told() -> None:
+def test_unknown_confluent_cloud_key_formats_are_problems() -> None:
     made = S3ArchiverConfig.converted(
         {**CLOUD, "store.kafka.keys": "true", "output.keys.format": "ORC", "input.key.format": "PROTOBUF"}
     )
 
-    assert made.problems == ["'output.keys.format' is orc: take avro, json, parquet or bytes"]
+    assert made.problems == ["'output.keys.format' is orc: use avro, json, parquet or bytes"]
     assert made.config["output.keys.format"] == "orc"
     assert any("ProtobufConverter" in problem for problem in S3ArchiverConfig.check(made.config)[1])
 
 
-def test_the_older_name_of_a_partitioner_makes_the_same_folders() -> None:
+def test_the_former_partitioner_name_creates_the_same_folders() -> None:
     raw = {
         "name": "archive",
         "topics": "orders",
@@ -326,7 +326,7 @@ def test_the_older_name_of_a_partitioner_makes_the_same_folders() -> None:
         assert parsed.partition_field_format_path is False
 
 
-def test_confluents_keys_among_aivens_had_no_effect_and_get_none() -> None:
+def test_confluents_keys_in_an_aiven_configuration_are_dropped() -> None:
     # Aiven's files end with each commit, whatever flush.size says.
     without_count = {key: value for key, value in AIVEN.items() if key != "file.max.records"}
     made = S3ArchiverConfig.converted(
@@ -335,12 +335,12 @@ def test_confluents_keys_among_aivens_had_no_effect_and_get_none() -> None:
 
     assert not {"flush.size", "partitioner.class", "topics.dir"} & made.config.keys()
     assert made.config["rotate.schedule.interval.ms"] == "60000"
-    assert "'flush.size' is left out: it is Confluent's, and had no effect there" in made.notes
+    assert "'flush.size' is left out: it is a key of Confluent's sink, and had no effect there" in made.notes
     assert made.problems == []
 
 
 @pytest.mark.parametrize("prefix", ["connect.s3.", ""], ids=["newer", "older"])
-def test_lenses_endpoint_and_credentials_are_kept_by_either_name(prefix: str) -> None:
+def test_lenses_endpoint_and_credentials_are_converted_from_old_and_new_names(prefix: str) -> None:
     endpoint = f"{prefix}custom.endpoint" if prefix else "aws.custom.endpoint"
     vhost = f"{prefix}vhost.bucket" if prefix else "aws.vhost.bucket"
     without_region = {key: text for key, text in LENSES.items() if key != "connect.s3.aws.region"}
@@ -370,15 +370,15 @@ def test_lenses_endpoint_and_credentials_are_kept_by_either_name(prefix: str) ->
     assert not [key for key in made.config if key.startswith(("connect.s3.", "aws.custom", "aws.auth"))]
 
 
-def test_a_newer_name_goes_before_the_older_one() -> None:
+def test_a_newer_key_overrides_the_deprecated_one() -> None:
     made = aivens(aws_s3_bucket="older", aws_s3_region="eu-north-1", **{"aws.s3.region": ""})
 
     assert made.config["s3.bucket.name"] == "bucket"
     assert made.config["s3.region"] == "eu-north-1"
-    assert "'aws_s3_bucket' is left out: 'aws.s3.bucket.name' says it" in made.notes
+    assert "'aws_s3_bucket' is left out: 'aws.s3.bucket.name' is set" in made.notes
 
 
-def test_aivens_deprecated_names_are_converted_as_the_newer_ones() -> None:
+def test_aivens_deprecated_keys_are_converted_like_the_newer_ones() -> None:
     made = S3ArchiverConfig.converted(
         {
             "name": "archive",
@@ -416,13 +416,13 @@ def test_aivens_deprecated_names_are_converted_as_the_newer_ones() -> None:
     assert problem.startswith("'format.output.fields' names more than the value")
 
 
-def test_aivens_default_region_is_written_out() -> None:
+def test_aivens_default_region_is_set_explicitly() -> None:
     assert aivens().config["s3.region"] == "us-east-1"
     assert aivens(**{"aws.s3.region": "eu-west-1"}).config["s3.region"] == "eu-west-1"
 
 
 @pytest.mark.parametrize("text", ["0", "", " 0 "])
-def test_aivens_files_without_a_limit_of_records_end_with_each_commit(text: str) -> None:
+def test_aivens_files_with_a_record_limit_of_0_end_with_each_commit(text: str) -> None:
     made = aivens(**{"file.max.records": text})
 
     assert made.problems == []
@@ -432,7 +432,7 @@ def test_aivens_files_without_a_limit_of_records_end_with_each_commit(text: str)
     assert S3ArchiverConfig.check({**keyless, "value.converter": "json"})[1] == []
 
 
-def test_keys_without_a_value_ask_for_nothing() -> None:
+def test_keys_without_a_value_are_ignored() -> None:
     # Exported configurations hold every key.
     made = aivens(**{"aws.sts.role.arn": "", "aws.s3.endpoint": "", "file.compression.type": ""})
 
@@ -447,7 +447,7 @@ def test_keys_without_a_value_ask_for_nothing() -> None:
         ({"aws.s3.backoff.delay.ms": "100"}, "s3.retry.backoff.ms", "100"),
     ],
 )
-def test_aivens_retries_have_their_likes(given: dict[str, str], key: str, text: str) -> None:
+def test_aivens_retry_settings_are_converted(given: dict[str, str], key: str, text: str) -> None:
     assert aivens(**given).config[key] == text
 
 
@@ -480,7 +480,7 @@ def test_aivens_retries_have_their_likes(given: dict[str, str], key: str, text: 
     ],
     ids=str,
 )
-def test_lenses_keys_have_their_likes(given: dict[str, str], expected: dict[str, str | None]) -> None:
+def test_lenses_settings_are_converted(given: dict[str, str], expected: dict[str, str | None]) -> None:
     # Without them the first record without a value failed its partition.
     made = lenses(given)
 
@@ -498,7 +498,7 @@ def test_lenses_keys_have_their_likes(given: dict[str, str], expected: dict[str,
         "connect.s3.sse.kms.key",
     ],
 )
-def test_lenses_keys_without_a_like_that_say_where_or_as_whom_stay(key: str) -> None:
+def test_unsupported_lenses_keys_about_location_or_credentials_are_kept(key: str) -> None:
     made = lenses({key: "x"})
 
     assert made.config[key] == "x"
@@ -539,7 +539,7 @@ def test_lenses_keys_without_a_like_that_say_where_or_as_whom_stay(key: str) -> 
         ("s3.virtual.host.style", "s3.path.style.access.enabled"),
     ],
 )
-def test_an_unknown_key_that_says_where_or_as_whom_is_refused(key: str, instead: str) -> None:
+def test_an_unknown_key_about_location_or_credentials_is_refused(key: str, instead: str) -> None:
     # Dropped, files would go to AWS, or with other credentials.
     raw = {**MINIMAL, "connector.class": "io.confluent.connect.s3.S3SinkConnector", key: "true"}
     made = S3ArchiverConfig.converted(raw)
@@ -564,19 +564,19 @@ def test_an_unknown_key_that_says_where_or_as_whom_is_refused(key: str, instead:
         "flush.siz",
     ],
 )
-def test_other_unknown_keys_are_left_out(key: str) -> None:
+def test_other_unknown_keys_are_dropped(key: str) -> None:
     made = S3ArchiverConfig.converted({**MINIMAL, key: "x"})
 
     assert made.problems == []
     assert key not in made.config
 
 
-def test_an_endpoints_certificate_that_is_switched_off_is_no_place() -> None:
+def test_an_unknown_security_key_set_to_false_is_accepted() -> None:
     assert S3ArchiverConfig.check({**MINIMAL, "s3.kms.enabled": "false"})[1] == []
 
 
 @pytest.mark.parametrize("key", ["aws.s3.path.style.access.enabled", "s3.path_style", "s3.force.path.style"])
-def test_buckets_in_the_path_are_the_default_by_any_name(key: str) -> None:
+def test_path_style_access_is_the_default_under_any_key_name(key: str) -> None:
     for text in ("true", "TRUE", "True"):
         (option,) = S3ArchiverConfig.judge({key: text})
         assert option.verdict.meaning == "ignored"
@@ -585,7 +585,7 @@ def test_buckets_in_the_path_are_the_default_by_any_name(key: str) -> None:
 
 
 @pytest.mark.parametrize("key", ["rotate.interval.ms", "rotate.schedule.interval.ms"])
-def test_intervals_of_0_are_none_in_confluents_sink(key: str) -> None:
+def test_intervals_of_0_mean_never_as_in_confluents_sink(key: str) -> None:
     # It compares with more than 0.
     made = S3ArchiverConfig.converted({**MINIMAL, key: "0"})
 
@@ -593,7 +593,7 @@ def test_intervals_of_0_are_none_in_confluents_sink(key: str) -> None:
     assert S3ArchiverConfig.check(made.config)[1] == []
 
 
-def test_two_endpoints_that_differ_are_refused() -> None:
+def test_two_different_endpoints_are_refused() -> None:
     both = {**MINIMAL, "s3.endpoint": "http://a:9000", "s3.endpoint.url": "http://b:9000"}
     made = S3ArchiverConfig.converted(both)
 

@@ -105,7 +105,7 @@ def lines(made: Bench) -> list[Any]:
 
 
 @pytest.mark.parametrize("name", AVRO)
-def test_avros_decimals_are_connects(name: str, registry: RegistryServer) -> None:
+def test_avro_decimals_are_written_like_connects(name: str, registry: RegistryServer) -> None:
     more, scale = AVRO[name]
     keys, values = avro(registry, record({"type": "bytes", **more}), *map(datum, NUMBERS))
     assert lines(archived(keys, values)) == [{"d": packed(number)} for number in NUMBERS]
@@ -114,7 +114,7 @@ def test_avros_decimals_are_connects(name: str, registry: RegistryServer) -> Non
 
 
 @pytest.mark.parametrize("name", AVRO)
-def test_decimals_in_fixed_arrays_maps_and_unions(name: str, registry: RegistryServer) -> None:
+def test_decimals_in_fixed_arrays_maps_and_unions_are_converted(name: str, registry: RegistryServer) -> None:
     more, scale = AVRO[name]
     one = {"type": "fixed", "name": "F", "size": 40, **more}
     kind = {"type": "array", "items": ["null", {"type": "map", "values": ["null", one]}]}
@@ -126,7 +126,7 @@ def test_decimals_in_fixed_arrays_maps_and_unions(name: str, registry: RegistryS
 
 
 @pytest.mark.parametrize("scale", [0, 2, 38, 39, 76, 77, 127, -2, -50])
-def test_decimals_of_envelopes_have_any_digits_and_scale(scale: int) -> None:
+def test_decimals_in_envelopes_may_have_any_precision_and_scale(scale: int) -> None:
     for payloads in ([f'"{packed(number)}"' for number in NUMBERS], [scaled(n, scale) for n in NUMBERS]):
         keys, values = envelopes(scale, *payloads)
         assert lines(archived(keys, values)) == [{"d": packed(number)} for number in NUMBERS]
@@ -135,7 +135,7 @@ def test_decimals_of_envelopes_have_any_digits_and_scale(scale: int) -> None:
 
 
 @pytest.mark.parametrize("payload", ['"!"', "true", "0.001", "1e999999999", "1e-999999999", "1e5000"])
-def test_a_payload_that_is_no_decimal_of_its_schema_is_bad(payload: str) -> None:
+def test_a_payload_that_does_not_match_its_decimal_schema_is_a_bad_record(payload: str) -> None:
     # Also one that would fill the memory.
     letters = Letters()
     keys, values = envelopes(2, '"BNI="', payload, f'"{packed(10**90)}"')
@@ -144,7 +144,7 @@ def test_a_payload_that_is_no_decimal_of_its_schema_is_bad(payload: str) -> None
     assert lines(made) == [{"d": "BNI="}, {"d": packed(10**90)}]
 
 
-def test_parquet_holds_decimals_of_76_digits_and_says_which_it_does_not(
+def test_parquet_holds_decimals_of_76_digits_and_refuses_larger_ones(
     registry: RegistryServer, caplog: pytest.LogCaptureFixture
 ) -> None:
     numbers = (1234, 10**40, 10**75, 10**76, -(10**90))
@@ -168,7 +168,7 @@ def test_parquet_holds_decimals_of_76_digits_and_says_which_it_does_not(
 
 
 @pytest.mark.parametrize("scale", [2, 127, -2, -50])
-def test_avro_files_hold_decimals_of_any_digits(scale: int) -> None:
+def test_avro_files_hold_decimals_of_any_precision(scale: int) -> None:
     keys, values = envelopes(scale, *(f'"{packed(number)}"' for number in NUMBERS))
     made = archived({**keys, "format.class": "AvroFormat"}, values)
     rows: list[Any] = [row for data in files(made) for row in fastavro.reader(io.BytesIO(data))]
@@ -176,7 +176,7 @@ def test_avro_files_hold_decimals_of_any_digits(scale: int) -> None:
 
 
 @pytest.mark.parametrize("format_class", ["AvroFormat", "ParquetFormat"])
-def test_a_record_of_an_unheard_of_scale_is_bad_by_itself(format_class: str) -> None:
+def test_only_the_record_with_an_unsupported_scale_is_bad(format_class: str) -> None:
     (keys, [good]), (_, [odd]) = envelopes(2, '"BNI="'), envelopes(-5_000, '"BNI="')
     letters = Letters()
     more = {"format.class": format_class, "errors.deadletterqueue.topic.name": "letters"}
@@ -195,7 +195,7 @@ TRANSFORMS: dict[str, tuple[dict[str, str], Any]] = {
 
 
 @pytest.mark.parametrize("name", TRANSFORMS)
-def test_transforms_take_decimals_of_any_digits(name: str) -> None:
+def test_transforms_accept_decimals_of_any_precision(name: str) -> None:
     more, expected = TRANSFORMS[name]
     keys, values = envelopes(127, f'"{packed(10**90)}"', f'"{packed(-3)}"')
     chain = {"transforms": "t", "transforms.t.type": f"org.apache.kafka.connect.transforms.{name}$Value"}
@@ -204,7 +204,7 @@ def test_transforms_take_decimals_of_any_digits(name: str) -> None:
     assert lines(made) == [expected(scaled(10**90, 127)), expected(scaled(-3, 127))]
 
 
-def test_tasks_see_decimals_of_any_digits(registry: RegistryServer) -> None:
+def test_tasks_receive_decimals_of_any_precision(registry: RegistryServer) -> None:
     from sinksdk.engine.converters import AvroConverter  # noqa: PLC0415 - one test needs it
     from sinksdk.values.avro_schema import as_schema  # noqa: PLC0415 - the same
 
@@ -250,7 +250,7 @@ def test_lists_and_maps_of_wide_decimals_may_be_null_in_all_records(
 
 
 @pytest.mark.parametrize("name", NESTED)
-def test_mask_field_takes_lists_and_maps_of_wide_decimals(name: str, registry: RegistryServer) -> None:
+def test_mask_field_accepts_lists_and_maps_of_wide_decimals(name: str, registry: RegistryServer) -> None:
     kind, empty = NESTED[name]
     schema = {"type": "record", "name": "Outer", "fields": [{"name": "f", "type": ["null", kind]}]}
     one = (b"\2a" if name == "map" else b"") + datum(10**90)
@@ -263,7 +263,7 @@ def test_mask_field_takes_lists_and_maps_of_wide_decimals(name: str, registry: R
 
 
 @pytest.mark.parametrize("scale", ["1e400", "-1e400", "3000000000", "-1e12", "99999999999999999999"])
-def test_a_scale_beyond_32_bits_is_javas_number(scale: str, registry: RegistryServer) -> None:
+def test_a_scale_beyond_32_bits_is_truncated_like_in_java(scale: str, registry: RegistryServer) -> None:
     # Java's Number.intValue gives the scale; Avro's library ignores integers of more than 64 bits.
     expected = {"1e400": 2**31 - 1, "3000000000": 3_000_000_000 - 2**32, "99999999999999999999": 0}
     text = json.dumps(record({**ONE, "scale": "?"})).replace('"?"', scale)
@@ -276,13 +276,13 @@ def test_a_scale_beyond_32_bits_is_javas_number(scale: str, registry: RegistrySe
 @pytest.mark.parametrize(
     ("scale", "number"), [(0, 10**3_999), (2**31 - 1, 1), (-(2**31), 1)], ids=["digits", "small", "large"]
 )
-def test_verify_reads_lines_with_decimals_of_any_digits(scale: int, number: int) -> None:
+def test_verify_reads_lines_with_decimals_of_any_precision(scale: int, number: int) -> None:
     keys, values = envelopes(scale, f'"{packed(number)}"')
     made = archived({**keys, "json.decimal.format": "NUMERIC"}, values)
     assert verify(config(), made.s3, lambda: made.harness.committed).problems == []
 
 
-def test_a_decimal_of_no_bytes_is_bad(registry: RegistryServer) -> None:
+def test_a_decimal_without_bytes_is_a_bad_record(registry: RegistryServer) -> None:
     # Java's BigInteger refuses them.
     kind = {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2}
     of_avro = avro(registry, record(kind), datum(1234), b"\0", datum(0))

@@ -105,23 +105,23 @@ MIXED = [
         ),
     ],
 )
-def test_bytes_are_fastavros(loop: Loop, records: list[SinkRecord]) -> None:
+def test_encoded_records_equal_fastavros_bytes(loop: Loop, records: list[SinkRecord]) -> None:
     assert encode(SinkRecords.of(FLIGHTS, records).arrow, loop) == [datum(r) for r in records]
 
 
 @pytest.mark.parametrize("partition", [TopicPartition("Flüge-✈", 0), TopicPartition("t" * 249, 2**31 - 1)])
-def test_topic_and_partition(loop: Loop, partition: TopicPartition) -> None:
+def test_any_topic_and_partition_are_encoded(loop: Loop, partition: TopicPartition) -> None:
     records = [SinkRecord(*partition, offset=offset, value=b"v") for offset in (1, 2)]
     assert encode(SinkRecords.of(partition, records).arrow, loop, partition) == [datum(r) for r in records]
 
 
-def test_no_rows(loop: Loop) -> None:
+def test_an_empty_batch_has_no_rows(loop: Loop) -> None:
     empty = RecordEncoder(FLIGHTS, loop).encode(SinkRecords.of(FLIGHTS, MIXED).arrow.slice(2, 0))
     assert (len(empty), empty.nbytes, bytes(empty.payload)) == (0, 0, b"")
 
 
 @pytest.mark.parametrize(("start", "stop"), [(0, 2), (1, 3), (2, 4), (3, 4)])
-def test_slice_of_a_batch(loop: Loop, start: int, stop: int) -> None:
+def test_slices_of_a_batch_are_encoded(loop: Loop, start: int, stop: int) -> None:
     batch = SinkRecords.of(FLIGHTS, MIXED).arrow.slice(start, stop - start)
     assert encode(batch, loop) == [datum(r) for r in MIXED[start:stop]]
 
@@ -135,12 +135,12 @@ def test_slicing_encoded_rows_copies_nothing(loop: Loop) -> None:
     assert len(rows.slice(3, 3)) == 0
 
 
-def test_absent_columns_are_null(loop: Loop) -> None:
+def test_missing_columns_are_encoded_as_null(loop: Loop) -> None:
     batch = pa.RecordBatch.from_pydict({"offset": pa.array([7, 9], pa.int64())})
     assert encode(batch, loop) == [datum(record(7)), datum(record(9))]
 
 
-def test_columns_of_type_null(loop: Loop) -> None:
+def test_null_typed_columns_are_encoded_as_null(loop: Loop) -> None:
     names = ("timestamp", "timestampType", "key", "value", "headers")
     batch = pa.RecordBatch.from_pydict({"offset": [7], **{name: pa.nulls(1) for name in names}})
     assert encode(batch, loop) == [datum(record(7))]
@@ -158,7 +158,7 @@ def test_columns_of_type_null(loop: Loop) -> None:
     ],
     ids=str,
 )
-def test_types_of_key_and_value(loop: Loop, kind: pa.DataType) -> None:
+def test_every_binary_type_of_key_and_value_is_encoded(loop: Loop, kind: pa.DataType) -> None:
     texts = [b"no", b"abc", None, b"", b"longer than an inlined view"]
     plain = pa.array(texts, pa.binary())
     column = (plain.dictionary_encode() if pa.types.is_dictionary(kind) else plain.cast(kind)).slice(1)
@@ -186,7 +186,7 @@ def test_value_bytes_under_a_null_are_not_written(loop: Loop) -> None:
     ],
     ids=str,
 )
-def test_timestamps(
+def test_timestamps_of_every_type_are_encoded_as_milliseconds(
     loop: Loop, kind: pa.DataType, stored: list[int | None], milliseconds: list[int | None]
 ) -> None:
     column = pa.array(stored, pa.int64()).cast(kind)
@@ -195,7 +195,7 @@ def test_timestamps(
 
 
 @pytest.mark.parametrize("outer", [pa.list_, pa.large_list])
-def test_headers_of_other_layouts(loop: Loop, outer: Any) -> None:
+def test_headers_of_other_list_layouts_are_encoded(loop: Loop, outer: Any) -> None:
     item = pa.struct([("value", pa.string()), ("key", pa.large_string())])
     rows: list[list[dict[str, str | None]] | None] = [
         [],
@@ -219,7 +219,7 @@ def test_headers_under_a_null_are_not_written(loop: Loop) -> None:
 
 
 @pytest.mark.parametrize("bad", [{"key": None, "value": b"v"}, None])
-def test_header_without_key(loop: Loop, bad: dict[str, bytes | None] | None) -> None:
+def test_a_header_without_a_key_is_refused(loop: Loop, bad: dict[str, bytes | None] | None) -> None:
     kind = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
     rows = [None, [], [{"key": "a", "value": b"1"}], [{"key": "b", "value": b"2"}, bad], []]
     batch = pa.RecordBatch.from_pydict({"offset": [10, 20, 30, 40, 50], "headers": pa.array(rows, kind)})
@@ -228,13 +228,13 @@ def test_header_without_key(loop: Loop, bad: dict[str, bytes | None] | None) -> 
 
 
 @pytest.mark.parametrize("value", [0, -1, 1, 63, 64, -64, -65, 2**31 - 1, -(2**31), 2**63 - 1, -(2**63)])
-def test_varint(value: int) -> None:
+def test_varints_equal_avros(value: int) -> None:
     out = io.BytesIO()
     fastavro.schemaless_writer(out, {"type": "long"}, value)
     assert varint(value) == out.getvalue()
 
 
-def test_schema_is_the_documented_one() -> None:
+def test_the_record_schema_equals_the_documented_one() -> None:
     # Archived files depend on it: it never changes.
     nullable_bytes = ["null", "bytes"]
     header = [("key", "string"), ("value", nullable_bytes)]
@@ -322,7 +322,7 @@ PAIRS = [[{"key": f"k{row}", "value": None}, {"key": "", "value": b"v"}] for row
     ],
 )
 @pytest.mark.parametrize("rows", [slice(0, 8), slice(3, 8), slice(1, 2), slice(7, 8)], ids=str)
-def test_compiled_and_plain_give_the_same(columns: dict[str, pa.Array], rows: slice) -> None:
+def test_compiled_and_plain_loops_encode_the_same_bytes(columns: dict[str, pa.Array], rows: slice) -> None:
     if compiled_loop is None:
         missing("the compiled loop", "install with a C compiler")
     every = {"offset": pa.array(range(8)), **columns}
@@ -382,7 +382,7 @@ def ends(*given: int) -> bytes:
         pytest.param(HEADER_KEY, (1, 0, 4, None, ends(0, 2), b"k"), id="a header's key beyond the last"),
     ],
 )
-def test_columns_that_do_not_hold_their_rows_are_refused(place: int, column: tuple[Any, ...]) -> None:
+def test_columns_with_too_few_rows_are_refused(place: int, column: tuple[Any, ...]) -> None:
     # Nothing outside of the buffers is read or written.
     if compiled_loop is None:
         missing("the compiled loop", "install with a C compiler")
@@ -396,7 +396,7 @@ def test_columns_that_do_not_hold_their_rows_are_refused(place: int, column: tup
 
 
 @pytest.mark.parametrize("made", [b"no buffer that can be written", bytearray(3), None])
-def test_where_there_is_no_memory_the_error_says_so(monkeypatch: pytest.MonkeyPatch, made: object) -> None:
+def test_a_failed_memory_allocation_raises_an_error(monkeypatch: pytest.MonkeyPatch, made: object) -> None:
     if compiled_loop is None:
         missing("the compiled loop", "install with a C compiler")
 
@@ -410,7 +410,7 @@ def test_where_there_is_no_memory_the_error_says_so(monkeypatch: pytest.MonkeyPa
         RecordEncoder(FLIGHTS, compiled_loop).encode(SinkRecords.of(FLIGHTS, MIXED).arrow)
 
 
-def test_without_the_compiled_loop_the_plain_one_is_taken_and_said_once(
+def test_the_plain_loop_is_used_and_logged_once_without_the_compiled_one(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setitem(sys.modules, "sinksdk.connectors.s3_archiver.formats._datums", None)
@@ -427,12 +427,12 @@ def test_without_the_compiled_loop_the_plain_one_is_taken_and_said_once(
     assert again.compiled_loop is None
     assert again.LOOP is again.plain_loop
     assert split(rows) == [datum(each) for each in MIXED]
-    (said,) = caplog.records
-    assert said.levelno == logging.INFO
-    assert "C compiler" in said.getMessage()
+    (logged,) = caplog.records
+    assert logged.levelno == logging.INFO
+    assert "C compiler" in logged.getMessage()
 
 
-def test_records_of_avro_without_a_headers_key_are_bad_and_the_others_are_written() -> None:
+def test_records_with_a_header_without_a_key_are_bad_and_others_are_written() -> None:
     kind = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
     headers = pa.array(
         [[], [{"key": None, "value": b"v"}], None, [{"key": "a", "value": None}], [None]], kind

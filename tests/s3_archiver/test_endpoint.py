@@ -16,8 +16,8 @@ from sinksdk.connectors.s3_archiver.s3 import crc
 from sinksdk.connectors.s3_archiver.s3.client import Abilities, Checksum, Location
 from sinksdk.connectors.s3_archiver.s3.endpoint import Retries, find_abilities, sweep
 from sinksdk.connectors.s3_archiver.s3.errors import Request, S3Error, S3TransientError, error_of
-from tests.s3_archiver.fake_s3 import Asked, FakeS3, Fault, denied, no_answer, slow_down
-from tests.s3_archiver.support import TP, HandClock, Turns, bench, config, records
+from tests.s3_archiver.fake_s3 import FakeS3, Fault, LoggedRequest, denied, no_response, slow_down
+from tests.s3_archiver.support import TP, ManualClock, Turns, bench, config, records
 
 FILE = Location("bucket", "topics/orders/partition=0/orders+0+0000000000.avro")
 PROBE = Location("bucket", "topics/_sinksdk/probes/first")
@@ -71,7 +71,7 @@ def test_files_become_visible_with_each_checksum(s3: FakeS3, expected: Abilities
     assert "the key holds another object" in str(made.harness.worker.outcomes()[0].failure)
 
 
-def test_task_configs_hold_what_the_start_found_out() -> None:
+def test_task_configs_contain_the_detected_abilities() -> None:
     s3 = FakeS3(best_checksum=Checksum.COMPOSITE, ignores_conditions=True)
     made = connector(s3)
     made.start(config())
@@ -79,14 +79,14 @@ def test_task_configs_hold_what_the_start_found_out() -> None:
     assert made.task_configs(2) == 2 * [{"s3.checksum": "composite", "s3.conditional.writes": "false"}]
 
 
-def test_task_configs_are_empty_for_a_complete_endpoint(s3: FakeS3) -> None:
+def test_task_configs_are_empty_for_an_endpoint_with_all_abilities(s3: FakeS3) -> None:
     made = connector(s3)
     made.start(config())
 
     assert made.task_configs(2) == [{}, {}]
 
 
-def test_a_configured_checksum_that_is_refused_names_its_key() -> None:
+def test_a_refused_configured_checksum_is_reported_with_its_key() -> None:
     s3 = FakeS3(best_checksum=Checksum.COMPOSITE)
 
     with pytest.raises(
@@ -100,7 +100,7 @@ def test_a_configured_checksum_that_is_refused_names_its_key() -> None:
 def test_refusal_names_all_checksums_that_were_tried(s3: FakeS3) -> None:
     # The cause may be another key.
     refused = error_of(Request("CreateMultipartUpload", *PROBE, "memory:"), "NotImplemented", "no", 501)
-    s3.plan = lambda asked: Fault(refused) if asked.operation == "CreateMultipartUpload" else None
+    s3.plan = lambda request: Fault(refused) if request.operation == "CreateMultipartUpload" else None
 
     with pytest.raises(
         ConfigException,
@@ -109,7 +109,7 @@ def test_refusal_names_all_checksums_that_were_tried(s3: FakeS3) -> None:
         connector(s3).start(config({"s3.ssea.name": "aws:kms"}))
 
 
-def test_checksum_that_the_endpoint_computes_otherwise_is_refused(s3: FakeS3) -> None:
+def test_a_checksum_that_the_endpoint_computes_differently_is_refused(s3: FakeS3) -> None:
     # Elsewhere BadDigest is transient: a part was damaged on its way.
     refused = error_of(Request("CompleteMultipartUpload", *PROBE, "memory:"), "BadDigest", "no", 400)
     s3.fail_next("CompleteMultipartUpload", refused)
@@ -119,18 +119,18 @@ def test_checksum_that_the_endpoint_computes_otherwise_is_refused(s3: FakeS3) ->
 
 
 @pytest.mark.parametrize("code", ["AccessDenied", "InvalidStorageClass", "KMS.NotFoundException"])
-def test_a_refusal_with_another_cause_is_no_missing_checksum(code: str, s3: FakeS3) -> None:
+def test_a_refusal_with_another_cause_is_not_reported_as_a_missing_checksum(code: str, s3: FakeS3) -> None:
     refused = error_of(Request("CreateMultipartUpload", *PROBE, "memory:"), code, "no", 400)
-    s3.plan = lambda asked: Fault(refused) if asked.operation == "CreateMultipartUpload" else None
+    s3.plan = lambda request: Fault(refused) if request.operation == "CreateMultipartUpload" else None
 
     with pytest.raises(ConfigException, match=code):
         find_abilities(s3, config(), Layout(), "first")
     assert s3.operations().count("CreateMultipartUpload") == 1
 
 
-def test_a_start_that_may_not_delete_leaves_one_small_object_for_all_starts(s3: FakeS3) -> None:
+def test_starts_without_delete_permission_leave_one_small_object(s3: FakeS3) -> None:
     # s3:DeleteObject is not among the required permissions.
-    s3.plan = lambda asked: Fault(denied()) if asked.operation == "DeleteObject" else None
+    s3.plan = lambda request: Fault(denied()) if request.operation == "DeleteObject" else None
 
     for _ in range(3):
         assert find_abilities(s3, config(), Layout(), "first") == Abilities()
@@ -141,12 +141,12 @@ def test_a_start_that_may_not_delete_leaves_one_small_object_for_all_starts(s3: 
 
 @pytest.mark.parametrize("request_number", range(9))
 def test_backoff_of_a_start_repeats_lost_responses(request_number: int) -> None:
-    s3, waited = Clocked(), HandClock()
+    s3, waited = Clocked(), ManualClock()
     left = [request_number]
 
-    def lose(_: Asked) -> Fault | None:
+    def lose(_: LoggedRequest) -> Fault | None:
         left[0] -= 1
-        return Fault(no_answer(), after_effect=True) if left[0] == -1 else None
+        return Fault(no_response(), after_effect=True) if left[0] == -1 else None
 
     s3.plan = lose
 
@@ -160,9 +160,9 @@ def test_backoff_of_a_start_repeats_lost_responses(request_number: int) -> None:
 @pytest.mark.parametrize(
     "operation", ["CreateMultipartUpload", "UploadPart", "CompleteMultipartUpload", "DeleteObject"]
 )
-@pytest.mark.parametrize("failure", [slow_down(), no_answer()])
+@pytest.mark.parametrize("failure", [slow_down(), no_response()])
 def test_backoff_of_a_start_repeats_transient_failures(operation: str, failure: BaseException) -> None:
-    s3, waited = FakeS3(), HandClock()
+    s3, waited = FakeS3(), ManualClock()
     s3.fail_next(operation, failure, times=3)
 
     assert find_abilities(s3, config(), Layout(), "first", retries(waited)) == Abilities()
@@ -172,7 +172,7 @@ def test_backoff_of_a_start_repeats_transient_failures(operation: str, failure: 
 
 
 def test_backoff_of_a_start_ends_with_a_retriable_exception() -> None:
-    s3, waited = FakeS3(), HandClock()
+    s3, waited = FakeS3(), ManualClock()
     s3.fail_next("CompleteMultipartUpload", slow_down(), times=100)
 
     with pytest.raises(S3TransientError, match="SlowDown"):
@@ -183,13 +183,13 @@ def test_backoff_of_a_start_ends_with_a_retriable_exception() -> None:
 
 @pytest.mark.parametrize("at", ["UploadPart", "CompleteMultipartUpload"])
 @pytest.mark.parametrize("number", range(2))
-def test_a_start_repeats_an_upload_that_another_start_has_aborted(at: str, number: int) -> None:
+def test_a_start_repeats_an_upload_aborted_by_another_start(at: str, number: int) -> None:
     # The other start's sweep took it for an abandoned upload.
-    s3, waited = FakeS3(), HandClock()
+    s3, waited = FakeS3(), ManualClock()
     left = [number]
 
-    def abort(asked: Asked) -> Fault | None:
-        if asked.operation == at:
+    def abort(request: LoggedRequest) -> Fault | None:
+        if request.operation == at:
             left[0] -= 1
             if left[0] == -1:
                 s3.uploads.clear()
@@ -206,14 +206,14 @@ def test_a_start_repeats_an_upload_that_another_start_has_aborted(at: str, numbe
     ("has_conditions", "made"), [(True, FakeS3), (False, partial(FakeS3, ignores_conditions=True))]
 )
 @pytest.mark.parametrize("request_number", range(14))
-def test_two_starts_at_a_time_find_the_same_and_disturb_no_upload(
+def test_concurrent_starts_detect_the_same_abilities_and_abort_no_upload(
     request_number: int, made: Callable[[], FakeS3], *, has_conditions: bool
 ) -> None:
     # One start runs between two requests of the other one.
-    s3, waited, left = made(), HandClock(), [request_number]
+    s3, waited, left = made(), ManualClock(), [request_number]
     found = []
 
-    def begin_another(_: Asked) -> None:
+    def begin_another(_: LoggedRequest) -> None:
         left[0] -= 1
         if left[0] == -1:
             found.append(find_abilities(s3, config(), Layout(), "first", retries(waited)))
@@ -227,7 +227,7 @@ def test_two_starts_at_a_time_find_the_same_and_disturb_no_upload(
     assert s3.visible() == []
 
 
-def retries(clock: HandClock) -> Retries:
+def retries(clock: ManualClock) -> Retries:
     return Retries(clock.sleep, clock)
 
 
@@ -253,8 +253,8 @@ def test_an_empty_file_of_a_crashed_task_is_published_by_the_next_owner() -> Non
         settings=config({**BYTES, "flush.size": "4"}),
         grouping={"folders": Turns(), "limits": Limits(records=4)},
     )
-    made.s3.plan = lambda asked: (
-        Fault(KeyboardInterrupt()) if asked.operation == "CompleteMultipartUpload" else None
+    made.s3.plan = lambda request: (
+        Fault(KeyboardInterrupt()) if request.operation == "CompleteMultipartUpload" else None
     )
     empty = SinkRecords.of(TP, [SinkRecord(*TP, offset=n, value=b"") for n in range(4)])
     made.harness.deliver(TP, empty)
@@ -315,7 +315,7 @@ def test_empty_uploads_of_earlier_runs_are_aborted_when_the_connector_has_claime
     assert "connector archive: aborted 900 empty uploads of earlier runs" in caplog.text
 
 
-def test_uploads_that_may_be_committed_or_belong_to_a_successor_are_never_swept() -> None:
+def test_committed_uploads_and_uploads_of_successors_are_never_swept() -> None:
     s3 = Clocked()
     with_part, empty_part, committed = (s3.create_upload(FILE, {}) for _ in range(3))
     s3.upload_part(FILE, with_part, 1, b"data", crc.encode(zlib.crc32(b"data")))
@@ -332,7 +332,7 @@ def test_uploads_that_may_be_committed_or_belong_to_a_successor_are_never_swept(
     assert set(s3.uploads) == {with_part, empty_part, committed, elsewhere, not_ours, young}
 
 
-def test_fencing_zombie_sweeps_nothing_of_its_successor() -> None:
+def test_fencing_zombie_sweeps_no_upload_of_its_successor() -> None:
     # Frozen after its start, it continues when its successor has begun uploads and committed one.
     s3 = Clocked()
     made = connector(s3)
@@ -347,7 +347,7 @@ def test_fencing_zombie_sweeps_nothing_of_its_successor() -> None:
 
 
 @pytest.mark.parametrize("operation", ["ListMultipartUploads", "ListParts", "AbortMultipartUpload"])
-def test_a_sweep_that_is_refused_stops_no_start(operation: str) -> None:
+def test_a_refused_sweep_does_not_fail_the_start(operation: str) -> None:
     s3 = Clocked()
     s3.create_upload(FILE, {})
     s3.fail_next(operation, denied())
@@ -357,7 +357,7 @@ def test_a_sweep_that_is_refused_stops_no_start(operation: str) -> None:
     assert len(s3.uploads) == 1
 
 
-def test_kill_before_the_token_is_stored_leaves_nothing_after_the_next_start() -> None:
+def test_the_next_start_aborts_the_upload_of_a_kill_before_its_token_is_stored() -> None:
     s3 = Clocked()
     made = bench(s3=s3, flush_size=4)
     for _ in range(3):

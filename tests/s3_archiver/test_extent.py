@@ -64,14 +64,14 @@ def test_an_offset_below_the_archives_end_is_refused(offset: int | None) -> None
 
 
 @pytest.mark.parametrize("offset", [250, 251, 10_000])
-def test_an_offset_from_the_archives_end_on_is_accepted(offset: int) -> None:
+def test_an_offset_at_or_above_the_archives_end_is_accepted(offset: int) -> None:
     b = archived()
 
     assert connector(b).alter_offsets(config(), {TP: offset, OTHER: 0}) is False
     assert connector(b).alter_offsets(config(), {OTHER: None}) is False
 
 
-def test_the_offset_of_files_that_were_moved_away_is_accepted() -> None:
+def test_the_start_offset_of_moved_files_is_accepted() -> None:
     b = archived()
     del b.s3.objects[Location("bucket", "topics/orders/partition=0/orders+0+0000000200.avro")]
     del b.s3.objects[Location("bucket", "topics/orders/partition=0/orders+0+0000000100.avro")]
@@ -81,7 +81,7 @@ def test_the_offset_of_files_that_were_moved_away_is_accepted() -> None:
         connector(b).alter_offsets(config(), {TP: 99})
 
 
-def test_files_in_any_folder_are_found() -> None:
+def test_the_archives_end_includes_files_in_every_folder() -> None:
     # The last file of a group may begin below the offset and end above it.
     b = archived(12, grouping={"folders": Turns(), "limits": Limits(records=6)})
     for key in b.visible():
@@ -104,7 +104,7 @@ def gapped() -> tuple[Bench, S3ArchiverConfig]:
 
 
 @pytest.mark.parametrize("offset", [None, 0, 5, 8, 9, 10])
-def test_an_offset_into_a_file_of_values_with_gaps_is_refused(offset: int | None) -> None:
+def test_an_offset_within_a_file_of_values_with_gaps_is_refused(offset: int | None) -> None:
     # Regression: the file was assumed to have as many offsets as rows, and its last record came twice.
     b, settings = gapped()
 
@@ -113,13 +113,13 @@ def test_an_offset_into_a_file_of_values_with_gaps_is_refused(offset: int | None
     assert connector(b).alter_offsets(settings, {TP: 11}) is False
 
 
-def test_an_offset_behind_a_file_of_values_that_is_not_the_last_needs_the_operators_word() -> None:
+def test_an_offset_after_a_file_of_unknown_end_needs_the_operators_confirmation() -> None:
     b, settings = gapped()
     del b.s3.objects[Location("bucket", "topics/orders/partition=0/orders+0+0000000006.json")]
 
-    with pytest.raises(ConnectException, match=r"would be archived twice.*not before offset 3"):
+    with pytest.raises(ConnectException, match=r"would be archived twice.*at or above offset 3"):
         connector(b).alter_offsets(settings, {TP: 2})
-    with pytest.raises(ConnectException, match=r"may be archived.*not after offset 11.*recover.*orders-0=6"):
+    with pytest.raises(ConnectException, match=r"may be archived.*at most 11.*recover.*orders-0=6"):
         connector(b).alter_offsets(settings, {TP: 6})
     assert connector(b).alter_offsets(settings, {TP: 11}) is False
     recovering = connector(b)
@@ -128,7 +128,7 @@ def test_an_offset_behind_a_file_of_values_that_is_not_the_last_needs_the_operat
 
 
 @pytest.mark.parametrize("commits", [{}, {TP: OffsetAndMetadata(6, '{"files": 1, "records": 3, "end": 5}')}])
-def test_an_older_store_does_not_know_where_files_of_values_end(
+def test_an_offset_above_files_of_values_needs_confirmation_with_an_older_store(
     commits: Mapping[TopicPartition, OffsetAndMetadata],
 ) -> None:
     b, settings = gapped()
@@ -137,11 +137,11 @@ def test_an_older_store_does_not_know_where_files_of_values_end(
         connector(b, lambda: commits).alter_offsets(settings, {TP: 10_000})
     recovering = connector(b, lambda: commits)
     assert recovering.recover_offsets(settings, {TP: 8}) == {TP: 8}
-    with pytest.raises(ConnectException, match=r"would be archived twice.*not before offset 9"):
+    with pytest.raises(ConnectException, match=r"would be archived twice.*at or above offset 9"):
         recovering.alter_offsets(settings, {TP: 8})
 
 
-def test_an_offset_above_an_operators_is_known_to_be_above_the_files() -> None:
+def test_an_offset_at_or_above_an_operators_commit_is_accepted() -> None:
     b, settings = gapped()
     commits = {TP: OffsetAndMetadata(20)}
 
@@ -150,7 +150,7 @@ def test_an_offset_above_an_operators_is_known_to_be_above_the_files() -> None:
         connector(b, lambda: commits).alter_offsets(settings, {TP: 19})
 
 
-def test_a_recovery_knows_from_the_commit_where_files_of_values_end() -> None:
+def test_recovery_takes_the_end_of_files_of_values_from_the_commit() -> None:
     b, settings = gapped()
 
     assert b.harness.committed[TP].offset == 11
@@ -180,7 +180,7 @@ def test_a_store_restored_from_an_older_copy_is_refused_before_anything_is_writt
     with pytest.raises(ConfigException) as caught:
         made.subscribed(["orders"])
 
-    for part in ("connector archive", "orders-0 offset 100 is committed", "2 files", "0000000100.avro"):
+    for part in ("connector archive", "orders-0: offset 100 is committed", "2 files", "0000000100.avro"):
         assert part in str(caught.value)
     assert "sinksdk offsets recover" in str(caught.value)
     assert len(b.s3.visible()) == seen
@@ -196,7 +196,7 @@ class Folder(Turns):
 
 
 @pytest.mark.parametrize("place", ["before", "after"])
-def test_a_restored_store_whose_last_commit_was_withdrawn_since_is_refused(place: str) -> None:
+def test_a_restored_store_with_a_later_withdrawn_commit_is_refused(place: str) -> None:
     # Regression: its upload had expired and its records were archived again. In another folder they were
     # archived twice; under the same key the tasks failed again and again.
     folder = Folder()
@@ -220,12 +220,12 @@ def test_a_restored_store_whose_last_commit_was_withdrawn_since_is_refused(place
     made.start(config())
 
     with pytest.raises(
-        ConfigException, match=r"offset 10 is committed, not yet visible from 0 on, and 1 file holds"
+        ConfigException, match=r"offset 10 is committed, not yet visible from 0 on, but 1 file holds"
     ):
         made.subscribed(["orders"])
 
 
-def test_unpublished_files_of_a_commit_are_known() -> None:
+def test_a_commit_covers_its_unpublished_files() -> None:
     b = bench(grouping={"folders": Turns(3), "limits": Limits(records=10)})
     b.put(10)
     b.s3.fail_next("CompleteMultipartUpload", KeyboardInterrupt(), after_effect=True)
@@ -249,7 +249,7 @@ def test_unpublished_files_of_a_commit_are_known() -> None:
     made.subscribed(["orders"])
 
 
-def test_a_withdrawn_commits_file_reaches_beyond_those_committed_since() -> None:
+def test_the_archives_end_includes_visible_files_of_a_withdrawn_commit() -> None:
     # Regression: after the store was lost, the end of the newest file was advised, and 5 records came
     # twice.
     b = grouped(Limits(records=20), Turns(2, 5))
@@ -280,7 +280,7 @@ def test_a_store_without_commits_is_refused_in_any_layout(folders: Turns | None)
     made = connector(b, dict)
     made.start(config())
 
-    with pytest.raises(ConfigException, match="of orders-0 nothing is committed"):
+    with pytest.raises(ConfigException, match="orders-0: nothing is committed"):
         made.subscribed(["orders"])
 
 
@@ -302,7 +302,7 @@ def test_commits_that_cover_the_archive_are_accepted() -> None:
     made.subscribed(["orders"])
 
 
-def test_a_large_archive_is_compared_by_few_requests() -> None:
+def test_a_large_archive_is_compared_with_few_requests() -> None:
     class Pages(FakeS3):
         pages = 0
 
@@ -322,7 +322,7 @@ def test_a_large_archive_is_compared_by_few_requests() -> None:
     assert s3.pages <= 3 * 2 + 1
 
 
-def test_files_beyond_those_that_a_start_lists_are_named(
+def test_keys_beyond_the_listing_limit_are_logged(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     # Regression: a restored store was accepted; one large topic hid the others.
@@ -337,15 +337,15 @@ def test_files_beyond_those_that_a_start_lists_are_named(
 
     (problem,) = extent.above(s3, config(), ["large", "small"], lambda: commits)
 
-    assert problem.startswith("of small-0 offset 50 is committed, and 5 files hold")
-    (said,) = [record.getMessage() for record in caplog.records]
-    assert "topic large has more than 20 keys; those from topics/large/day=0020/" in said
+    assert problem.startswith("small-0: offset 50 is committed, but 5 files hold")
+    (warning,) = [record.getMessage() for record in caplog.records]
+    assert "topic large has more than 20 keys; those from topics/large/day=0020/" in warning
 
 
 # -- recovering what the archive holds -----------------------------------------------------------------
 
 
-def test_recovering_returns_where_the_archive_ends_and_takes_the_markers_over() -> None:
+def test_recovery_returns_the_archives_end_and_takes_over_the_markers() -> None:
     b = archived()
     other = connector(b)
     other.identity = ConnectorIdentity("store-lost", "archive", "lost")
@@ -358,7 +358,7 @@ def test_recovering_returns_where_the_archive_ends_and_takes_the_markers_over() 
     made.subscribed(["orders"])
 
 
-def test_recovering_finds_the_topics_of_a_regular_expression_by_their_markers() -> None:
+def test_recovery_finds_topics_of_a_regular_expression_by_their_markers() -> None:
     b = archived()
     for name, topic in (("archive", "orders"), ("backup", "ships")):
         other = connector(b)
@@ -374,7 +374,7 @@ def test_recovering_finds_the_topics_of_a_regular_expression_by_their_markers() 
     assert b'"connector": "backup"' in b.s3.objects[marker].data
 
 
-def test_recovering_files_of_values_needs_the_operators_word() -> None:
+def test_recovery_of_files_of_values_needs_the_operators_confirmation() -> None:
     settings = config({**VALUES, "flush.size": "100"})
     b = archived(settings=settings)
 

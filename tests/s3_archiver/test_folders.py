@@ -112,7 +112,7 @@ def cases() -> Iterator[tuple[str, str, int, list[tuple[int, str]]]]:
 
 
 @pytest.mark.slow
-def test_folders_by_time_are_those_of_the_original() -> None:
+def test_folders_by_time_equal_confluents() -> None:
     # 1,057 answers of Confluent's TimeBasedPartitioner with Joda-Time 2.12.7.
     count = 0
     for name, pattern, duration, rows in cases():
@@ -145,7 +145,7 @@ def values_at(name: str, value: Any, kind: pa.DataType) -> list[pa.RecordBatch]:
 
 
 @pytest.mark.parametrize(("kind", "text", "path"), answers("paths_by_field.tsv"))
-def test_folders_by_field_are_those_of_the_original(kind: str, text: str, path: str) -> None:
+def test_folders_by_field_equal_confluents(kind: str, text: str, path: str) -> None:
     make, arrow = KINDS[kind]
     for batch in values_at("f", make(text), arrow):
         expected = None if text in BETTER and kind == "String" else path
@@ -153,7 +153,7 @@ def test_folders_by_field_are_those_of_the_original(kind: str, text: str, path: 
 
 
 @pytest.mark.parametrize(("name", "kind", "text", "path"), answers("paths_by_record_field.tsv"))
-def test_timestamps_in_fields_are_those_of_the_original(name: str, kind: str, text: str, path: str) -> None:
+def test_timestamps_in_fields_are_parsed_like_confluents(name: str, kind: str, text: str, path: str) -> None:
     make, arrow = KINDS[kind]
     made = by_time("YYYY/MM/dd/HH/mm", timestamp_extractor="RecordField", timestamp_field=name)
     for batch in values_at(name, make(text), arrow):
@@ -173,7 +173,7 @@ def test_timestamps_in_fields_are_those_of_the_original(name: str, kind: str, te
         ("Z", "2026-01-09T23 +00:00 UTC"),
     ],
 )
-def test_folders_by_time_in_a_fixed_offset(zone: str, folder: str) -> None:
+def test_folders_by_time_use_a_fixed_utc_offset(zone: str, folder: str) -> None:
     made = by_time("YYYY-MM-dd'T'HH ZZ ZZZ", timestamp_extractor="Record", timezone=zone)
 
     assert split(made, timed([1_768_000_000_000])) == [folder]
@@ -193,7 +193,7 @@ def test_folders_by_kafka_partition_are_the_default() -> None:
         ("io.confluent.connect.storage.partitioner.DailyPartitioner", "year=2024/month=02/day=29"),
     ],
 )
-def test_hourly_and_daily_need_no_format(name: str, path: str) -> None:
+def test_hourly_and_daily_partitioners_need_no_path_format(name: str, path: str) -> None:
     keys = {"partitioner_class": name, "timestamp_extractor": "Record", "timezone": "Europe/Berlin"}
 
     assert split(folders(**keys), timed([FEB])) == [path]
@@ -228,7 +228,7 @@ def test_the_wall_clock_is_read_once() -> None:
     assert found.timestamps.tolist() == [FEB, FEB]
 
 
-def test_paths_stand_in_the_order_of_their_first_rows() -> None:
+def test_paths_are_in_the_order_of_their_first_rows() -> None:
     for step in (HOUR, 1_000_000 * HOUR):
         times = [step * number for number in (5, 1, 5, 9, 1, 9, 2)]
         found = by_time("YYYYMMdd-HH", HOUR).split(TP, timed(times), 0.0)
@@ -250,7 +250,7 @@ def test_a_batch_without_rows_has_no_folders() -> None:
     "kind",
     [pa.binary(), pa.large_binary(), pa.binary_view(), JSON],
 )
-def test_json_may_be_bytes_or_texts_that_were_checked(kind: pa.DataType) -> None:
+def test_json_fields_are_read_from_bytes_and_checked_texts(kind: pa.DataType) -> None:
     texts = pa.array([b'{"f":"a"}'] * 20 + [None], pa.binary())
     values = json_column(texts) if kind == JSON else texts.cast(kind)
 
@@ -258,7 +258,7 @@ def test_json_may_be_bytes_or_texts_that_were_checked(kind: pa.DataType) -> None
 
 
 @pytest.mark.parametrize("kind", [pa.string(), pa.large_string(), pa.string_view()])
-def test_texts_have_no_fields(kind: pa.DataType) -> None:
+def test_typed_texts_have_no_fields(kind: pa.DataType) -> None:
     # A text is typed: that it looks like JSON gives it no fields.
     assert "where 'f' should be" in reason(by_field("f"), valued(pa.array(['{"f":"a"}'], kind)))
 
@@ -266,7 +266,7 @@ def test_texts_have_no_fields(kind: pa.DataType) -> None:
 @pytest.mark.parametrize(
     "kind", [pa.string(), pa.large_string(), pa.string_view(), pa.dictionary(pa.int32(), pa.string())]
 )
-def test_columns_of_text_are_folders_whatever_their_type(kind: pa.DataType) -> None:
+def test_text_columns_of_every_type_name_folders(kind: pa.DataType) -> None:
     names = pa.array(["a", None, "b", "a"], pa.string())
     inner = pa.StructArray.from_arrays([names.cast(kind)], ["f"])
     outer = pa.StructArray.from_arrays([inner], ["m"], mask=pa.array([False, False, True, False]))
@@ -297,23 +297,21 @@ def test_columns_of_text_are_folders_whatever_their_type(kind: pa.DataType) -> N
         (pa.bool_(), True, None),
     ],
 )
-def test_columns_of_moments_are_timestamps_whatever_their_unit(
-    kind: pa.DataType, number: Any, path: str
-) -> None:
+def test_temporal_columns_of_every_unit_are_timestamps(kind: pa.DataType, number: Any, path: str) -> None:
     made = by_time("YYYY-MM-dd HH:mm:ss.SSS", 1, timestamp_extractor="RecordField", timestamp_field="t")
     for value in ([number], [number, None], [number] * 40):
         typed = pa.StructArray.from_arrays([pa.array(value, kind)], ["t"])
         assert split(made, valued(typed)) == [None if each is None else path for each in value]
 
 
-def test_short_buckets_in_long_folders_are_one_folder() -> None:
+def test_short_durations_within_one_formatted_day_share_a_folder() -> None:
     found = by_time("YYYY-MM-dd", 10).split(TP, timed(list(range(FEB, FEB + 5_000, 7))), 0.0)
 
     assert found.paths == ["2024-02-29"]
 
 
 @pytest.mark.parametrize("duration", [10, 60_000, HOUR, 24 * HOUR])
-def test_a_change_of_the_clock_in_a_batch_changes_no_folder(duration: int) -> None:
+def test_clock_changes_in_a_batch_do_not_change_folders(duration: int) -> None:
     for name in ("Europe/Berlin", "America/Sao_Paulo", "Australia/Lord_Howe"):
         made = by_time("YYYY-MM-dd HH", duration, timezone=name)
         for change in (1_729_990_800_000, 1_541_300_400_000, 1_728_142_200_000):
@@ -321,7 +319,7 @@ def test_a_change_of_the_clock_in_a_batch_changes_no_folder(duration: int) -> No
             assert split(made, timed(times)) == [split(made, timed([one]))[0] for one in times]
 
 
-def test_a_folder_is_where_the_original_moves_a_skipped_time() -> None:
+def test_skipped_local_times_are_in_confluents_folder() -> None:
     # A bucket that begins in a skipped half hour is moved behind it, even into the next folder's hour.
     class Odd(Zone):
         def _offset_at(self, seconds: int) -> int:
@@ -333,7 +331,7 @@ def test_a_folder_is_where_the_original_moves_a_skipped_time() -> None:
     assert [level.texts[code] for code in level.codes] == ["03", "03", "02"]
 
 
-def test_whole_numbers_among_fractions_are_folders() -> None:
+def test_only_whole_numbers_name_folders() -> None:
     batch = texts({"f": 1.5}, *[{"f": 2}] * 40, {"f": 3.0})
 
     assert split(by_field("f"), batch) == [None, *["f=2"] * 40, None]
@@ -342,7 +340,7 @@ def test_whole_numbers_among_fractions_are_folders() -> None:
 # -- bad records ---------------------------------------------------------------------------------
 
 
-def test_offsets_and_zones_can_be_written() -> None:
+def test_path_formats_contain_offsets_and_zone_names() -> None:
     twice = [1_729_989_000_000, 1_729_992_600_000]  # 02:30 in Berlin, and again an hour later
     for name, times, path in (
         ("Europe/Berlin", twice, "02 +0100 +01:00 Europe/Berlin"),
@@ -358,7 +356,7 @@ def test_an_error_names_topic_partition_and_offset() -> None:
     assert list(found.bad) == [30]
     assert str(found.bad[30]) == (
         "topic orders, partition 3, offset 130: the record has no folder: its value has no field 'f' "
-        "('partition.field.name'); correct what produces such records, or skip them with "
+        "('partition.field.name'); correct the producer of such records, or skip them with "
         "'errors.tolerance' = all"
     )
     assert of(found) == ["f=1"] * 30 + [None] + ["f=2"] * 30
@@ -391,19 +389,19 @@ def test_years_have_as_many_digits_as_they_need() -> None:
         None,
         "2024",
     ]
-    assert "is beyond the years" in reason(by_time("YYYY"), timed([LAST + 1]))
+    assert "is outside of the years" in reason(by_time("YYYY"), timed([LAST + 1]))
 
 
 @pytest.mark.parametrize(
     ("value", "what"),
     [
         (None, "is null"),
-        (b"{", "is no JSON"),
-        (b"\xff{}", "is no JSON"),
+        (b"{", "is not JSON"),
+        (b"\xff{}", "is not JSON"),
         (b"", "is null"),
         (b" null ", "is null"),
-        (b'{"f":1}{"f":2}', "is no JSON"),
-        (b'{"f":"a"}}\n{"v":{"f":"b"}', "is no JSON"),
+        (b'{"f":1}{"f":2}', "is not JSON"),
+        (b'{"f":"a"}}\n{"v":{"f":"b"}', "is not JSON"),
         ([1], "has no field 'f'"),
         ({}, "has no field 'f'"),
         ({"f": 1.0}, "a value of type double"),
@@ -411,13 +409,13 @@ def test_years_have_as_many_digits_as_they_need() -> None:
         ({"f": [1]}, "an array"),
         ({"f": "."}, "'.'"),
         ({"f": "a\nb"}, "control characters"),
-        (b'{"f":"\\ud800"}', "half of a character"),
-        ({"f": "x" * 2_048}, "1,024 of S3"),
-        ({"f": "é" * 490}, "1,024 of S3"),
+        (b'{"f":"\\ud800"}', "unpaired surrogate"),
+        ({"f": "x" * 2_048}, "S3's 1,024 bytes"),
+        ({"f": "é" * 490}, "S3's 1,024 bytes"),
     ],
 )
 @pytest.mark.parametrize("around", [0, 20])
-def test_a_value_that_can_be_no_folder_is_a_bad_record(value: Any, what: str, around: int) -> None:
+def test_a_value_that_cannot_name_a_folder_is_a_bad_record(value: Any, what: str, around: int) -> None:
     good = {"f": "ok"}
     batch = texts(*[good] * around, value, *[good] * around)
     found = by_field("f").split(TP, batch, 0.0)
@@ -427,7 +425,7 @@ def test_a_value_that_can_be_no_folder_is_a_bad_record(value: Any, what: str, ar
     assert f"offset {100 + around}:" in str(found.bad[around])
 
 
-def test_keys_are_not_longer_than_s3_allows() -> None:
+def test_keys_do_not_exceed_s3s_limit() -> None:
     # 1,024 bytes; prefix, topic and the file's name count.
     rest = len("topics/orders/" + "/orders+3+0000000100" + ".snappy.parquet")
     fits = "x" * (1_024 - rest - len("f="))
@@ -452,11 +450,11 @@ def test_the_longest_key_of_a_record_fits_s3(keys: dict[str, Any], longest: str)
     assert split(made, texts({"f": fits}, {"f": fits + "x"})) == [f"f={fits}", None]
 
 
-def test_a_delimiter_of_ones_own_is_no_part_of_a_value() -> None:
+def test_a_value_with_the_configured_delimiter_is_a_bad_record() -> None:
     assert split(by_field("f", directory_delim="|"), texts({"f": "a|b"}, {"f": "a-b"})) == [None, "f=a-b"]
 
 
-def test_one_of_several_fields_is_enough_to_be_bad() -> None:
+def test_one_bad_field_makes_a_bad_record() -> None:
     found = by_field("f", "g").split(TP, texts({"f": 1}, {"g": 1}, {"f": 1, "g": 1}), 0.0)
 
     assert of(found) == [None, None, "f=1/g=1"]
@@ -469,8 +467,8 @@ def test_one_of_several_fields_is_enough_to_be_bad() -> None:
 @pytest.mark.parametrize(
     ("keys", "what"),
     [
-        ({"path_format": "'year'=YYYY/bogus"}, "'b' means nothing"),
-        ({"path_format": "year=YYYY"}, "'r' means nothing"),
+        ({"path_format": "'year'=YYYY/bogus"}, "'b' has no meaning"),
+        ({"path_format": "year=YYYY"}, "'r' has no meaning"),
         ({"path_format": "YYYY/'month"}, "apostrophe before 'month' is not closed"),
         ({"path_format": " "}, "it is empty"),
         ({"path_format": "/"}, "it is empty"),
@@ -479,17 +477,17 @@ def test_one_of_several_fields_is_enough_to_be_bad() -> None:
         ({"partition_duration_ms": 0}, "'partition.duration.ms' must be at least 1"),
         ({"partition_duration_ms": -1}, "'partition.duration.ms' must be at least 1"),
         ({"timestamp_extractor": "com.example.Mine"}, "'timestamp.extractor' is 'com.example.Mine'"),
-        ({"timestamp_field": "a..b"}, "'timestamp.field': 'a..b' is no field's name"),
+        ({"timestamp_field": "a..b"}, "'timestamp.field': 'a..b' is not a field's name"),
         ({"partitioner_class": "FieldPartitioner"}, "'partition.field.name' is empty"),
         ({"partitioner_class": "FieldAndTimeBasedPartitioner"}, "'partition.field.name' is empty"),
-        ({"partitioner_class": "com.example.MachineAwarePartitioner"}, "take one of DefaultPartitioner"),
+        ({"partitioner_class": "com.example.MachineAwarePartitioner"}, "use one of DefaultPartitioner"),
         (
             {"partitioner_class": "com.canelmas.TimeAndFieldBasedPartitioner"},
-            "take FieldAndTimeBasedPartitioner",
+            "use FieldAndTimeBasedPartitioner",
         ),
     ],
 )
-def test_what_is_wrong_with_folders_is_said_before_the_start(keys: dict[str, Any], what: str) -> None:
+def test_folder_settings_are_checked_before_the_start(keys: dict[str, Any], what: str) -> None:
     good = {
         "partitioner_class": "TimeBasedPartitioner",
         "path_format": "YYYY",
@@ -505,7 +503,7 @@ def test_what_is_wrong_with_folders_is_said_before_the_start(keys: dict[str, Any
         folders(**{**good, **keys})
 
 
-def test_keys_of_another_partitioner_do_not_matter() -> None:
+def test_settings_of_other_partitioners_are_not_checked() -> None:
     # Exported configurations hold the keys of all partitioners.
     assert (
         folder_problems(settings(path_format="bogus", timestamp_extractor="bogus", timestamp_field="")) == []
@@ -515,7 +513,7 @@ def test_keys_of_another_partitioner_do_not_matter() -> None:
 @pytest.mark.parametrize(
     "name", ["Record", "io.confluent.connect.TimeBasedPartitioner$RecordTimestampExtractor"]
 )
-def test_extractors_have_class_names_too(name: str) -> None:
+def test_extractors_are_accepted_by_class_name(name: str) -> None:
     assert split(by_time("YYYY", timestamp_extractor=name), timed([FEB])) == ["2024"]
 
 
@@ -575,7 +573,7 @@ BY_FIELD_OF_TIME = {
         "boolean",
     ],
 )
-def test_folders_by_fields_of_values_that_have_none_are_refused(
+def test_folders_by_fields_of_values_without_fields_are_refused(
     kind: str, folders_by: dict[str, str], converter: str
 ) -> None:
     keys = {**MINIMAL, **folders_by, "format.class": kind, "value.converter": converter}
@@ -604,7 +602,7 @@ def test_folders_by_fields_of_values_that_have_none_are_refused(
     ],
     ids=str,
 )
-def test_folders_by_fields_that_values_may_have_are_not_refused(keys: dict[str, str]) -> None:
+def test_folders_by_fields_of_values_that_may_have_fields_are_accepted(keys: dict[str, str]) -> None:
     assert S3ArchiverConfig.check({**MINIMAL, **FIELD, **keys})[1] == []
 
 
@@ -639,7 +637,7 @@ def folder_that_fits(topic: str, end: str) -> str:
         ),
     ],
 )
-def test_a_prefix_and_a_topic_whose_keys_may_be_too_long_are_refused(keys: dict[str, str], end: str) -> None:
+def test_a_prefix_and_topic_with_too_long_keys_are_refused(keys: dict[str, str], end: str) -> None:
     # The partition would fail for ever at the first record whose key is too long.
     topic = "t" * 249
     fits = {**MINIMAL, **keys, "topics": f"orders,{topic}", "topics.dir": folder_that_fits(topic, end)}
@@ -647,7 +645,7 @@ def test_a_prefix_and_a_topic_whose_keys_may_be_too_long_are_refused(keys: dict[
     assert S3ArchiverConfig.check(fits)[1] == []
     (problem,) = S3ArchiverConfig.check({**fits, "topics.dir": fits["topics.dir"] + "d"})[1]
     assert problem.startswith("'topics.dir': ")
-    assert "can have 1,025 bytes, and S3 allows 1,024" in problem
+    assert "can have 1,025 bytes, but S3 allows 1,024" in problem
     assert topic in problem
     assert "shorten it by 1" in problem
 
@@ -684,7 +682,7 @@ def test_a_prefix_and_a_topic_whose_keys_may_be_too_long_are_refused(keys: dict[
     ],
 )
 @pytest.mark.parametrize("topics", [{"topics": "orders"}, {"topics": "", "topics.regex": ".*"}], ids=str)
-def test_the_key_that_makes_names_too_long_is_named(
+def test_the_setting_that_makes_keys_too_long_is_named(
     key: str, keys: dict[str, str], topics: dict[str, str]
 ) -> None:
     raw = {name: text for name, text in {**MINIMAL, **keys, **topics}.items() if text}

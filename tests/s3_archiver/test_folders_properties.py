@@ -81,7 +81,7 @@ DURATIONS = st.sampled_from(
 @example([1_541_301_300_000], "America/Sao_Paulo", 24 * HOUR, "YYYY/MM/dd/HH")  # midnight was skipped
 @example([1_325_239_200_000], "Pacific/Apia", 24 * HOUR, "YYYY/MM/dd/HH")  # a day was skipped
 @example([1_728_144_000_000], "Australia/Lord_Howe", HOUR, "mm:ss.SSSS k")  # half an hour was skipped
-def test_time_folders_are_those_of_datetime(times: list[int], name: str, duration: int, pattern: str) -> None:
+def test_time_folders_equal_datetimes(times: list[int], name: str, duration: int, pattern: str) -> None:
     made = ValueFolders(
         names=(),
         are_named=True,
@@ -99,7 +99,7 @@ def test_time_folders_are_those_of_datetime(times: list[int], name: str, duratio
 
 @settings(max_examples=100, deadline=None)
 @given(st.integers(-3_000_000, 3_000_000))
-def test_dates_have_days_and_back(days: int) -> None:
+def test_dates_round_trip_through_day_numbers(days: int) -> None:
     assert days_of(*Date.of(days)) == days
     if -719_162 <= days <= 2_932_896:
         day = dt.date(1970, 1, 1) + dt.timedelta(days)
@@ -108,7 +108,7 @@ def test_dates_have_days_and_back(days: int) -> None:
 
 @settings(max_examples=100, deadline=None)
 @given(st.lists(st.integers(0, 60) | st.integers(-(2**62), 2**62), min_size=1, max_size=60))
-def test_distinct_keys_are_found_in_the_order_they_come(keys: list[int]) -> None:
+def test_distinct_keys_are_in_the_order_of_their_first_rows(keys: list[int]) -> None:
     first, codes = _distinct(pa.array(keys, pa.int64()).to_numpy())
     places = {key: number for number, key in enumerate(dict.fromkeys(keys))}
 
@@ -192,7 +192,7 @@ def plain(data: bytes | None, path: tuple[str, ...], *, enveloped: bool | None) 
     st.sampled_from([False, None]),
     st.sampled_from([0, 512]),
 )
-def test_folders_of_json_are_those_of_each_record(
+def test_json_folders_of_a_batch_equal_those_of_single_records(
     values: list[Any], names: tuple[str, ...], enveloped: bool | None, small: int
 ) -> None:
     config = S3ArchiverConfig.model_construct(
@@ -217,7 +217,7 @@ def test_folders_of_json_are_those_of_each_record(
 
 @settings(max_examples=100, deadline=None)
 @given(st.lists(MOSTLY | OBJECTS | st.just({"payload": 1}), min_size=20, max_size=60))
-def test_payloads_of_envelopes_are_those_of_each_record(values: list[Any]) -> None:
+def test_envelope_payloads_of_a_batch_equal_those_of_single_records(values: list[Any]) -> None:
     data = [json.dumps({"schema": {}, "payload": value}).encode() for value in values]
     data[3] = json.dumps(values[3]).encode()
     for enveloped in (True, None):
@@ -226,7 +226,7 @@ def test_payloads_of_envelopes_are_those_of_each_record(values: list[Any]) -> No
         assert rows | set(found.bad) == set(range(len(data)))
         if enveloped:
             is_envelope = values[3].keys() == {"schema", "payload"}
-            assert is_envelope or "no object of exactly" in found.bad[3]
+            assert is_envelope or "not an object of exactly" in found.bad[3]
 
 
 TEXTS = (
@@ -249,7 +249,7 @@ TEXTS = (
 
 @settings(max_examples=100, deadline=None)
 @given(st.lists(TEXTS, min_size=1, max_size=60) | TEXTS.map(lambda text: [text] * 40))
-def test_texts_with_timestamps_are_read_as_each_alone(values: list[str]) -> None:
+def test_timestamp_texts_of_a_batch_are_parsed_like_single_texts(values: list[str]) -> None:
     found, wrong = milliseconds(pa.array(values, pa.string()))
     alone = [milliseconds_of(value) for value in values]
 
@@ -261,7 +261,7 @@ def test_texts_with_timestamps_are_read_as_each_alone(values: list[str]) -> None
 
 @settings(max_examples=100, deadline=None)
 @given(st.datetimes(dt.datetime(1, 1, 2), dt.datetime(9999, 12, 30)), st.integers(-1_439, 1_439))  # noqa: DTZ001
-def test_texts_in_iso_8601_are_those_of_datetime(at: dt.datetime, minutes: int) -> None:
+def test_iso_8601_texts_are_parsed_like_datetime(at: dt.datetime, minutes: int) -> None:
     at = at.replace(microsecond=at.microsecond // 1_000 * 1_000)
     there = at.replace(tzinfo=dt.timezone(dt.timedelta(minutes=minutes)))
     epoch = EPOCH.replace(tzinfo=dt.UTC)
@@ -293,7 +293,7 @@ def test_texts_in_iso_8601_are_those_of_datetime(at: dt.datetime, minutes: int) 
         ("٢٠٢٤-01-01", "wrong"),
     ],
 )
-def test_forms_of_iso_8601_are_those_of_joda(text: str, expected: str | None) -> None:
+def test_iso_8601_forms_are_parsed_like_joda(text: str, expected: str | None) -> None:
     found = milliseconds_of(text)
 
     if expected == "wrong":

@@ -40,13 +40,13 @@ from sinksdk.connectors.s3_archiver.s3.settings import MIB
 from sinksdk.connectors.s3_archiver.verify.check import verify
 from sinksdk.support.delays import S3_GROUP
 from tests.s3_archiver.beside import at_once
-from tests.s3_archiver.fake_s3 import Asked, FakeS3, Fault, denied, slow_down
+from tests.s3_archiver.fake_s3 import FakeS3, Fault, LoggedRequest, denied, slow_down
 from tests.s3_archiver.support import (
     FINE,
     OTHER,
     TP,
     Bench,
-    HandClock,
+    ManualClock,
     Turns,
     bench,
     config,
@@ -85,9 +85,9 @@ def stop_before(b: Bench, completed: int) -> None:
     """Make the task die when it has completed this many uploads of a commit."""
     left = completed
 
-    def plan(asked: Asked) -> Fault | None:
+    def plan(request: LoggedRequest) -> Fault | None:
         nonlocal left
-        if asked.operation != "CompleteMultipartUpload":
+        if request.operation != "CompleteMultipartUpload":
             return None
         left -= 1
         return Fault(KeyboardInterrupt()) if left < 0 else None
@@ -118,7 +118,7 @@ def test_open_files_end_together_and_are_committed_in_one_write() -> None:
     assert Archived.of(b.harness.committed[TP]) == Archived(files=2, records=10, end=10)
 
 
-def test_a_folder_opens_again_under_a_later_start() -> None:
+def test_a_folder_reopens_with_a_later_start_offset() -> None:
     b = grouped(folders=Turns(2, 10))
     b.put(10)
     b.harness.commit()
@@ -143,24 +143,24 @@ def test_files_of_a_group_are_prepared_in_one_write() -> None:
     assert b.s3.operations().count("CreateMultipartUpload") == 5
 
 
-def test_files_of_a_group_say_what_was_before_it_and_their_places() -> None:
+def test_file_headers_of_a_group_state_the_archive_before_it_and_their_index() -> None:
     b = grouped(folders=Turns(3))
     b.put(20)
     b.harness.revoke()
 
-    said = sorted(
+    headers = sorted(
         (
             header(b.s3.data(key))["sinksdk.files_before"],
             header(b.s3.data(key)).get("sinksdk.index_in_group", "0"),
         )
         for key in b.visible()
     )
-    assert said == sorted([("0", "0"), ("0", "1"), ("0", "2"), ("3", "0"), ("3", "1"), ("3", "2")])
+    assert headers == sorted([("0", "0"), ("0", "1"), ("0", "2"), ("3", "0"), ("3", "1"), ("3", "2")])
     for location, found in b.s3.objects.items():
         assert FileHeader.of_object(found.metadata) == FileHeader.of(header(b.s3.data(location.key)))
 
 
-def test_the_first_record_of_an_offset_names_the_file_and_so_does_the_third() -> None:
+def test_file_names_distinguish_several_records_of_one_offset() -> None:
     # A transform made three records of offset 7, for three files of one folder.
     class ByValue(RecordAvro):
         def kinds(self, partition: TopicPartition, batch: pa.RecordBatch) -> Kinds:  # type: ignore[override]
@@ -185,7 +185,7 @@ def test_the_first_record_of_an_offset_names_the_file_and_so_does_the_third() ->
 
 
 @pytest.mark.parametrize("batch", [1, 3, 7, 1_000])
-def test_the_records_of_a_group_are_counted_not_those_of_a_file(batch: int) -> None:
+def test_flush_size_counts_the_records_of_a_group(batch: int) -> None:
     b = grouped(Limits(records=10), Turns(3))
     left = 45
     while left:
@@ -200,7 +200,7 @@ def test_the_records_of_a_group_are_counted_not_those_of_a_file(batch: int) -> N
 
 
 @pytest.mark.parametrize("batch", [1, 4, 100])
-def test_record_time_ends_a_group_before_the_record_that_is_too_late(batch: int) -> None:
+def test_record_time_ends_a_group_before_the_first_later_record(batch: int) -> None:
     # Ten seconds from a group's first record; one second lies between two records.
     b = grouped(Limits(interval=10_000), Turns(2, 2))
     for _ in range(0, 100, batch):
@@ -212,7 +212,7 @@ def test_record_time_ends_a_group_before_the_record_that_is_too_late(batch: int)
     assert all(max(found) - min(found) < 10 for found in files(b).values())
 
 
-def test_late_records_end_nothing() -> None:
+def test_late_records_end_no_group() -> None:
     class Late(Turns):
         def split(self, partition: TopicPartition, batch: pa.RecordBatch, now: float) -> Split:
             split = super().split(partition, batch, now)
@@ -225,7 +225,7 @@ def test_late_records_end_nothing() -> None:
     assert [len(found) for found in files(b).values()] == [25, 25]
 
 
-def test_an_offset_is_not_divided_by_record_time() -> None:
+def test_record_time_does_not_split_an_offset() -> None:
     class Jump(Turns):
         def split(self, partition: TopicPartition, batch: pa.RecordBatch, now: float) -> Split:
             split = super().split(partition, batch, now)
@@ -245,7 +245,7 @@ def test_an_offset_is_not_divided_by_record_time() -> None:
 
 
 @pytest.mark.parametrize("batch", [1, 2, 5, 40])
-def test_another_folder_ends_a_group_where_configured(batch: int) -> None:
+def test_another_folder_ends_a_group_if_configured(batch: int) -> None:
     b = grouped(Limits(interval=1_000_000, is_of_one_folder=True), Turns(2, 5))
     for _ in range(0, 40, batch):
         b.put(batch)
@@ -263,7 +263,7 @@ def test_no_more_files_are_open_than_allowed() -> None:
     assert problems(b) == []
 
 
-def test_one_offset_may_need_more_files_than_allowed() -> None:
+def test_an_offset_may_open_more_files_than_the_limit() -> None:
     # Regression: a transform made three records of it, for three files; two may be open.
     class ByValue(Turns):
         def split(self, partition: TopicPartition, batch: pa.RecordBatch, now: float) -> Split:
@@ -303,7 +303,7 @@ def test_a_group_ends_before_its_tokens_are_too_long() -> None:
     assert b.committed() == 24
 
 
-def test_kinds_have_files_of_their_own() -> None:
+def test_each_kind_has_its_own_file() -> None:
     class Odd(RecordAvro):
         def kinds(self, partition: TopicPartition, batch: pa.RecordBatch) -> Kinds:  # type: ignore[override]
             return Kinds(["even", "odd"], (np.asarray(batch.column("offset")) % 2).astype(np.int32))
@@ -315,7 +315,7 @@ def test_kinds_have_files_of_their_own() -> None:
     assert list(files(b).values()) == [[0, 2, 4, 6, 8], [1, 3, 5, 7, 9]]
 
 
-def test_wallclock_folder_is_that_of_the_minute_of_the_put() -> None:
+def test_a_wallclock_folder_is_named_after_the_minute_of_the_put() -> None:
     # Small batches are collected; the wall clock is that of their put.
     class Clock(Folders):
         def split(self, partition: TopicPartition, batch: pa.RecordBatch, now: float) -> Split:
@@ -348,7 +348,7 @@ class Watched(RecordAvro):
 
 class Rig:
     def __init__(self, folders: Folders | None, grain: Grain = FINE, **arguments: Any) -> None:
-        self.s3, self.clock, self.format = FakeS3(), HandClock(), Watched()
+        self.s3, self.clock, self.format = FakeS3(), ManualClock(), Watched()
         self.reported: list[int] = []
         factory = FileFactory(
             config(),
@@ -387,7 +387,7 @@ class Rig:
         return [upload.location.key for upload in self.s3.uploads.values()]
 
 
-def test_a_batch_is_encoded_once_whatever_files_its_rows_go_to() -> None:
+def test_a_batch_is_encoded_once_for_all_its_files() -> None:
     rig = Rig(Turns(3))
     rig.put(9)
 
@@ -396,7 +396,7 @@ def test_a_batch_is_encoded_once_whatever_files_its_rows_go_to() -> None:
     ]
 
 
-def test_rows_that_are_in_the_order_of_their_files_are_not_copied() -> None:
+def test_rows_sorted_by_file_are_not_copied() -> None:
     for folders in (None, Turns(2, 5)):
         rig = Rig(folders)
         batch = rig.put(9)
@@ -404,7 +404,7 @@ def test_rows_that_are_in_the_order_of_their_files_are_not_copied() -> None:
         assert encoded is batch.arrow
 
 
-class Picky(Watched):
+class RefusingFormat(Watched):
     def encode(self, partition: TopicPartition, batch: pa.RecordBatch) -> Encoded[EncodedRows]:
         offsets = batch.column("offset").to_pylist()
         bad = {row: DataException("no") for row, offset in enumerate(offsets) if offset % 4 == 3}
@@ -414,7 +414,7 @@ class Picky(Watched):
         )
 
 
-class Homeless(Turns):
+class WithoutFolders(Turns):
     def split(self, partition: TopicPartition, batch: pa.RecordBatch, now: float) -> Split:
         split = super().split(partition, batch, now)
         bad = np.flatnonzero(np.asarray(batch.column("offset")) % 4 == 3)
@@ -427,9 +427,9 @@ class Homeless(Turns):
 @pytest.mark.parametrize("way", ["format", "folders"])
 def test_bad_records_are_reported_once_and_the_others_are_archived(way: str) -> None:
     rig = Rig(
-        Turns() if way == "format" else Homeless(),
+        Turns() if way == "format" else WithoutFolders(),
         limits=Limits(records=6),
-        file_format=Picky() if way == "format" else None,
+        file_format=RefusingFormat() if way == "format" else None,
     )
     rig.put(3)
     rig.put(17)
@@ -446,8 +446,8 @@ def test_bad_records_are_reported_once_and_the_others_are_archived(way: str) -> 
     assert found.offset == 20
 
 
-def test_a_bad_record_that_is_not_tolerated_ends_its_partition() -> None:
-    b = grouped(Limits(records=2), Homeless())
+def test_an_untolerated_bad_record_fails_its_partition() -> None:
+    b = grouped(Limits(records=2), WithoutFolders())
     b.put(2)
     b.harness.commit()
     b.put(2)
@@ -484,7 +484,7 @@ def test_batch_waits_while_the_registry_is_unavailable() -> None:
 # -- memory ------------------------------------------------------------------------------------------
 
 
-def test_too_much_memory_sends_the_largest_part() -> None:
+def test_exceeding_the_buffer_limit_sends_the_largest_part() -> None:
     b = grouped(Limits(buffered=9 * MIB), Turns(2, 1_000))
     b.put(5_000, size=1_000)
     assert "UploadPart" not in b.s3.operations()
@@ -497,7 +497,7 @@ def test_too_much_memory_sends_the_largest_part() -> None:
     assert problems(b) == []
 
 
-def test_too_much_memory_without_a_whole_part_ends_the_group_that_holds_most() -> None:
+def test_exceeding_the_buffer_limit_without_a_full_part_ends_the_largest_group() -> None:
     b = bench(TP, OTHER, grouping={"folders": Turns(4), "limits": Limits(buffered=1_500_000)})
     b.put(1, OTHER)
     assert b.s3.log == []
@@ -509,12 +509,12 @@ def test_too_much_memory_without_a_whole_part_ends_the_group_that_holds_most() -
     assert b.committed(OTHER) is None
 
 
-def test_memory_is_not_freed_again_and_again_while_s3_is_down() -> None:
+def test_memory_is_freed_once_while_s3_is_unavailable() -> None:
     b = grouped(Limits(buffered=1))
-    b.s3.plan = lambda asked: Fault(slow_down()) if asked.operation == "CreateMultipartUpload" else None
+    b.s3.plan = lambda request: Fault(slow_down()) if request.operation == "CreateMultipartUpload" else None
     b.put(10)
-    asked = len(b.s3.log)
-    assert asked == 1
+    request = len(b.s3.log)
+    assert request == 1
     b.s3.plan = None
     b.put(10)
     b.harness.revoke()
@@ -525,7 +525,7 @@ def test_memory_is_not_freed_again_and_again_while_s3_is_down() -> None:
 # -- publishing --------------------------------------------------------------------------------------
 
 
-def test_a_group_of_which_an_upload_has_expired_is_not_published_in_part() -> None:
+def test_a_group_with_an_expired_upload_is_not_partly_published() -> None:
     b = grouped(folders=Turns(3))
     b.put(10)
     b.harness.commit()
@@ -581,7 +581,7 @@ def test_visible_records_are_skipped_when_their_group_is_read_again(batch: int) 
     assert problems(b) == []
 
 
-def test_a_withdrawal_says_how_far_its_group_is_visible() -> None:
+def test_a_withdrawal_states_up_to_which_offset_its_group_is_visible() -> None:
     # The engine does not read the task's metadata.
     b = grouped(folders=Turns(3))
     b.put(25)
@@ -594,7 +594,7 @@ def test_a_withdrawal_says_how_far_its_group_is_visible() -> None:
     assert (withdrawn.value.offset, withdrawn.value.partly_visible_to) == (10, 19)
 
 
-def test_what_is_visible_above_a_commit_stays_in_its_metadata() -> None:
+def test_commit_metadata_keeps_the_visible_rows_above_the_commit() -> None:
     b = grouped(Limits(records=100), Turns(2, 5))
     b.put(100)
     stop_before(b, 1)
@@ -616,7 +616,7 @@ def test_what_is_visible_above_a_commit_stays_in_its_metadata() -> None:
     assert problems(b) == []
 
 
-def test_a_group_above_visible_records_may_be_withdrawn_too() -> None:
+def test_a_later_group_above_visible_records_can_be_withdrawn() -> None:
     b = grouped(Limits(records=100), Turns(3))
     b.put(100)
     stop_before(b, 1)
@@ -648,8 +648,8 @@ def test_a_late_completion_cannot_make_a_withdrawn_groups_file_visible() -> None
     tokens = b.harness.committed[TP].tokens
     looked = []
 
-    def plan(asked: Asked) -> Fault | None:
-        if asked.operation == "HeadObject":
+    def plan(request: LoggedRequest) -> Fault | None:
+        if request.operation == "HeadObject":
             looked.append({token.id for token in tokens} & set(b.s3.uploads))
         return None
 
@@ -661,7 +661,7 @@ def test_a_late_completion_cannot_make_a_withdrawn_groups_file_visible() -> None
 
 def test_group_is_published_although_listing_parts_is_denied() -> None:
     b = grouped()
-    b.s3.plan = lambda asked: Fault(denied()) if asked.operation == "ListParts" else None
+    b.s3.plan = lambda request: Fault(denied()) if request.operation == "ListParts" else None
     b.put(10)
     b.harness.commit()
 
@@ -717,7 +717,7 @@ def test_eight_requests_are_concurrent() -> None:
     assert sorted(done) == list(range(16))
 
 
-def test_after_an_error_no_more_requests_are_begun() -> None:
+def test_no_request_begins_after_an_error() -> None:
     begun, failing = [], Future[threading.Thread]()
 
     def request(number: int) -> None:
@@ -736,15 +736,15 @@ def test_after_an_error_no_more_requests_are_begun() -> None:
 # -- an S3 that is short of capacity -----------------------------------------------------------------
 
 
-def throttled(b: Bench, per_second: float, cost: float = 0.01) -> list[Asked]:
-    let_through: list[Asked] = []
+def throttled(b: Bench, per_second: float, cost: float = 0.01) -> list[LoggedRequest]:
+    let_through: list[LoggedRequest] = []
     began = b.clock.now
 
-    def plan(asked: Asked) -> Fault | None:
+    def plan(request: LoggedRequest) -> Fault | None:
         b.clock.now += cost
         if len(let_through) >= 1 + (b.clock.now - began) * per_second:
             return Fault(slow_down())
-        let_through.append(asked)
+        let_through.append(request)
         return None
 
     b.s3.plan = plan
@@ -768,7 +768,9 @@ def test_backoff_repeats_only_the_failed_requests_of_a_group(per_second: int) ->
         "ListMultipartUploads": 1,
         "CompleteMultipartUpload": 20,
     }
-    assert [asked.operation for asked in let_through] == [name for name in times for _ in range(times[name])]
+    assert [request.operation for request in let_through] == [
+        name for name in times for _ in range(times[name])
+    ]
 
 
 def test_backoff_resumes_a_publication_where_it_stopped() -> None:
@@ -777,12 +779,12 @@ def test_backoff_resumes_a_publication_where_it_stopped() -> None:
     completed: list[str] = []
     refused: list[str] = []
 
-    def plan(asked: Asked) -> Fault | None:
-        if asked.operation == "CompleteMultipartUpload":
+    def plan(request: LoggedRequest) -> Fault | None:
+        if request.operation == "CompleteMultipartUpload":
             if len(completed) == 3 and len(refused) < 10:  # more than one attempt makes
-                refused.append(asked.key)
+                refused.append(request.key)
                 return Fault(slow_down())
-            completed.append(asked.key)
+            completed.append(request.key)
         return None
 
     b.s3.plan = plan
@@ -791,13 +793,13 @@ def test_backoff_resumes_a_publication_where_it_stopped() -> None:
     assert len(b.harness.called("publish")) > 1
     assert sorted(b.offsets()) == list(range(10))
     assert len(completed) == len(set(completed)) == 5
-    looked = [asked.key for asked in b.s3.log if asked.operation == "ListParts"]
+    looked = [request.key for request in b.s3.log if request.operation == "ListParts"]
     assert set(looked) == set(completed[3:])
-    assert len([asked for asked in b.s3.log if asked.operation == "ListMultipartUploads"]) == 1
+    assert len([request for request in b.s3.log if request.operation == "ListMultipartUploads"]) == 1
 
 
 def looks(b: Bench) -> Counter[str]:
-    found = Counter(asked.operation for asked in b.s3.log if asked.operation.startswith("List"))
+    found = Counter(request.operation for request in b.s3.log if request.operation.startswith("List"))
     b.s3.log.clear()
     return found
 
@@ -858,7 +860,7 @@ def test_uploads_are_checked_singly_where_listing_fails(
         return iter(())
 
     if refused:
-        b.s3.plan = lambda asked: Fault(denied()) if asked.operation == "ListMultipartUploads" else None
+        b.s3.plan = lambda request: Fault(denied()) if request.operation == "ListMultipartUploads" else None
     else:
         monkeypatch.setattr(b.s3, "list_uploads", nothing)
     for commits in (1, 2):
@@ -953,7 +955,7 @@ def test_refused_request_is_not_repeated() -> None:
 # -- by configuration --------------------------------------------------------------------------------
 
 
-def test_hours_out_of_order_make_a_file_each() -> None:
+def test_alternating_hours_get_a_file_each() -> None:
     fields = {
         "partitioner_class": "io.confluent.connect.storage.partitioner.TimeBasedPartitioner",
         "path_format": "'day'=dd/'hour'=HH",
@@ -989,7 +991,7 @@ def test_record_time_ends_files_by_configuration() -> None:
     assert [len(read(b.s3.data(key))) for key in b.visible()] == [6, 6, 6, 6]
 
 
-def test_groups_of_parquet_files() -> None:
+def test_groups_of_parquet_files_are_archived() -> None:
     b = grouped(folders=Turns(3), file_format=RecordParquet())
     b.put(10)
     b.harness.commit()

@@ -44,7 +44,9 @@ def joined(loop: ValueLoop, kind: ValueKind, value: bytes | None, before: bytes 
         (b"", b""),
     ],
 )
-def test_json_is_written_as_it_is_or_without_space(loop: ValueLoop, value: bytes, expected: bytes) -> None:
+def test_json_with_line_feeds_is_minified_and_other_json_unchanged(
+    loop: ValueLoop, value: bytes, expected: bytes
+) -> None:
     assert joined(loop, ValueKind.JSON, value) == (Fate.TAKEN, expected + b"|")
 
 
@@ -59,12 +61,12 @@ def test_json_is_written_as_it_is_or_without_space(loop: ValueLoop, value: bytes
         (None, (Fate.NULL, b"")),
     ],
 )
-def test_framing_is_cut_off(loop: ValueLoop, value: bytes | None, expected: tuple[Fate, bytes]) -> None:
+def test_framing_is_removed(loop: ValueLoop, value: bytes | None, expected: tuple[Fate, bytes]) -> None:
     assert joined(loop, ValueKind.FRAMED, value, bytes(5)) == expected
 
 
 @pytest.mark.parametrize("value", [b"", b"\n", bytes(100_000)])
-def test_bytes_are_bytes(loop: ValueLoop, value: bytes) -> None:
+def test_bytes_are_joined_unchanged(loop: ValueLoop, value: bytes) -> None:
     assert joined(loop, ValueKind.PLAIN, value) == (Fate.TAKEN, value + b"|")
 
 
@@ -72,7 +74,7 @@ def test_bytes_are_bytes(loop: ValueLoop, value: bytes) -> None:
     "kind",
     [pa.binary(), pa.large_binary(), pa.binary_view(), pa.string(), pa.large_string(), pa.string_view()],
 )
-def test_columns_of_any_type_of_bytes(loop: ValueLoop, kind: pa.DataType) -> None:
+def test_every_binary_column_type_is_joined(loop: ValueLoop, kind: pa.DataType) -> None:
     column = pa.array([b"x", b"a", None, b"bc"], pa.binary()).cast(kind).slice(1)
     rows, fates = join_values(column, ValueKind.PLAIN, after=b"|", loop=loop)
     assert bytes(rows.payload) == b"a|bc|"
@@ -81,7 +83,7 @@ def test_columns_of_any_type_of_bytes(loop: ValueLoop, kind: pa.DataType) -> Non
     assert (rows.nbytes, fates.tolist()) == (0, [Fate.NULL] * 2)
 
 
-def test_orders_that_do_not_hold_are_refused() -> None:
+def test_the_compiled_loop_refuses_inconsistent_columns() -> None:
     if compiled_values is None:
         missing("the compiled loop", "install with a C compiler")
     from sinksdk.connectors.s3_archiver.formats import _datums  # noqa: PLC0415 - it may be missing

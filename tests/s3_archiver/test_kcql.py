@@ -59,7 +59,7 @@ SECOND = "insert into {} select * from {}"
         ),
     ],
 )
-def test_clauses_are_keys(clauses: str, expected: dict[str, str]) -> None:
+def test_kcql_clauses_become_keys(clauses: str, expected: dict[str, str]) -> None:
     found = read_kcql(f"{INTO} {clauses}")
 
     always = {"s3.bucket.name": "bucket", "topics.dir": "prefix", "topics": "orders"}
@@ -71,7 +71,7 @@ def test_clauses_are_keys(clauses: str, expected: dict[str, str]) -> None:
 @pytest.mark.parametrize(
     ("statement", "problem"),
     [
-        ("delete from orders", "no statement of the form"),
+        ("delete from orders", "not of the form"),
         ("insert into bucket select a, b from orders", "SELECT of fields"),
         ("; ".join([INTO, SECOND.format("bucket:prefix", "*")]), "FROM *"),
         (f"{INTO} STOREAS `CSV`", "STOREAS CSV"),
@@ -79,27 +79,30 @@ def test_clauses_are_keys(clauses: str, expected: dict[str, str]) -> None:
         (f'{INTO} PROPERTIES("flush.count"=5)', '"flush.count"=5'),
         (f"{INTO} where price > 5 STOREAS JSON", "where price > 5"),
         (f"{INTO} PARTITIONBY _key.id", "_key.id"),
-        (f"{INTO} PARTITIONBY country PROPERTIES('partition.include.keys'=false)", "always name the field"),
+        (
+            f"{INTO} PARTITIONBY country PROPERTIES('partition.include.keys'=false)",
+            "always contain the field's name",
+        ),
         (f"{INTO} PARTITIONBY _header.trace", "_header.trace"),
         (f"{INTO} PARTITIONBY _date.ww", "_date.ww"),
         (f"{INTO} PROPERTIES('store.envelope'=true)", "store.envelope"),
         ("; ".join([INTO, SECOND.format("other", "customers")]), "customers"),
     ],
 )
-def test_what_has_no_counterpart_is_said(statement: str, problem: str) -> None:
+def test_unsupported_clauses_are_problems(statement: str, problem: str) -> None:
     (found,) = read_kcql(statement).problems
 
     assert problem in found
 
 
-def test_statements_of_one_bucket_are_one_configuration() -> None:
+def test_statements_of_one_bucket_become_one_configuration() -> None:
     found = read_kcql("; ".join([INTO, SECOND.format("`bucket:prefix`", "`customers`"), ""]))
 
     assert found.problems == []
     assert found.keys["topics"] == "orders,customers"
 
 
-def test_a_refusal_shows_the_equivalent() -> None:
+def test_a_refused_kcql_shows_the_equivalent_keys() -> None:
     (option,) = S3ArchiverConfig.judge({"connect.s3.kcql": f"{INTO} STOREAS `CSV` WITH_FLUSH_COUNT = 7"})
 
     assert "s3.bucket.name=bucket, topics.dir=prefix, " in option.verdict.why

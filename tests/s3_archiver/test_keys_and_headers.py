@@ -59,7 +59,7 @@ def found_by_verify(made: Bench, keys: dict[str, str]) -> list[str]:
     return verify(config(keys), made.s3, lambda: made.harness.committed).problems
 
 
-def test_lines_of_keys_and_headers_lie_beside_the_values() -> None:
+def test_key_and_header_files_are_next_to_the_values_file() -> None:
     keys = {**JSON, "flush.size": "2"}
     made = bench(settings=config(keys))
     deliver(made, 3)
@@ -92,7 +92,7 @@ def test_keys_and_headers_are_avro_unless_their_format_is_set() -> None:
     assert found_by_verify(made, JSON) == []
 
 
-def test_keys_of_a_registry_are_spliced_and_each_schema_has_files_of_its_own() -> None:
+def test_framed_keys_are_copied_and_each_schema_has_its_own_files() -> None:
     # Keys of two schemas divide their records' values, too.
     schema = {"type": "record", "name": "R", "fields": [{"name": "n", "type": "long"}]}
     with RegistryServer().running() as server:
@@ -127,7 +127,7 @@ def test_parquet_wraps_keys_and_headers() -> None:
     assert rows("headers")[1] == {"headers": [{"key": "h", "value": "1"}, {"key": "h", "value": ""}]}
 
 
-def test_gzip_and_bytes_beside() -> None:
+def test_key_and_header_files_support_gzip_and_bytes() -> None:
     keys = {**JSON, "s3.compression.type": "gzip", "keys.format.class": "ByteArrayFormat"}
     made = bench(settings=config({**keys, "key.converter": "bytes"}))
     deliver(made, 2)
@@ -137,15 +137,17 @@ def test_gzip_and_bytes_beside() -> None:
 
 
 @pytest.mark.parametrize(
-    ("changed", "said"),
+    ("changed", "expected_text"),
     [
-        ({"key": None}, "it has no key (null), and 'store.kafka.keys' asks for one"),
+        ({"key": None}, "it has no key (null), but 'store.kafka.keys' needs one"),
         ({"key": b"\xff"}, "the bytes are not UTF-8 text"),
-        ({"headers": (Header("h", b"\xff"),)}, "the value of its header 'h' is no UTF-8 text"),
+        ({"headers": (Header("h", b"\xff"),)}, "the value of its header 'h' is not UTF-8 text"),
     ],
     ids=["no key", "key of bytes", "header of bytes"],
 )
-def test_a_record_whose_key_or_header_cannot_be_written_is_bad(changed: dict[str, Any], said: str) -> None:
+def test_a_record_with_an_unwritable_key_or_header_is_bad(
+    changed: dict[str, Any], expected_text: str
+) -> None:
     # In none of the files: rows must stay beside each other.
     made = bench(settings=config({**JSON, "errors.tolerance": "all"}))
     deliver(made, 2)
@@ -164,10 +166,10 @@ def test_a_record_whose_key_or_header_cannot_be_written_is_bad(changed: dict[str
     assert failure is not None
     assert "orders-0" in failure.message
     assert "at offset 0" in failure.message
-    assert said in failure.message
+    assert expected_text in failure.message
 
 
-def test_a_null_value_that_is_left_out_is_left_out_of_all_files() -> None:
+def test_an_ignored_null_value_has_no_key_and_no_headers_in_files() -> None:
     made = bench(settings=config({**JSON, "behavior.on.null.values": "ignore"}))
     deliver(made, 1)
     deliver(made, 1, value=None)
@@ -181,7 +183,7 @@ TOMBSTONES = {**JSON, "behavior.on.null.values": "write", "tombstone.encoded.par
 
 
 @pytest.mark.parametrize("partitioner", ["DefaultPartitioner", "HourlyPartitioner"])
-def test_keys_of_tombstones_lie_in_a_folder_of_their_own(partitioner: str) -> None:
+def test_keys_of_tombstones_are_in_the_tombstone_folder(partitioner: str) -> None:
     keys = {
         **TOMBSTONES,
         "partitioner.class": partitioner,
@@ -209,7 +211,7 @@ def test_keys_of_tombstones_lie_in_a_folder_of_their_own(partitioner: str) -> No
     assert (report.problems, report.partitions[0].gaps) == ([], 0), "files hold keys of all offsets"
 
 
-def test_tombstones_alone_make_no_file_of_values() -> None:
+def test_tombstones_create_no_file_of_values() -> None:
     made = bench(settings=config(TOMBSTONES))
     deliver(made, 3, value=None)
     made.harness.revoke()
@@ -221,17 +223,17 @@ def test_tombstones_alone_make_no_file_of_values() -> None:
 # -- whole or not at all ---------------------------------------------------------------------------------
 
 
-def test_a_missing_file_of_keys_is_missed() -> None:
+def test_verify_finds_a_missing_file_of_keys() -> None:
     keys = {**JSON, "flush.size": "2"}
     made = bench(settings=config(keys))
     deliver(made, 6)
     made.harness.revoke()
     del made.s3.objects[Location("bucket", f"{FOLDER}0000000002.keys.json")]
     (problem,) = found_by_verify(made, keys)
-    assert "files in between are missing or unreadable" in problem
+    assert "files in between are missing, unreadable" in problem
 
 
-def test_a_file_of_keys_with_fewer_rows_than_values_is_noticed() -> None:
+def test_verify_finds_a_file_of_keys_with_missing_rows() -> None:
     made = bench(settings=config(JSON))
     deliver(made, 3)
     made.harness.revoke()
@@ -240,12 +242,12 @@ def test_a_file_of_keys_with_fewer_rows_than_values_is_noticed() -> None:
     made.s3.objects[where] = replace(found, data=b'"k0"\n', crc32=None)
     (problem,) = found_by_verify(made, JSON)
     assert "orders+0+0000000000.json has 3 rows and " in problem
-    assert "orders+0+0000000000.keys.json 1, though they are of the same records" in problem
+    assert "orders+0+0000000000.keys.json has 1, although they are of the same records" in problem
 
 
 @pytest.mark.parametrize("batch", [1, 3, 100])
 @pytest.mark.parametrize("completed", [1, 2, 4])
-def test_what_expired_beside_visible_values_is_written_again_alone(completed: int, batch: int) -> None:
+def test_only_the_expired_files_of_a_commit_are_written_again(completed: int, batch: int) -> None:
     keys = {**JSON, "flush.size": "4"}
     made = bench(settings=config(keys))
     deliver(made, 8)
@@ -278,9 +280,7 @@ def test_what_expired_beside_visible_values_is_written_again_alone(completed: in
 
 @pytest.mark.parametrize("batch", [1, 100])
 @pytest.mark.parametrize("completed", [1, 2, 3])
-def test_a_tombstone_whose_key_and_headers_are_visible_has_nothing_left_to_write(
-    completed: int, batch: int
-) -> None:
+def test_a_tombstone_with_visible_key_and_headers_is_not_written_again(completed: int, batch: int) -> None:
     # Regression: it failed its partition for ever.
     keys = {**TOMBSTONES, "flush.size": "4"}
     made = bench(settings=config(keys))
@@ -315,14 +315,17 @@ def test_a_tombstone_whose_key_and_headers_are_visible_has_nothing_left_to_write
 
 
 @pytest.mark.parametrize(
-    ("keys", "said"),
+    ("keys", "expected_text"),
     [
         ({"keys.format.class": "AvroFormat", "key.converter": "json"}, "needs a schema of the keys"),
-        ({"keys.format.class": "ByteArrayFormat", "key.converter": "json"}, "ByteArrayFormat takes keys"),
-        ({"keys.format.class": "OrcFormat"}, "take AvroFormat, JsonFormat"),
+        (
+            {"keys.format.class": "ByteArrayFormat", "key.converter": "json"},
+            "ByteArrayFormat writes unconverted keys",
+        ),
+        ({"keys.format.class": "OrcFormat"}, "use AvroFormat, JsonFormat"),
         (
             {"headers.format.class": "ByteArrayFormat"},
-            "'headers.format.class' is unsupported: take AvroFormat",
+            "'headers.format.class' is unsupported: use AvroFormat",
         ),
         (
             {"store.kafka.keys": "false", "behavior.on.null.values": "write"},
@@ -331,27 +334,27 @@ def test_a_tombstone_whose_key_and_headers_are_visible_has_nothing_left_to_write
     ],
     ids=str,
 )
-def test_what_cannot_be_written_beside_is_refused(keys: dict[str, str], said: str) -> None:
+def test_unsupported_key_and_header_settings_are_refused(keys: dict[str, str], expected_text: str) -> None:
     without = {"key.converter.schemas.enable": "false"} if keys.get("key.converter") == "json" else {}
     found = problems(**{key.replace(".", "_"): value for key, value in {**JSON, **keys, **without}.items()})
-    assert len([problem for problem in found if said in problem]) == 1
+    assert len([problem for problem in found if expected_text in problem]) == 1
 
 
-def test_whole_records_have_nothing_beside_them() -> None:
+def test_files_of_whole_records_have_no_key_or_header_files() -> None:
     made = bench(settings=config({**JSON, "format.class": "AvroFormat", "archive.content": "record"}))
     deliver(made, 2)
     made.harness.revoke()
     assert made.visible() == [f"{FIRST}.avro"]
 
 
-def test_the_tokens_of_a_commit_are_no_more_for_keys_and_headers() -> None:
+def test_key_and_header_files_do_not_increase_the_tokens_of_a_commit() -> None:
     # Fewer files may be open, and fewer runs of rows stand in each token.
     alone, beside = config({"format.class": "JsonFormat"}).limits(), config(JSON).limits()
     assert (alone.files, beside.files) == (MOST_OPEN_FILES, MOST_OPEN_FILES // 3)
     assert beside.runs == alone.runs // 3
 
 
-def test_bytes_of_keys_stand_before_the_configured_separator() -> None:
+def test_key_bytes_are_followed_by_the_configured_separator() -> None:
     keys = {
         "key.converter": "bytes",
         "keys.format.class": "ByteArrayFormat",
@@ -380,7 +383,7 @@ BROKEN = {"headers": (Header("h", b"text"), Header("trace", b"\xff"))}
     ],
     ids=["DropHeaders", "no headers", "Avro records", "Parquet records"],
 )
-def test_what_the_message_of_a_broken_header_advises_helps(advised: dict[str, str], files: int) -> None:
+def test_the_remedies_for_a_header_that_is_not_text_work(advised: dict[str, str], files: int) -> None:
     strict = bench(settings=config(JSON))
     deliver(strict, 1, **BROKEN)
     strict.harness.revoke()

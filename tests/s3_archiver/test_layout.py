@@ -35,11 +35,11 @@ def test_parse_reverses_file(layout: Layout, topic: str, start: int) -> None:
         "elsewhere/orders/partition=0/orders+0+0000000005.avro",
     ],
 )
-def test_other_keys_are_no_files(key: str) -> None:
+def test_other_keys_are_not_parsed_as_files(key: str) -> None:
     assert Layout().parse(key) is None
 
 
-def test_files_of_bytes_may_have_an_extension_of_their_own() -> None:
+def test_files_of_bytes_may_have_a_custom_extension() -> None:
     name = FileName(TopicPartition("orders", 0), 5, "partition=0", extension=".txt.gz")
 
     assert Layout(bytes_extension=".txt").parse(Layout().file(name)) == name
@@ -63,12 +63,12 @@ def test_header_survives_its_metadata() -> None:
             assert again.before.withdrawn_to == before.withdrawn_to
 
 
-def test_file_of_another_writer_is_recognised() -> None:
+def test_the_header_of_another_writers_file_is_refused() -> None:
     with pytest.raises(ValueError, match="not written by this archiver"):
         FileHeader.of({"avro.codec": "null"})
 
 
-def test_a_commit_says_what_it_covers() -> None:
+def test_commit_metadata_states_the_archive_up_to_the_commit() -> None:
     archived = Archived().with_group(1, 100, 100).with_group(1, 50, 163)
 
     assert Archived.of(OffsetAndMetadata(170, archived.to_text())) == Archived(2, 150, 163)
@@ -79,5 +79,5 @@ def test_commit_of_an_operator_begins_a_new_chain(metadata: str) -> None:
     assert Archived.of(OffsetAndMetadata(170, metadata)) == Archived(0, 0, 170)
 
 
-def test_without_a_commit_the_chain_begins_from_nothing() -> None:
+def test_a_partition_without_a_commit_begins_an_empty_chain() -> None:
     assert Archived.of(None) == Archived(0, 0, None)

@@ -26,7 +26,7 @@ def problems(**keys: str) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("name", "said"),
+    ("name", "expected_text"),
     [
         ("s3://archive", "set it to 'archive'"),
         ("s3a://archive/", "set it to 'archive'"),
@@ -45,19 +45,19 @@ def problems(**keys: str) -> list[str]:
             "https://minio:9000/archive/raw",
             "set it to 'archive', and 'topics.dir' to the prefix, 'raw', and 'store.url' to 'https://minio:9000'",
         ),
-        ("http://minio:9000", "it is an address, which is 'store.url': name the bucket"),
-        ("https://s3.eu-west-1.amazonaws.com/", "it is an address, which is 'store.url': name the bucket"),
-        (" archive", "take the space at its ends out, as in 'archive'"),
-        ("ar chive", "it has 3 to 255 letters"),
-        ("ab", "it has 3 to 255 letters"),
-        ("arn:aws:s3:eu-west-1:archive", "it has 3 to 255 letters"),
+        ("http://minio:9000", "it is an address, which 'store.url' takes"),
+        ("https://s3.eu-west-1.amazonaws.com/", "it is an address, which 'store.url' takes"),
+        (" archive", "remove the spaces around it: 'archive'"),
+        ("ar chive", "it must be 3 to 255 letters"),
+        ("ab", "it must be 3 to 255 letters"),
+        ("arn:aws:s3:eu-west-1:archive", "it must be 3 to 255 letters"),
     ],
 )
-def test_a_bucket_name_that_cannot_be_is_refused(name: str, said: str) -> None:
+def test_an_invalid_bucket_name_is_refused(name: str, expected_text: str) -> None:
     (problem,) = problems(s3__bucket__name=name)
 
     assert problem.startswith("'s3.bucket.name': ")
-    assert said in problem
+    assert expected_text in problem
 
 
 @pytest.mark.parametrize(
@@ -68,12 +68,12 @@ def test_a_bucket_name_that_cannot_be_is_refused(name: str, said: str) -> None:
         "arn:aws-cn:s3-outposts:cn-north-1:123456789012:outpost/op-1/accesspoint/mine",
     ],
 )
-def test_buckets_and_access_points_are_taken(name: str) -> None:
+def test_bucket_names_and_access_points_are_accepted(name: str) -> None:
     assert problems(s3__bucket__name=name) == []
 
 
 @pytest.mark.parametrize("folder", ["'..'/YYYY", "YYYY/'..'/MM", "'.'/dd", "YYYY/'a\tb'"])
-def test_a_path_format_that_leaves_the_topics_folder_is_refused(folder: str) -> None:
+def test_a_path_format_outside_of_the_topics_folder_is_refused(folder: str) -> None:
     (problem,) = problems(
         path__format=folder, **{key.replace(".", "__"): text for key, text in TIMED.items()}
     )
@@ -90,7 +90,7 @@ def test_a_path_format_that_leaves_the_topics_folder_is_refused(folder: str) -> 
         ("format.bytearray.extension", "/../x"),
     ],
 )
-def test_delimiters_that_make_folders_which_are_none_are_refused(key: str, text: str) -> None:
+def test_settings_that_create_dot_folders_are_refused(key: str, text: str) -> None:
     keys = {
         **MINIMAL,
         "format.class": "ByteArrayFormat",
@@ -104,20 +104,20 @@ def test_delimiters_that_make_folders_which_are_none_are_refused(key: str, text:
 
 
 @pytest.mark.parametrize("topic", ["../../x", "a/b", "a+0+1", "..", "x" * 250])
-def test_a_topic_whose_name_cannot_be_is_refused(topic: str) -> None:
-    with pytest.raises(ConfigException, match="cannot be the name of a topic"):
+def test_an_invalid_topic_name_is_refused(topic: str) -> None:
+    with pytest.raises(ConfigException, match="is not a valid topic name"):
         config(topics=topic)
     made = connector(FakeS3())
     made.start(config())
-    with pytest.raises(ConfigException, match="cannot be the name of a topic"):
+    with pytest.raises(ConfigException, match="is not a valid topic name"):
         made.subscribed([topic])
 
 
 @pytest.mark.parametrize(
-    ("pattern", "said"),
+    ("pattern", "expected_text"),
     [
         ("YYYY/MM/DD", "the day of the month is dd"),
-        ("YYYY/MM/dd/hh", "the hour is HH"),
+        ("YYYY/MM/dd/hh", "the hour of the day is HH"),
         ("YYYY/mm/dd", "the month is MM"),
         ("YYYY/MM/dd/HH/MM", "the minute is mm"),
         ("xxxx/MM/dd", "the year is yyyy"),
@@ -129,12 +129,12 @@ def test_a_topic_whose_name_cannot_be_is_refused(topic: str) -> None:
         ("'DD hh mm'/YYYY", None),
     ],
 )
-def test_letters_of_a_path_format_that_may_not_be_meant_are_a_warning(pattern: str, said: str | None) -> None:
-    told = S3ArchiverConfig.parse({**MINIMAL, **TIMED, "path.format": pattern}).warnings()
-    of_letters = [text for text in told if text.startswith("'path.format'")]
+def test_probably_mistaken_path_format_letters_are_a_warning(pattern: str, expected_text: str | None) -> None:
+    warnings = S3ArchiverConfig.parse({**MINIMAL, **TIMED, "path.format": pattern}).warnings()
+    of_letters = [text for text in warnings if text.startswith("'path.format'")]
 
-    assert len(of_letters) == (said is not None)
-    assert (said or "") in "".join(of_letters)
+    assert len(of_letters) == (expected_text is not None)
+    assert (expected_text or "") in "".join(of_letters)
 
 
 @pytest.mark.parametrize("key", ["store.url", "s3.proxy.url"])
@@ -153,7 +153,7 @@ def test_letters_of_a_path_format_that_may_not_be_meant_are_a_warning(pattern: s
         ("http://u:pass-word@[x", "is not a URL"),
     ],
 )
-def test_an_address_that_cannot_be_is_a_problem(key: str, address: str, why: str) -> None:
+def test_an_invalid_address_is_refused(key: str, address: str, why: str) -> None:
     # botocore names no key, and urlsplit raises.
     [problem] = S3ArchiverConfig.check({**MINIMAL, key: address})[1]
     shown = address.replace("pass-word", "********")
@@ -164,34 +164,34 @@ def test_an_address_that_cannot_be_is_a_problem(key: str, address: str, why: str
     "address",
     ["http://[::1]:9000", "https://minio.example", "http://127.0.0.1:9000/", "http://proxy-1:3128/s3"],
 )
-def test_an_address_that_can_be_is_none(address: str) -> None:
+def test_a_valid_address_is_accepted(address: str) -> None:
     for key in ("store.url", "s3.proxy.url"):
         assert S3ArchiverConfig.check({**MINIMAL, key: address})[1] == []
     assert is_valid_endpoint_url(address) or is_valid_ipv6_endpoint_url(address)
 
 
 @pytest.mark.parametrize("host", ["my_minio", "b\u00fccher.example"])
-def test_a_host_that_botocore_refuses_is_a_problem(host: str) -> None:
+def test_a_host_name_unsupported_by_botocore_is_refused(host: str) -> None:
     # Compose creates host names with underscores; a proxy may have one.
     address = f"http://{host}:9000"
     assert not is_valid_endpoint_url(address)
     [problem] = S3ArchiverConfig.check({**MINIMAL, "store.url": address})[1]
-    assert problem.startswith(f"'store.url': the host name {host!r} has characters besides")
+    assert problem.startswith(f"'store.url': botocore refuses the host name {host!r}: ")
     assert S3ArchiverConfig.check({**MINIMAL, "s3.proxy.url": address})[1] == []
 
 
-REGION = "is no region, whose name has"
+REGION = "is not a region name ("
 
 
 @pytest.mark.parametrize(
-    ("keys", "said"),
+    ("keys", "expected_text"),
     [
         ({"s3.region": ""}, f"'s3.region': '' {REGION}"),
         ({"s3.region": "us east 1"}, f"'s3.region': 'us east 1' {REGION}"),
-        ({"s3.region": "EU-WEST-1"}, "lower-case letters, digits and hyphens: write it like eu-west-1"),
+        ({"s3.region": "EU-WEST-1"}, "lower-case letters, digits and hyphens): write it like eu-west-1"),
         ({"s3.region": "eu-west-1 "}, "write it like eu-west-1"),
-        ({"s3.region": "", "store.url": "http://minio:9000"}, f"'s3.region': '' {REGION} letters, digits"),
-        ({"s3.region": "eu_1", "store.url": "http://minio:9000"}, f"'s3.region': 'eu_1' {REGION} letters"),
+        ({"s3.region": "", "store.url": "http://minio:9000"}, f"'s3.region': '' {REGION}letters, digits"),
+        ({"s3.region": "eu_1", "store.url": "http://minio:9000"}, f"'s3.region': 'eu_1' {REGION}letters"),
         (
             {**ROLE, "s3.credentials.provider.sts.region": "EU-WEST-1"},
             "'s3.credentials.provider.sts.region': 'EU-",
@@ -199,9 +199,9 @@ REGION = "is no region, whose name has"
     ],
     ids=str,
 )
-def test_a_region_that_cannot_be_is_a_problem(keys: dict[str, str], said: str) -> None:
+def test_an_invalid_region_is_refused(keys: dict[str, str], expected_text: str) -> None:
     [problem] = S3ArchiverConfig.check({**MINIMAL, **keys})[1]
-    assert said in problem
+    assert expected_text in problem
 
 
 @pytest.mark.parametrize(
@@ -215,12 +215,12 @@ def test_a_region_that_cannot_be_is_a_problem(keys: dict[str, str], said: str) -
     ],
     ids=str,
 )
-def test_a_region_of_any_store_is_none(keys: dict[str, str]) -> None:
+def test_regions_of_every_store_are_accepted(keys: dict[str, str]) -> None:
     assert S3ArchiverConfig.check({**MINIMAL, **keys})[1] == []
 
 
 @pytest.mark.parametrize(
-    ("keys", "is_told"),
+    ("keys", "is_warned"),
     [
         ({"store.url": "https://s3.eu-central-1.amazonaws.com", "s3.region": "us-east-1"}, True),
         ({"store.url": "https://s3.dualstack.eu-west-1.amazonaws.com"}, True),
@@ -239,10 +239,12 @@ def test_a_region_of_any_store_is_none(keys: dict[str, str]) -> None:
     ],
     ids=str,
 )
-def test_a_region_that_does_not_fit_the_endpoint_is_a_warning(keys: dict[str, str], *, is_told: bool) -> None:
-    told = S3ArchiverConfig.parse({**MINIMAL, **keys}).warnings()
+def test_a_region_that_differs_from_the_endpoints_is_a_warning(
+    keys: dict[str, str], *, is_warned: bool
+) -> None:
+    warnings = S3ArchiverConfig.parse({**MINIMAL, **keys}).warnings()
 
-    assert any("requests are signed" in text for text in told) is is_told
+    assert any("requests are signed" in text for text in warnings) is is_warned
 
 
 def test_topics_whose_files_readers_skip_are_a_warning(caplog: pytest.LogCaptureFixture) -> None:
@@ -269,33 +271,35 @@ def test_an_empty_topics_dir_archives_at_the_top_of_the_bucket(folder: str) -> N
 
     assert made.visible() == ["orders/partition=0/orders+0+0000000000.avro"]
     assert settings.layout().marker("orders") == "_sinksdk/orders.json"
-    assert settings.layout().marked("_sinksdk/orders.json") == "orders"
+    assert settings.layout().topic_of_marker("_sinksdk/orders.json") == "orders"
     report = verify(settings, made.s3, lambda: made.harness.committed)
     assert (report.problems, sum(part.records for part in report.partitions)) == ([], 3)
 
 
 @pytest.mark.parametrize("key", ["s3.endpoint", "s3.endpoint.url"])
-def test_an_endpoint_by_another_sinks_name_is_the_stores_url(key: str) -> None:
+def test_an_endpoint_under_another_sinks_key_is_used_as_store_url(key: str) -> None:
     # If it were ignored, files would go to AWS.
     assert S3ArchiverConfig.parse({**MINIMAL, key: "http://minio:9000"}).store_url == "http://minio:9000"
 
 
-def test_a_provider_of_keys_is_taken_with_keys() -> None:
+def test_a_static_credentials_provider_is_accepted_only_with_access_keys() -> None:
     provider = {"s3.credentials.provider.class": "com.example.AwsAccessKeyCredentialsProvider"}
     keys = {"aws.access.key.id": "k", "aws.secret.access.key": "s"}
 
     assert S3ArchiverConfig.parse({**MINIMAL, **provider, **keys}).keys_of_access() == ("k", "s")
-    assert any("it hands on a key" in text for text in S3ArchiverConfig.check({**MINIMAL, **provider})[1])
+    assert any(
+        "it provides an access key" in text for text in S3ArchiverConfig.check({**MINIMAL, **provider})[1]
+    )
 
 
 @pytest.mark.parametrize(
     ("keys", "found", "why"),
     [
         ({"topics.dir": "d" * 500}, "t" * 249, "S3 allows 1,024"),
-        ({"directory.delim": "-"}, "a-b", "its files would lie in another folder"),
+        ({"directory.delim": "-"}, "a-b", "its files would be in another folder"),
     ],
 )
-def test_a_topic_whose_keys_cannot_be_is_refused_before_its_marker_is_taken(
+def test_a_topic_with_invalid_file_keys_is_refused_before_its_marker_is_claimed(
     keys: dict[str, str], found: str, why: str
 ) -> None:
     # Topics of topics.regex are known with the subscription only; another connector may archive this one.
@@ -312,18 +316,18 @@ def test_a_topic_whose_keys_cannot_be_is_refused_before_its_marker_is_taken(
 
 
 @pytest.mark.parametrize(
-    ("name", "said"),
+    ("name", "expected_text"),
     [
         ("archive.s3.amazonaws.com", "the bucket is 'archive'"),
         ("my.archive.s3.eu-west-1.amazonaws.com", "the bucket is 'my.archive'"),
-        ("s3.amazonaws.com", "it is no bucket"),
+        ("s3.amazonaws.com", "it does not name a bucket"),
         ("archive", None),
         ("archive.example.com", None),
         ("my.s3.archive", None),
     ],
 )
-def test_a_bucket_that_is_called_as_a_host_of_s3_is_a_warning(name: str, said: str | None) -> None:
-    told = [text for text in config({"s3.bucket.name": name}).warnings() if "'s3.bucket.name'" in text]
+def test_a_bucket_named_like_an_s3_host_is_a_warning(name: str, expected_text: str | None) -> None:
+    warnings = [text for text in config({"s3.bucket.name": name}).warnings() if "'s3.bucket.name'" in text]
 
-    assert len(told) == (said is not None)
-    assert (said or "") in "".join(told)
+    assert len(warnings) == (expected_text is not None)
+    assert (expected_text or "") in "".join(warnings)

@@ -96,7 +96,7 @@ def _refuse(constant: str) -> Any:
     raise ValueError(constant)
 
 
-def test_every_line_is_the_originals_or_in_a_group_of_differences() -> None:
+def test_every_line_equals_kafkas_or_is_a_listed_difference() -> None:
     answers = kept()
     lines = [(case, line_of(case), answer) for case, answer in answers]
     groups = Counter(
@@ -108,13 +108,13 @@ def test_every_line_is_the_originals_or_in_a_group_of_differences() -> None:
     assert groups == {BEHIND: 4, UNICODE: 4, NUMBERS: 7, TYPES: 4, SCALES: 1, LISTS: 1}
 
 
-def test_the_kept_answers_are_of_these_cases() -> None:
+def test_the_recorded_lines_cover_every_case() -> None:
     assert [case for case, _ in kept()] == list(CASES)
 
 
 @pytest.mark.extended
 @pytest.mark.slow
-def test_lines_are_those_of_kafka() -> None:
+def test_the_recorded_lines_equal_kafkas() -> None:
     try:
         asked = ask(CASES)
     except MavenError as error:

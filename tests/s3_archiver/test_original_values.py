@@ -318,19 +318,19 @@ def explained(pairs: Iterable[tuple[Setup, str]], registry_url: str) -> set[str]
     return found
 
 
-def test_values_and_keys_are_confluents_or_a_departure(registry_url: str) -> None:
+def test_values_and_keys_equal_confluents_or_are_a_listed_difference(registry_url: str) -> None:
     assert explained(_PAIRS[::_SAMPLE], registry_url)
 
 
 @pytest.mark.extended
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_all_values_and_keys_are_confluents_or_a_departure(registry_url: str) -> None:
+def test_all_values_and_keys_equal_confluents_or_are_a_listed_difference(registry_url: str) -> None:
     assert explained(_PAIRS, registry_url) == DEPARTURES.keys()
 
 
 @pytest.mark.parametrize(("format_name", "converter"), [("JsonFormat", "json"), ("ByteArrayFormat", "bytes")])
-def test_without_a_converter_values_are_what_the_format_takes(
+def test_values_without_a_converter_are_read_by_the_format(
     format_name: str, converter: str, registry_url: str
 ) -> None:
     setup = Setup(converter, "none", "value", "value")
@@ -340,7 +340,7 @@ def test_without_a_converter_values_are_what_the_format_takes(
         assert json.loads(one.ours["text"]) == envelope["payload"], str(one)
 
 
-def test_the_kept_answers_are_of_these_setups() -> None:
+def test_the_recorded_values_cover_every_setup() -> None:
     assert {setup.name: len(setup.inputs) for setup in SETUPS} == {
         name: len(answers) for name, answers in table().items()
     }
@@ -349,7 +349,7 @@ def test_the_kept_answers_are_of_these_setups() -> None:
 @pytest.mark.extended
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_values_are_those_of_kafka_and_confluent() -> None:
+def test_the_recorded_values_equal_kafkas_and_confluents() -> None:
     try:
         asked = ask(SETUPS)
     except MavenError as error:

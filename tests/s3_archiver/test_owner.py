@@ -13,8 +13,8 @@ from sinksdk.connectors.s3_archiver.s3.client import Location
 from sinksdk.connectors.s3_archiver.s3.errors import Request, S3Error, S3TransientError, error_of
 from sinksdk.connectors.s3_archiver.s3.owners import Owners
 from sinksdk.support.s3 import NO_RESPONSE
-from tests.s3_archiver.fake_s3 import Asked, FakeObject, FakeS3, Fault, denied, no_answer
-from tests.s3_archiver.support import TP, HandClock, bench, config
+from tests.s3_archiver.fake_s3 import FakeObject, FakeS3, Fault, LoggedRequest, denied, no_response
+from tests.s3_archiver.support import TP, ManualClock, bench, config
 
 MINE = ConnectorIdentity(store_id="store-1", connector="archive", incarnation="first")
 MARKER = Location("bucket", "topics/_sinksdk/orders.json")
@@ -30,7 +30,7 @@ def connector(s3: FakeS3, identity: ConnectorIdentity = MINE) -> S3ArchiverConne
     return made
 
 
-def test_a_topic_is_claimed_once_and_found_claimed_after(s3: FakeS3) -> None:
+def test_a_claimed_topic_can_be_claimed_again_by_its_owner(s3: FakeS3) -> None:
     owners(s3).claim(["orders"])
     owners(s3).claim(["orders"])
 
@@ -51,7 +51,9 @@ def test_a_topic_is_claimed_once_and_found_claimed_after(s3: FakeS3) -> None:
         (replace(MINE, incarnation="second"), "an earlier connector of the same name, which was deleted"),
     ],
 )
-def test_another_owner_is_refused_with_what_to_do(other: ConnectorIdentity, whose: str, s3: FakeS3) -> None:
+def test_a_topic_of_another_owner_is_refused_with_a_remedy(
+    other: ConnectorIdentity, whose: str, s3: FakeS3
+) -> None:
     owners(s3).claim(["orders"])
 
     with pytest.raises(ConfigException) as caught:
@@ -62,7 +64,7 @@ def test_another_owner_is_refused_with_what_to_do(other: ConnectorIdentity, whos
     assert s3.visible() == [MARKER.key]
 
 
-def test_all_topics_that_belong_to_others_are_named_at_once(s3: FakeS3) -> None:
+def test_all_topics_of_other_owners_are_named_in_one_error(s3: FakeS3) -> None:
     owners(s3, replace(MINE, connector="backup")).claim(["orders", "payments"])
 
     with pytest.raises(ConfigException) as caught:
@@ -71,15 +73,15 @@ def test_all_topics_that_belong_to_others_are_named_at_once(s3: FakeS3) -> None:
     assert len(caught.value.problems) == 2
 
 
-def test_lost_response_finds_its_own_marker(s3: FakeS3) -> None:
-    s3.fail_next("PutObject", no_answer(), after_effect=True)
+def test_a_claim_with_a_lost_response_finds_its_own_marker(s3: FakeS3) -> None:
+    s3.fail_next("PutObject", no_response(), after_effect=True)
 
     with pytest.raises(S3TransientError):
         owners(s3).claim(["orders"])
     owners(s3).claim(["orders"])
 
 
-def test_two_connectors_at_once_have_one_winner() -> None:
+def test_one_of_two_concurrent_claims_succeeds() -> None:
     s3, rival = FakeS3(), replace(MINE, connector="rival")
     put = s3.put_if_absent
 
@@ -93,7 +95,7 @@ def test_two_connectors_at_once_have_one_winner() -> None:
         owners(s3).claim(["orders"])
 
 
-def test_endpoint_that_ignores_conditions_is_read_back(s3: FakeS3) -> None:
+def test_the_marker_is_read_back_at_endpoints_that_ignore_conditions(s3: FakeS3) -> None:
     # Some stores overwrite despite If-None-Match.
     put = s3.put_if_absent
 
@@ -108,7 +110,7 @@ def test_endpoint_that_ignores_conditions_is_read_back(s3: FakeS3) -> None:
         owners(s3).claim(["orders"])
 
 
-def test_endpoint_without_conditions_works() -> None:
+def test_topics_are_claimed_at_endpoints_without_conditions() -> None:
     s3 = FakeS3(knows_conditions=False)
     owners(s3).claim(["orders"])
     owners(s3).claim(["orders"])
@@ -117,7 +119,7 @@ def test_endpoint_without_conditions_works() -> None:
 
 
 @pytest.mark.parametrize("content", [b"{", b"[]", b'{"format": 2}'])
-def test_a_marker_that_cannot_be_read_is_not_taken_for_ours(content: bytes, s3: FakeS3) -> None:
+def test_an_unreadable_marker_is_refused(content: bytes, s3: FakeS3) -> None:
     s3.objects[MARKER] = FakeObject(content, {}, "")
 
     with pytest.raises(ConfigException, match="newer version"):
@@ -127,7 +129,7 @@ def test_a_marker_that_cannot_be_read_is_not_taken_for_ours(content: bytes, s3: 
 # -- the connector's start -----------------------------------------------------------------------
 
 
-def test_start_claims_the_topics_that_are_named(s3: FakeS3) -> None:
+def test_start_claims_the_configured_topics(s3: FakeS3) -> None:
     connector(s3).start(config(topics="orders,payments"))
 
     assert s3.visible() == ["topics/_sinksdk/orders.json", "topics/_sinksdk/payments.json"]
@@ -142,19 +144,19 @@ def test_topics_of_a_regular_expression_are_claimed_when_subscribed(s3: FakeS3) 
     assert s3.visible() == [MARKER.key]
 
 
-def test_a_missing_bucket_is_one_clear_message() -> None:
+def test_a_missing_bucket_is_reported_in_one_message() -> None:
     with pytest.raises(ConfigException, match=r"bucket 'bucket' does not exist.*create it"):
         connector(FakeS3("elsewhere")).start(config())
 
 
-def test_denied_access_is_one_clear_message(s3: FakeS3) -> None:
+def test_denied_access_is_reported_in_one_message(s3: FakeS3) -> None:
     s3.fail_next("HeadBucket", denied())
 
     with pytest.raises(ConfigException, match=r"access to bucket 'bucket'.*s3:PutObject"):
         connector(s3).start(config())
 
 
-def test_an_endpoint_that_does_not_answer_is_one_clear_message(s3: FakeS3) -> None:
+def test_an_unresponsive_endpoint_is_reported_in_one_message(s3: FakeS3) -> None:
     request = Request("HeadBucket", "bucket", "", "http://minio:9000")
     s3.fail_next("HeadBucket", error_of(request, NO_RESPONSE, "connection refused"))
 
@@ -173,7 +175,7 @@ def test_an_endpoint_that_does_not_answer_is_one_clear_message(s3: FakeS3) -> No
         ("KMS.InternalException", 500),
     ],
 )
-def test_transient_failure_is_no_config_exception(
+def test_a_transient_error_at_the_start_is_retriable(
     operation: str, code: str, status: int | None, s3: FakeS3
 ) -> None:
     s3.fail_next(operation, error_of(Request(operation, "bucket", "", "http://minio:9000"), code, "", status))
@@ -198,7 +200,7 @@ def refusal(operation: str, code: str, status: int) -> S3Error | S3TransientErro
     return error_of(Request(operation, "bucket", "key", "memory:"), code, "", status)
 
 
-def test_a_start_leaves_nothing_but_the_marker(s3: FakeS3) -> None:
+def test_a_start_leaves_only_the_owner_markers(s3: FakeS3) -> None:
     running = s3.create_upload(Location("bucket", "topics/orders/partition=0/orders+0+0000000000.avro"), {})
     made = connector(s3)
 
@@ -207,7 +209,7 @@ def test_a_start_leaves_nothing_but_the_marker(s3: FakeS3) -> None:
 
     assert s3.visible() == ["topics/_sinksdk/orders.json", "topics/_sinksdk/ships.json"]
     assert list(s3.uploads) == [running]
-    tried = [asked.operation for asked in s3.log if asked.key.startswith("topics/orders/_sinksdk/")]
+    tried = [request.operation for request in s3.log if request.key.startswith("topics/orders/_sinksdk/")]
     assert tried == [
         "GetObject",
         "AbortMultipartUpload",
@@ -215,7 +217,7 @@ def test_a_start_leaves_nothing_but_the_marker(s3: FakeS3) -> None:
         "AbortMultipartUpload",
         "ListMultipartUploads",
     ]
-    completed = [asked.operation for asked in s3.log if asked.key == "topics/_sinksdk/probes/first"]
+    completed = [request.operation for request in s3.log if request.key == "topics/_sinksdk/probes/first"]
     assert completed == [
         "AbortMultipartUpload",
         *(2 * ["CreateMultipartUpload", "UploadPart", "CompleteMultipartUpload"]),
@@ -224,7 +226,7 @@ def test_a_start_leaves_nothing_but_the_marker(s3: FakeS3) -> None:
     ]
 
 
-def test_a_longer_name_of_a_regular_expression_is_tried_when_it_is_seen(s3: FakeS3) -> None:
+def test_uploads_are_tested_again_for_a_longer_topic_name(s3: FakeS3) -> None:
     made = connector(s3)
     made.start(config({"topics": "", "topics.regex": ".*"}))
 
@@ -232,15 +234,15 @@ def test_a_longer_name_of_a_regular_expression_is_tried_when_it_is_seen(s3: Fake
         made.subscribed(seen)
 
     tried = [
-        asked.key
-        for asked in s3.log
-        if asked.operation == "CreateMultipartUpload" and "/probes/" not in asked.key
+        request.key
+        for request in s3.log
+        if request.operation == "CreateMultipartUpload" and "/probes/" not in request.key
     ]
     assert [key.split("/")[1] for key in tried] == ["orders", "vehicles"]
 
 
 @pytest.mark.parametrize(
-    ("operation", "code", "status", "says"),
+    ("operation", "code", "status", "expected_text"),
     [
         (
             "CreateMultipartUpload",
@@ -251,24 +253,26 @@ def test_a_longer_name_of_a_regular_expression_is_tried_when_it_is_seen(s3: Fake
         ("AbortMultipartUpload", "AccessDenied", 403, "grant these credentials s3:AbortMultipartUpload"),
         ("GetObject", "XMinioInvalidObjectName", 400, "255 between two slashes"),
         ("CreateMultipartUpload", "KeyTooLongError", 400, "another 'topics.dir'"),
-        ("CreateMultipartUpload", "InvalidStorageClass", 400, "'s3.storage.class' = GLACIER: .*leave it out"),
+        ("CreateMultipartUpload", "InvalidStorageClass", 400, "'s3.storage.class' = GLACIER: .*remove it"),
         ("CreateMultipartUpload", "NotImplemented", 501, "'s3.ssea.name' = aws:kms and .*only with a KMS"),
         ("CreateMultipartUpload", "KMS.NotFoundException", 400, "'s3.sse.kms.key.id' is enabled"),
-        ("CreateMultipartUpload", "AccessControlListNotSupported", 400, "leave 's3.acl.canned' out"),
+        ("CreateMultipartUpload", "AccessControlListNotSupported", 400, "remove 's3.acl.canned'"),
     ],
 )
-def test_refused_uploads_are_found_at_the_start(
-    operation: str, code: str, status: int, says: str, s3: FakeS3
+def test_refused_uploads_fail_the_start(
+    operation: str, code: str, status: int, expected_text: str, s3: FakeS3
 ) -> None:
     owners(s3).claim(["orders"])
-    s3.plan = lambda asked: (
+    s3.plan = lambda request: (
         Fault(refusal(operation, code, status))
-        if (asked.operation, asked.key.endswith(".avro")) == (operation, True)
+        if (request.operation, request.key.endswith(".avro")) == (operation, True)
         else None
     )
     keys = {"s3.ssea.name": "aws:kms", "s3.acl.canned": "public-read", "s3.storage.class": "GLACIER"}
 
-    with pytest.raises(ConfigException, match=f"files of topic orders cannot be written with .*{says}"):
+    with pytest.raises(
+        ConfigException, match=f"files of topic orders cannot be written with .*{expected_text}"
+    ):
         connector(s3).start(config(keys))
 
     assert s3.uploads == {}
@@ -277,11 +281,11 @@ def test_refused_uploads_are_found_at_the_start(
 
 @pytest.mark.parametrize("operation", ["CreateMultipartUpload", "AbortMultipartUpload"])
 def test_lost_response_at_the_start_leaves_no_upload(operation: str, s3: FakeS3) -> None:
-    clock = HandClock()
+    clock = ManualClock()
     s3.time = clock  # type: ignore[method-assign] # the endpoint's
-    lost = [Fault(no_answer(), after_effect=operation == "CreateMultipartUpload")]
-    s3.plan = lambda asked: (
-        lost.pop() if lost and asked.operation == operation and asked.upload_id != "probe" else None
+    lost = [Fault(no_response(), after_effect=operation == "CreateMultipartUpload")]
+    s3.plan = lambda request: (
+        lost.pop() if lost and request.operation == operation and request.upload_id != "probe" else None
     )
 
     connector(s3).start(config())
@@ -294,7 +298,7 @@ def test_lost_response_at_the_start_leaves_no_upload(operation: str, s3: FakeS3)
     assert s3.uploads == {}
 
 
-def test_uploads_that_may_not_be_listed_stop_no_start(s3: FakeS3) -> None:
+def test_a_denied_listing_of_uploads_does_not_fail_the_start(s3: FakeS3) -> None:
     s3.fail_next("ListMultipartUploads", denied())
 
     connector(s3).start(config())
@@ -303,7 +307,7 @@ def test_uploads_that_may_not_be_listed_stop_no_start(s3: FakeS3) -> None:
 
 
 @pytest.mark.parametrize("on_error", ["fail", "ignore"])
-def test_tags_that_are_refused_are_found_at_the_start(
+def test_refused_tags_are_detected_at_the_start(
     on_error: str, s3: FakeS3, caplog: pytest.LogCaptureFixture
 ) -> None:
     keys = {"s3.object.tagging": "true", "s3.object.behavior.on.tagging.error": on_error}
@@ -323,7 +327,7 @@ def test_tags_that_are_refused_are_found_at_the_start(
 # -- a connector that is deleted ---------------------------------------------------------------------
 
 
-def test_a_deleted_connector_gives_up_what_is_its_own(s3: FakeS3) -> None:
+def test_a_deleted_connector_releases_its_own_markers(s3: FakeS3) -> None:
     # KIP-883.
     owners(s3).claim(["orders", "ships"])
     owners(s3, replace(MINE, connector="backup")).claim(["planes"])
@@ -342,10 +346,10 @@ def test_a_deleted_connector_gives_up_what_is_its_own(s3: FakeS3) -> None:
     with pytest.raises(ConfigException, match="belongs to connector 'backup'"):
         owners(s3, replace(MINE, connector="next", incarnation="next")).claim(["planes"])
     assert s3.data(archived.key) == b"records"
-    assert "DeleteObject" not in [asked.operation for asked in s3.log if "/probes/" not in asked.key]
+    assert "DeleteObject" not in [request.operation for request in s3.log if "/probes/" not in request.key]
 
 
-def test_a_committed_upload_outlives_the_owner_of_its_topic() -> None:
+def test_a_committed_upload_is_published_after_its_topic_is_released() -> None:
     # Regression: deletion aborted each upload it found, and 100 committed records never became visible.
     made = bench(flush_size=100)
     owners(made.s3).claim([TP.topic])
@@ -362,7 +366,7 @@ def test_a_committed_upload_outlives_the_owner_of_its_topic() -> None:
 
 def test_crash_during_release_is_repeated(s3: FakeS3) -> None:
     owners(s3).claim(["orders", "ships"])
-    s3.fail_next("PutObject", no_answer())
+    s3.fail_next("PutObject", no_response())
 
     with pytest.raises(S3TransientError):
         owners(s3).release()
@@ -372,13 +376,13 @@ def test_crash_during_release_is_repeated(s3: FakeS3) -> None:
 
 
 @pytest.mark.parametrize("frozen_at", range(4))
-def test_fencing_zombie_deletion_takes_nothing_from_the_next_owner(frozen_at: int, s3: FakeS3) -> None:
+def test_fencing_zombie_deletion_does_not_affect_the_next_owner(frozen_at: int, s3: FakeS3) -> None:
     # Frozen at each request of the deletion in turn.
     first, again = owners(s3), owners(s3, replace(MINE, incarnation="second"))
     first.claim(["orders"])
     left = [frozen_at]
 
-    def freeze(_: Asked) -> None:
+    def freeze(_: LoggedRequest) -> None:
         left[0] -= 1
         if left[0] == -1:
             first.release()  # another process ends the deletion, and the name is created again
@@ -399,7 +403,7 @@ def test_fencing_zombie_deletion_takes_nothing_from_the_next_owner(frozen_at: in
     assert json.loads(s3.data(MARKER.key))["incarnation"] == "second"
 
 
-def test_two_successors_of_a_deleted_connector_have_one_winner(s3: FakeS3) -> None:
+def test_one_of_two_successors_of_a_deleted_connector_claims_its_topic(s3: FakeS3) -> None:
     # The marker is replaced only as it was read.
     owners(s3).claim(["orders"])
     owners(s3).release()
@@ -415,7 +419,7 @@ def test_two_successors_of_a_deleted_connector_have_one_winner(s3: FakeS3) -> No
         owners(s3, replace(MINE, incarnation="second")).claim(["orders"])
 
 
-def test_a_connector_that_could_not_start_releases_nothing(s3: FakeS3) -> None:
+def test_a_connector_with_a_failed_start_releases_no_marker(s3: FakeS3) -> None:
     owners(s3, replace(MINE, connector="backup")).claim(["orders"])
     made = connector(s3)
     with pytest.raises(ConfigException):

@@ -77,11 +77,11 @@ def as_row(one: SinkRecord) -> dict[str, Any]:
     }
 
 
-def test_a_records_row_is_the_whole_record() -> None:
+def test_a_row_contains_the_whole_record() -> None:
     assert in_file(file(RecordParquet(), [columns(MIXED)])) == [as_row(one) for one in MIXED]
 
 
-def test_columns_that_a_connector_does_not_read_are_null() -> None:
+def test_unread_columns_are_null() -> None:
     batch = columns(MIXED).select(["offset"])
     assert in_file(file(RecordParquet(), [batch])) == [
         as_row(record(one.offset, timestamp=None, timestamp_type=0)) for one in MIXED
@@ -99,7 +99,7 @@ def test_timestamps_are_milliseconds_rounded_down(unit: str) -> None:
     assert [row["timestamp"] for row in in_file(file(RecordParquet(), [batch]))] == expected
 
 
-def test_a_header_without_a_key_makes_a_bad_record_and_the_others_are_written() -> None:
+def test_a_header_without_a_key_makes_a_bad_record_and_others_are_written() -> None:
     # Parquet would take it, but it is no Kafka record.
     batch = columns(MIXED)
     headers = pa.array(
@@ -113,7 +113,7 @@ def test_a_header_without_a_key_makes_a_bad_record_and_the_others_are_written() 
     assert encoded.rows.batch.column("offset").to_pylist() == [9, 70_000, 70_001]
 
 
-def test_a_values_row_has_the_fields_of_the_value() -> None:
+def test_a_row_of_a_value_has_its_fields() -> None:
     kind = pa.struct([("a", pa.int32()), ("b", pa.struct([("c", pa.list_(pa.string()))]))])
     rows = [{"a": 1, "b": {"c": ["x", None]}}, {"a": None, "b": None}]
     data = file(ValueParquet("zstd"), [values(rows, kind)], kind)
@@ -122,21 +122,21 @@ def test_a_values_row_has_the_fields_of_the_value() -> None:
     assert pq.read_schema(io.BytesIO(data)).types == [kind.field(0).type, kind.field(1).type]
 
 
-def test_a_row_without_a_value_is_bad() -> None:
+def test_a_null_value_is_a_bad_record() -> None:
     found = ValueParquet().kinds(FLIGHTS, values([{"carrier": "UA", "delay": 1.0}, None], first=5))
     assert found.kinds == [DELAY]
     assert found.codes.tolist() == [0, -1]
     assert "flights-3: the record at offset 6 cannot be archived: it has no value" in str(found.bad[1])
 
 
-def test_a_row_without_a_value_can_be_left_out() -> None:
+def test_a_null_value_can_be_left_out() -> None:
     left_out = ValueParquet(nulls="ignore")
 
     assert left_out.kinds(FLIGHTS, values([{"carrier": "UA", "delay": 1.0}, None])).bad == {1: None}
     assert left_out.kinds(FLIGHTS, values([None, None], pa.binary())).bad == {0: None, 1: None}
 
 
-def test_bytes_are_the_configurations_fault_where_no_converter_gives_fields() -> None:
+def test_bytes_without_a_converter_are_a_configuration_error() -> None:
     # Otherwise the topic would go to the dead letters record by record.
     untyped = ValueParquet(gives_types=False)
 
@@ -149,7 +149,7 @@ def test_bytes_are_the_configurations_fault_where_no_converter_gives_fields() ->
 @pytest.mark.parametrize(
     ("kind", "value", "problem"),
     [
-        (pa.binary(), b"{}", "its value is binary, and a row of a Parquet file is a structure"),
+        (pa.binary(), b"{}", "its value is of type binary, but a row of a Parquet file is a structure"),
         (pa.null(), None, "it has no value"),
         (pa.struct([]), {}, "its value is a structure without fields"),
         (
@@ -160,23 +160,23 @@ def test_bytes_are_the_configurations_fault_where_no_converter_gives_fields() ->
         (
             pa.struct([("n", pa.int8()), ("a", pa.month_day_nano_interval())]),
             {"n": 1},
-            "its field 'a' is of type month_day_nano_interval, which Parquet does not have",
+            "its field 'a' is of type month_day_nano_interval, which Parquet does not support",
         ),
         (
             pa.struct([("a", pa.decimal128(5, -2))]),
             {"a": 1200},
-            "its field 'a' is of type decimal128(5, -2), which Parquet does not have",
+            "its field 'a' is of type decimal128(5, -2), which Parquet does not support",
         ),
     ],
 )
-def test_values_that_cannot_be_rows_are_bad(kind: pa.DataType, value: object, problem: str) -> None:
+def test_values_that_cannot_be_rows_are_bad_records(kind: pa.DataType, value: object, problem: str) -> None:
     found = ValueParquet().kinds(FLIGHTS, values([value, value], kind))
     assert not found.kinds
     assert problem in str(found.bad[0])
     assert list(found.bad) == [0, 1]
 
 
-def test_a_type_that_parquet_refuses_only_in_rows_makes_bad_records() -> None:
+def test_a_type_refused_by_the_parquet_writer_makes_bad_records() -> None:
     lists = pa.DictionaryArray.from_arrays(pa.array([0, 0], pa.int8()), pa.array([[1]], pa.list_(pa.int8())))
     column = pa.StructArray.from_arrays([lists], names=["a"])
     batch = pa.RecordBatch.from_arrays([pa.array([0, 1], pa.int64()), column], names=["offset", "value"])
@@ -184,22 +184,22 @@ def test_a_type_that_parquet_refuses_only_in_rows_makes_bad_records() -> None:
     assert "nested dictionary type not yet supported" in str(found.bad[1])
 
 
-def test_the_file_says_what_it_follows() -> None:
+def test_the_file_metadata_contain_the_header() -> None:
     metadata = pq.read_metadata(io.BytesIO(file(RecordParquet(), [columns(MIXED)]))).metadata
-    said = {name.decode(): text.decode() for name, text in metadata.items()}
-    assert FileHeader.of(said) == HEADER
+    texts = {name.decode(): text.decode() for name, text in metadata.items()}
+    assert FileHeader.of(texts) == HEADER
 
 
 @pytest.mark.parametrize(
     ("codec", "extension"),
     [("none", ".parquet"), ("snappy", ".snappy.parquet"), ("gzip", ".gz.parquet"), ("zstd", ".zstd.parquet")],
 )
-def test_a_files_name_says_its_codec(codec: str, extension: str) -> None:
+def test_the_extension_states_the_codec(codec: str, extension: str) -> None:
     assert RecordParquet(codec).extension == extension
 
 
 @pytest.mark.parametrize("codec", CODECS)
-def test_every_codec_compresses_what_is_written(codec: str) -> None:
+def test_every_codec_compresses_the_rows(codec: str) -> None:
     if codec not in ("none", "lz4") and not pa.Codec.is_available(codec):
         with pytest.raises(ConfigException, match=r"'parquet\.codec'"):
             RecordParquet(codec)
@@ -210,7 +210,7 @@ def test_every_codec_compresses_what_is_written(codec: str) -> None:
     assert (len(data) < 60_000) == (codec != "none")
 
 
-def test_a_row_group_is_written_once_it_is_big_enough() -> None:
+def test_a_row_group_is_written_at_its_size_limit() -> None:
     written = RecordParquet(row_group_bytes=100_000)
     content = written.begin(HEADER, "key", None)
     pieces = list(map(bytes, content.header()))
@@ -232,7 +232,7 @@ def test_a_row_group_is_written_once_it_is_big_enough() -> None:
 
 
 @given(st.lists(st.integers(0, 40), max_size=6))
-def test_however_batches_are_cut_the_rows_are_the_same(cuts: list[int]) -> None:
+def test_rows_do_not_depend_on_how_batches_are_split(cuts: list[int]) -> None:
     many = [
         record(offset, key=b"%d" % offset, headers=(Header("n", b"%d" % offset),)) for offset in range(40)
     ]

@@ -7,7 +7,7 @@ from sinksdk.connectors.s3_archiver.s3.client import Location
 from sinksdk.connectors.s3_archiver.s3.errors import Request, S3Error, S3TransientError, error_of
 from sinksdk.connectors.s3_archiver.s3.publisher import Publisher
 from sinksdk.connectors.s3_archiver.s3.requests import one_by_one
-from tests.s3_archiver.fake_s3 import Asked, FakeS3, Fault, no_answer
+from tests.s3_archiver.fake_s3 import FakeS3, Fault, LoggedRequest, no_response
 from tests.s3_archiver.support import config
 
 
@@ -21,10 +21,10 @@ def token(s3: FakeS3, upload: str, bucket: str, key: str) -> Token:
 
 def test_discard_continues_after_a_refused_abort() -> None:
     # Regression: uploads behind one in a deleted bucket stayed open for ever.
-    def gone(asked: Asked) -> Fault | None:
-        if asked.operation != "AbortMultipartUpload" or asked.bucket != "old":
+    def gone(request: LoggedRequest) -> Fault | None:
+        if request.operation != "AbortMultipartUpload" or request.bucket != "old":
             return None
-        request = Request(asked.operation, asked.bucket, asked.key, "x")
+        request = Request(request.operation, request.bucket, request.key, "x")
         return Fault(error_of(request, "NoSuchBucket", "gone", 404))
 
     s3 = FakeS3(plan=gone)
@@ -36,8 +36,10 @@ def test_discard_continues_after_a_refused_abort() -> None:
     assert s3.uploads == {}
 
 
-def test_discard_ends_at_the_first_transient_error() -> None:
-    s3 = FakeS3(plan=lambda asked: Fault(no_answer()) if asked.operation == "AbortMultipartUpload" else None)
+def test_discard_stops_at_the_first_transient_error() -> None:
+    s3 = FakeS3(
+        plan=lambda request: Fault(no_response()) if request.operation == "AbortMultipartUpload" else None
+    )
     with pytest.raises(S3TransientError):
         publisher(s3).discard([token(s3, str(number), "bucket", "k") for number in range(10)])
 

@@ -27,7 +27,7 @@ def ranges_of(offsets: np.ndarray, numbers: np.ndarray, chosen: list[bool]) -> R
 
 
 @given(STEPS, st.sampled_from([0, 7, 2**40]))
-def test_ranges_hold_their_rows_and_survive_as_a_text(steps: list[tuple[int, bool]], first: int) -> None:
+def test_ranges_hold_their_rows_and_round_trip_as_text(steps: list[tuple[int, bool]], first: int) -> None:
     offsets, numbers, chosen = rows_of(steps, first)
     ranges = RowRanges.of_text(ranges_of(offsets, numbers, chosen).to_text())
 
@@ -37,7 +37,9 @@ def test_ranges_hold_their_rows_and_survive_as_a_text(steps: list[tuple[int, boo
 
 
 @given(STEPS, st.data())
-def test_what_is_beyond_an_offset(steps: list[tuple[int, bool]], data: st.DataObject) -> None:
+def test_beyond_returns_the_rows_at_or_above_an_offset(
+    steps: list[tuple[int, bool]], data: st.DataObject
+) -> None:
     offsets, numbers, chosen = rows_of(steps, 5)
     border = data.draw(st.integers(0, int(offsets[-1]) + 1))
     beyond = ranges_of(offsets, numbers, chosen).beyond(border)
@@ -47,7 +49,7 @@ def test_what_is_beyond_an_offset(steps: list[tuple[int, bool]], data: st.DataOb
 
 
 @given(STEPS)
-def test_union_of_disjoint_ranges(steps: list[tuple[int, bool]]) -> None:
+def test_the_union_of_disjoint_ranges_holds_both(steps: list[tuple[int, bool]]) -> None:
     offsets, numbers, chosen = rows_of(steps, 0)
     rest = ranges_of(offsets, numbers, [not is_chosen for is_chosen in chosen])
     both = RowRanges.union([rest, ranges_of(offsets, numbers, chosen)])
@@ -56,7 +58,9 @@ def test_union_of_disjoint_ranges(steps: list[tuple[int, bool]]) -> None:
 
 
 @given(STEPS, st.data())
-def test_union_of_overlapping_ranges(steps: list[tuple[int, bool]], data: st.DataObject) -> None:
+def test_the_union_of_overlapping_ranges_merges_them(
+    steps: list[tuple[int, bool]], data: st.DataObject
+) -> None:
     # Regression: their text named rows far above, which were then skipped and lost.
     offsets, numbers, chosen = rows_of(steps, 0)
     others = data.draw(st.lists(st.booleans(), min_size=len(steps), max_size=len(steps)))
@@ -72,7 +76,7 @@ def test_no_rows_are_an_empty_text() -> None:
     assert not RowRanges().holds(np.arange(3), np.zeros(3, np.int64)).any()
 
 
-def test_ranges_are_short() -> None:
+def test_ranges_of_single_rows_take_under_3_bytes_each() -> None:
     offsets = np.cumsum(np.random.default_rng(1).integers(1, 1_000, 2_000))
     nothing = np.zeros(len(offsets), np.int64)
 
@@ -80,7 +84,7 @@ def test_ranges_are_short() -> None:
 
 
 @pytest.mark.parametrize("text", ["no base64!", "QUJD", "eJwDAAAAAAE="])
-def test_a_text_of_something_else_is_refused(text: str) -> None:
+def test_an_invalid_text_of_ranges_is_refused(text: str) -> None:
     # Taken for no rows, they would be archived twice.
     with pytest.raises(ValueError, match=r"."):
         RowRanges.of_text(text)
@@ -90,7 +94,9 @@ def test_a_text_of_something_else_is_refused(text: str) -> None:
     ("others", "is_covered"),
     [([(3, 4)], True), ([(3, 9)], True), ([(2, 3)], False), ([(9, 10)], False), ([(3, 4), (20, 20)], True)],
 )
-def test_which_offsets_are_covered(others: list[tuple[int, int]], *, is_covered: bool) -> None:
+def test_ranges_cover_offsets_with_at_least_one_row(
+    others: list[tuple[int, int]], *, is_covered: bool
+) -> None:
     first, last = np.array([3, 6, 20]), np.array([5, 9, 20])
     nothing = np.zeros(3, np.int64)
     asked = np.array(others).T

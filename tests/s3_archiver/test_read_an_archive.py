@@ -9,7 +9,7 @@ import pytest
 from tests.helpers.archive_to_read import PAGE, code, copied, objects
 
 
-def test_the_keys_on_the_page_are_those_of_the_archiver() -> None:
+def test_the_keys_in_the_docs_equal_the_archivers() -> None:
     page = PAGE.read_text()
     named = {line.split("`")[1] for line in page.splitlines() if line.startswith("| `")}
     assert len(named) == 4
@@ -19,7 +19,7 @@ def test_the_keys_on_the_page_are_those_of_the_archiver() -> None:
 
 
 @pytest.mark.slow
-def test_duckdb_pyarrow_and_fastavro_read_what_was_archived(
+def test_duckdb_pyarrow_and_fastavro_read_the_archive(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from examples.demo.endpoint import S3Endpoint  # noqa: PLC0415 - fast tests do not need moto

@@ -63,7 +63,7 @@ def archived(keys: dict[str, str], values: list[bytes], at_once: int, registry: 
 
 
 @pytest.mark.parametrize("at_once", [1, 2, 7])
-def test_a_line_is_what_it_would_be_alone(at_once: int) -> None:
+def test_a_json_line_does_not_depend_on_other_records(at_once: int) -> None:
     registry = RegistryServer()
     with registry.running():
         values = [
@@ -76,7 +76,7 @@ def test_a_line_is_what_it_would_be_alone(at_once: int) -> None:
 
 
 @pytest.mark.parametrize("at_once", [1, 2, 7])
-def test_a_row_of_parquet_is_what_it_would_be_alone(at_once: int) -> None:
+def test_a_parquet_row_does_not_depend_on_other_records(at_once: int) -> None:
     registry = RegistryServer()
     with registry.running():
         values = [
@@ -94,7 +94,7 @@ def test_a_row_of_parquet_is_what_it_would_be_alone(at_once: int) -> None:
 
 
 @pytest.mark.parametrize("keys", [{}, {"store.kafka.keys": "true", "key.converter": "string"}])
-def test_a_datum_that_does_not_fit_leaves_its_neighbours_intact(keys: dict[str, str]) -> None:
+def test_a_datum_that_does_not_match_its_schema_does_not_affect_others(keys: dict[str, str]) -> None:
     registry = RegistryServer()
     with registry.running():
         number = registry.register("v", json.dumps(OTHER))
@@ -190,7 +190,9 @@ def rows_in_files(keys: dict[str, str], records: list[tuple[bytes | None, bool]]
 @pytest.mark.parametrize("has_predicate", [False, True], ids=["all", "some"])
 @pytest.mark.parametrize("chain", CHAINS)
 @pytest.mark.parametrize("name", ["JsonFormat", "AvroFormat", "ParquetFormat"])
-def test_a_record_is_transformed_as_if_alone(name: str, chain: str, has_predicate: bool) -> None:
+def test_a_transformed_record_does_not_depend_on_other_records(
+    name: str, chain: str, has_predicate: bool
+) -> None:
     keys = {
         "format.class": name,
         "value.converter": "json",
@@ -221,9 +223,7 @@ def test_a_record_is_transformed_as_if_alone(name: str, chain: str, has_predicat
     ],
     ids=["lines", "Parquet", "folders by field"],
 )
-def test_types_that_change_with_each_record_are_one_put_of_json_lines(
-    keys: dict[str, str], puts: int
-) -> None:
+def test_alternating_types_are_one_put_for_json_lines(keys: dict[str, str], puts: int) -> None:
     # A put for each run of a type cost a millisecond per record.
     registry = RegistryServer()
     with registry.running():
@@ -239,7 +239,7 @@ def test_types_that_change_with_each_record_are_one_put_of_json_lines(
     assert sum(call.name == "put" for call in made.harness.calls) == puts
 
 
-def test_bad_records_divide_a_batch_of_several_types_no_more_often(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bad_records_do_not_increase_the_splits_of_a_mixed_batch(monkeypatch: pytest.MonkeyPatch) -> None:
     # A bad record hides the types of its half of the batch.
     converted = 0
     convert = JsonConverter.convert

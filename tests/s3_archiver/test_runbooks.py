@@ -36,12 +36,12 @@ from sinksdk.worker.task_result import TaskResult
 from tests.helpers.memory_store import MemoryStore
 from tests.runtime.running_sinks import InProcess, Source
 from tests.s3_archiver.beside import at_once
-from tests.s3_archiver.fake_s3 import Asked, FakeS3, Fault, denied
+from tests.s3_archiver.fake_s3 import FakeS3, Fault, LoggedRequest, denied
 from tests.s3_archiver.support import FINE, MINIMAL, OTHER, TP, read
 
 
-def refused_to_publish(asked: Asked) -> Fault | None:
-    is_file = asked.operation == "CompleteMultipartUpload" and "partition=" in asked.key
+def refused_to_publish(request: LoggedRequest) -> Fault | None:
+    is_file = request.operation == "CompleteMultipartUpload" and "partition=" in request.key
     return Fault(denied()) if is_file else None
 
 
@@ -179,7 +179,7 @@ def half_published(count: int = 250) -> Place:
     return place
 
 
-def test_records_missing_beside_a_visible_file_are_archived_after_offsets_are_recovered() -> None:
+def test_missing_records_of_a_partly_published_commit_are_archived_after_recovery() -> None:
     # Regression: the archive ended above them: they were committed and in no file.
     place = half_published()
 
@@ -188,7 +188,7 @@ def test_records_missing_beside_a_visible_file_are_archived_after_offsets_are_re
     place.expect_whole(300)
 
 
-def test_recovering_offsets_again_keeps_a_withdrawn_commit() -> None:
+def test_repeated_recovery_keeps_a_withdrawn_commit() -> None:
     # Only the store knows which records above it are visible.
     place = half_published()
     place.recover()
@@ -198,7 +198,7 @@ def test_recovering_offsets_again_keeps_a_withdrawn_commit() -> None:
     place.expect_whole(300)
 
 
-def test_what_a_withdrawn_commit_knows_to_be_visible_is_archived_again_once_it_is_moved_away() -> None:
+def test_moved_visible_files_of_a_withdrawn_commit_are_archived_again() -> None:
     # Regression: the offset was refused because of records that had been moved away.
     place = half_published()
     place.recover()
@@ -213,7 +213,7 @@ def test_what_a_withdrawn_commit_knows_to_be_visible_is_archived_again_once_it_i
     place.expect_whole(300)
 
 
-def test_offsets_are_not_altered_to_below_the_last_record_of_a_withdrawn_commit() -> None:
+def test_altering_offsets_below_a_withdrawn_commits_visible_records_is_refused() -> None:
     # Regression: only the last committed files were read, which ended one record earlier.
     place = half_published(249)
     place.recover()
@@ -227,7 +227,7 @@ def test_offsets_are_not_altered_to_below_the_last_record_of_a_withdrawn_commit(
 
 
 @pytest.mark.parametrize("missing", [200, 201])
-def test_a_lost_store_is_not_recovered_past_a_commit_of_which_a_file_is_missing(missing: int) -> None:
+def test_recovery_of_a_lost_store_refuses_a_commit_with_a_missing_file(missing: int) -> None:
     # Regression: a crash during the last publication lost the records of the files that were not visible.
     place = Place(TWO_FOLDERS)
     place.run(250)
@@ -235,7 +235,7 @@ def test_a_lost_store_is_not_recovered_past_a_commit_of_which_a_file_is_missing(
     place.remove(lost)
     place.restore({})
 
-    with pytest.raises(OffsetsRefusedException, match=r"published only in part.*and give orders-0=200$"):
+    with pytest.raises(OffsetsRefusedException, match=r"published only in part.*and pass orders-0=200$"):
         place.recover()
     for key in place.files():
         if key.endswith(("+0000000200.avro", "+0000000201.avro")):
@@ -255,7 +255,7 @@ def test_a_lost_store_is_recovered_from_commits_of_several_files() -> None:
     place.expect_whole(300)
 
 
-def test_gaps_in_a_topic_are_taken_for_missing_files_unless_they_are_committed() -> None:
+def test_uncommitted_gaps_of_a_topic_are_reported_as_possibly_missing_records() -> None:
     place = Place(TWO_FOLDERS, gaps=frozenset({220}))
     place.run(250)
     assert place.recover() == {TP: 250, OTHER: 250}
@@ -268,7 +268,7 @@ def test_gaps_in_a_topic_are_taken_for_missing_files_unless_they_are_committed()
     assert place.recover(p0=250, p1=250) == {TP: 250, OTHER: 250}
 
 
-def test_a_store_older_than_a_withdrawal_is_refused_what_was_archived_since() -> None:
+def test_a_store_copy_from_before_a_withdrawal_is_refused() -> None:
     # Regression: files that begin below the last visible record were taken for those of the commit.
     place = half_published()
     place.recover()
@@ -276,14 +276,14 @@ def test_a_store_older_than_a_withdrawal_is_refused_what_was_archived_since() ->
     place.run(300)
     place.restore(older)
 
-    with pytest.raises(ConfigException, match="orders-0 offset 200 is committed, and"):
+    with pytest.raises(ConfigException, match="orders-0: offset 200 is committed, but"):
         place.run(350)
     assert place.recover() == {TP: 300, OTHER: 300}
     place.run(350)
     place.expect_whole(350)
 
 
-def test_a_store_restored_from_an_older_copy_goes_on_where_the_archive_ends() -> None:
+def test_a_store_restored_from_an_older_copy_resumes_at_the_archives_end() -> None:
     place = Place()
     place.run(250)
     older = place.backup()
@@ -291,7 +291,7 @@ def test_a_store_restored_from_an_older_copy_goes_on_where_the_archive_ends() ->
     before = place.s3.visible()
     place.restore(older)
 
-    with pytest.raises(ConfigException, match=r"orders-0 offset 250 is committed.*sinksdk offsets recover"):
+    with pytest.raises(ConfigException, match=r"orders-0: offset 250 is committed.*sinksdk offsets recover"):
         place.run(900)
     assert place.s3.visible() == before
 
@@ -315,7 +315,7 @@ def kept_unpublished(place: Place, count: int) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("later", [250, 777])
-def test_a_copy_of_the_store_with_an_unpublished_commit_is_recovered(later: int) -> None:
+def test_a_store_copy_with_an_unpublished_commit_is_recovered(later: int) -> None:
     # Regression: its uploads had expired, and the records were archived again under the same keys. The
     # start referred to offsets recover, which referred to a start.
     place = Place()
@@ -332,7 +332,7 @@ def test_a_copy_of_the_store_with_an_unpublished_commit_is_recovered(later: int)
     place.expect_whole(900)
 
 
-def test_a_copy_whose_commit_may_still_be_published_is_recovered_once_it_is() -> None:
+def test_a_store_copy_is_recovered_after_its_commit_is_published() -> None:
     place = Place()
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(place.s3, "plan", refused_to_publish)
@@ -344,7 +344,7 @@ def test_a_copy_whose_commit_may_still_be_published_is_recovered_once_it_is() ->
     place.expect_whole(250)
 
 
-def test_an_unpublished_commit_is_not_given_up_for_an_object_of_others() -> None:
+def test_an_unpublished_commit_is_not_dropped_for_a_foreign_object() -> None:
     place = Place()
     older = kept_unpublished(place, 50)
     place.restore(older)
@@ -393,14 +393,14 @@ def test_a_deleted_connector_that_is_created_again_does_not_archive_twice() -> N
         location: found for location, found in place.s3.objects.items() if "_sinksdk" not in location.key
     }
 
-    with pytest.raises(ConfigException, match="orders-0 nothing is committed"):
+    with pytest.raises(ConfigException, match="orders-0: nothing is committed"):
         place.run(300)
     place.recover()
     place.run(300)
     place.expect_whole(300)
 
 
-def test_values_are_recovered_with_the_operators_word() -> None:
+def test_files_of_values_are_recovered_with_offsets_from_the_operator() -> None:
     place = Place({"format.class": "JsonFormat", "value.converter": "bytes"})
     place.run(250)
     place.restore({})

@@ -56,7 +56,7 @@ def read(made: Any) -> list[Any]:
 
 
 @pytest.mark.parametrize("name", ["AvroFormat", "JsonFormat", "ParquetFormat"])
-def test_a_header_has_the_id_of_the_schema(name: str) -> None:
+def test_the_schema_id_is_read_from_a_header(name: str) -> None:
     registry = RegistryServer()
     with registry.running():
         number = registry.register("v", json.dumps(ORDER))
@@ -78,7 +78,7 @@ def test_a_header_has_the_id_of_the_schema(name: str) -> None:
         assert kept == {"1.avsc", f"{registry.guid(number)}.avsc"}
 
 
-def test_keys_have_a_header_of_their_own() -> None:
+def test_the_schema_id_of_keys_is_read_from_its_own_header() -> None:
     registry = RegistryServer()
     with registry.running():
         header = guid_header("__key_schema_id", registry.guid(registry.register("k", json.dumps(ORDER))))
@@ -95,7 +95,7 @@ def test_keys_have_a_header_of_their_own() -> None:
     assert list(fastavro.reader(io.BytesIO(made.s3.data(name)))) == [{"a": 1}]
 
 
-def test_headers_are_not_read_where_the_configuration_says_so() -> None:
+def test_schema_id_headers_are_ignored_if_configured() -> None:
     registry = RegistryServer()
     with registry.running():
         number = registry.register("v", json.dumps(ORDER))
@@ -110,7 +110,7 @@ def test_headers_are_not_read_where_the_configuration_says_so() -> None:
     assert read(made) == [{"a": 2}]
 
 
-def test_records_hold_values_as_they_are() -> None:
+def test_whole_records_hold_values_without_framing_unchanged() -> None:
     registry = RegistryServer()
     with registry.running():
         header = guid_header("__value_schema_id", registry.guid(registry.register("v", json.dumps(ORDER))))

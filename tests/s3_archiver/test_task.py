@@ -12,7 +12,7 @@ from sinksdk.connectors.s3_archiver.s3.errors import S3Error, S3TransientError
 from sinksdk.connectors.s3_archiver.s3.publisher import ForeignObject
 from sinksdk.connectors.s3_archiver.task import S3ArchiverTask
 from tests.s3_archiver.beside import Late, at_once
-from tests.s3_archiver.fake_s3 import Asked, FakeObject, FakeS3, Fault, denied, no_answer, slow_down
+from tests.s3_archiver.fake_s3 import FakeObject, FakeS3, Fault, LoggedRequest, denied, no_response, slow_down
 from tests.s3_archiver.support import OTHER, TP, Bench, bench, config
 
 FIRST_FILE = "topics/orders/partition=0/orders+0+0000000000.avro"
@@ -20,7 +20,9 @@ FIRST_FILE = "topics/orders/partition=0/orders+0+0000000000.avro"
 
 def failing(operation: str, error: BaseException, folder: str = "partition=0/") -> FakeS3:
     return FakeS3(
-        plan=lambda asked: Fault(error) if asked.operation == operation and folder in asked.key else None
+        plan=lambda request: (
+            Fault(error) if request.operation == operation and folder in request.key else None
+        )
     )
 
 
@@ -66,9 +68,9 @@ def test_upload_token_is_stored_before_the_upload_holds_data() -> None:
     b = bench(settings=config(flush_size=1000, part_size=500))
     unnoted = []
 
-    def look(asked: Asked) -> None:
-        if asked.operation == "UploadPart" and asked.upload_id not in b.harness.log.noted.get(TP, ()):
-            unnoted.append(asked)
+    def look(request: LoggedRequest) -> None:
+        if request.operation == "UploadPart" and request.upload_id not in b.harness.log.noted.get(TP, ()):
+            unnoted.append(request)
 
     b.s3.plan = look
     b.put(100)
@@ -138,7 +140,7 @@ def restarted(b: Bench) -> None:
     b.harness.assign(TP)
 
 
-def test_a_crash_before_the_commit_leaves_nothing_behind() -> None:
+def test_a_crash_before_the_commit_leaves_no_visible_file() -> None:
     b = bench(settings=config(flush_size=1000, part_size=500))
     b.put(100)
     restarted(b)
@@ -150,7 +152,7 @@ def test_a_crash_before_the_commit_leaves_nothing_behind() -> None:
     assert b.offsets() == list(range(100))
 
 
-def test_a_crash_between_commit_and_publish_is_made_up_for() -> None:
+def test_files_committed_before_a_crash_are_published_by_the_next_owner() -> None:
     b = bench(flush_size=10)
     b.s3.fail_next("CompleteMultipartUpload", KeyboardInterrupt())
     b.put(10)
@@ -165,7 +167,7 @@ def test_a_crash_between_commit_and_publish_is_made_up_for() -> None:
 
 
 @pytest.mark.parametrize("forgets", [False, True])
-def test_a_crash_after_publish_publishes_again_without_harm(*, forgets: bool) -> None:
+def test_publishing_again_after_a_crash_changes_nothing(*, forgets: bool) -> None:
     # Also when S3 has forgotten the upload.
     b = bench(flush_size=10, s3=FakeS3(forgets_completed=forgets))
     b.s3.fail_next("CompleteMultipartUpload", KeyboardInterrupt(), after_effect=True)
@@ -233,7 +235,7 @@ def waits(b: Bench) -> bool:
     return b.harness.worker.pending
 
 
-def test_one_partitions_s3_failure_costs_the_others_nothing() -> None:
+def test_an_s3_failure_of_one_partition_does_not_affect_others() -> None:
     b = bench(TP, OTHER, s3=failing("UploadPart", denied()), flush_size=100)
     b.put(60)
     b.put(60, OTHER)
@@ -271,10 +273,10 @@ def test_graceful_closing_commit_leaves_half_of_the_deadline_to_the_store() -> N
     assert "SlowDown" in failure.message
 
 
-def test_sent_files_are_committed_although_a_later_one_fails() -> None:
+def test_sent_files_are_committed_if_a_later_one_fails() -> None:
     b = bench(flush_size=100, settings=config(flush_size=100, part_size=1500))
     b.put(100)
-    b.s3.plan = lambda asked: Fault(denied()) if "0000000100" in asked.key else None
+    b.s3.plan = lambda request: Fault(denied()) if "0000000100" in request.key else None
     b.put(60)
     b.harness.revoke()
 
@@ -285,7 +287,7 @@ def test_sent_files_are_committed_although_a_later_one_fails() -> None:
 
 def test_transient_part_failure_redelivers_only_its_batch() -> None:
     b = bench(settings=config(flush_size=1000, part_size=500))
-    b.s3.fail_next("UploadPart", no_answer(), times=4)
+    b.s3.fail_next("UploadPart", no_response(), times=4)
     b.put(100)
     b.put(100)
     assert waits(b)
@@ -309,10 +311,10 @@ def test_closing_commit_excludes_a_batch_that_awaits_redelivery() -> None:
     assert b.offsets() == list(range(100))
 
 
-def test_a_put_that_fails_for_good_keeps_the_files_before_it() -> None:
+def test_a_permanently_failed_put_keeps_the_files_before_it() -> None:
     b = bench(flush_size=100, settings=config(flush_size=100, part_size=1500))
     b.put(100)
-    b.s3.plan = lambda asked: Fault(denied()) if "0000000100" in asked.key else None
+    b.s3.plan = lambda request: Fault(denied()) if "0000000100" in request.key else None
     b.put(700)
 
     assert b.committed() == 100
@@ -369,7 +371,9 @@ def test_an_expired_upload_withdraws_its_commit_and_is_archived_again() -> None:
     b = bench(flush_size=10)
     b.put(10)
     b.harness.commit()
-    b.s3.plan = lambda asked: b.s3.uploads.clear() if asked.operation == "CompleteMultipartUpload" else None
+    b.s3.plan = lambda request: (
+        b.s3.uploads.clear() if request.operation == "CompleteMultipartUpload" else None
+    )
     b.put(25)
     b.harness.commit()
 
@@ -393,8 +397,8 @@ def test_withdrawal_begins_at_the_expired_file() -> None:
     b = bench(flush_size=10)
     gone = []
 
-    def lose_the_second(asked: Asked) -> None:
-        if asked.operation == "CompleteMultipartUpload" and asked.upload_id == "upload-000002":
+    def lose_the_second(request: LoggedRequest) -> None:
+        if request.operation == "CompleteMultipartUpload" and request.upload_id == "upload-000002":
             gone.append(b.s3.uploads.pop("upload-000002", None))
 
     b.s3.plan = lose_the_second
@@ -408,7 +412,7 @@ def test_withdrawal_begins_at_the_expired_file() -> None:
     assert Archived.of(committed) == Archived(files=1, records=10, end=10)
 
 
-def test_tokens_of_another_endpoint_are_published_there() -> None:
+def test_tokens_of_another_endpoint_are_published_at_that_endpoint() -> None:
     # The configuration was changed before the commit was published.
     old, new = FakeS3(endpoint="http://old"), FakeS3(endpoint="http://new")
     b = bench(flush_size=10, s3=old)
@@ -459,7 +463,7 @@ def test_stop_and_close_make_no_requests() -> None:
     assert len(b.s3.log) == before
 
 
-def test_committed_metadata_says_what_is_archived() -> None:
+def test_commit_metadata_states_files_records_and_end() -> None:
     b = bench(flush_size=100)
     b.put(250)
     b.harness.revoke()
@@ -481,6 +485,6 @@ def test_offset_set_by_an_operator_begins_a_chain() -> None:
     assert b.offsets() == list(range(500, 510))
 
 
-def test_exceptions_are_those_of_the_sdk() -> None:
+def test_s3_errors_are_sdk_exceptions() -> None:
     assert isinstance(slow_down(), S3TransientError)
     assert isinstance(denied(), S3Error)

@@ -102,7 +102,9 @@ def texts(registry: RegistryServer, text: str) -> Iterator[tuple[str, bytes, str
 
 @pytest.mark.parametrize("text", TEXTS)
 @pytest.mark.parametrize("side", ["key", "value"])
-def test_texts_are_json_texts_whatever_they_look_like(registry: RegistryServer, side: str, text: str) -> None:
+def test_texts_become_json_strings_even_if_they_look_like_json(
+    registry: RegistryServer, side: str, text: str
+) -> None:
     of_keys = side == "key"
     beside = {"store.kafka.keys": "true", "keys.format.class": JSON_FORMAT} if of_keys else {}
     if of_keys:
@@ -119,7 +121,7 @@ def test_texts_are_json_texts_whatever_they_look_like(registry: RegistryServer, 
 
 
 @pytest.mark.parametrize("text", ["17", "null", "hello"])
-def test_texts_stay_texts_within_what_transforms_make(registry: RegistryServer, text: str) -> None:
+def test_texts_in_transformed_values_remain_json_strings(registry: RegistryServer, text: str) -> None:
     for kind, data, field in texts(registry, text):
         hoisted = archived(
             {**converters("value", registry)[kind], **chain("HoistField", "Value", field="f")}, value=data
@@ -138,7 +140,7 @@ def test_texts_stay_texts_within_what_transforms_make(registry: RegistryServer, 
         assert json.loads(line(cast) or "") == ({"m": "17"} if ":" in spec else "17")
 
 
-def test_keys_that_are_made_of_values_keep_their_types(registry: RegistryServer) -> None:
+def test_keys_created_from_values_keep_their_types(registry: RegistryServer) -> None:
     keys = {
         **converters("value", registry)["json"],
         "store.kafka.keys": "true",
@@ -189,7 +191,9 @@ def test_scalars_are_written_by_their_converter(
     ("kind", "data"),
     [("json", b'{"m":null}'), ("json", b"{}"), ("declared", b'{"n":1}')],
 )
-def test_a_null_that_a_transform_makes_is_no_value(registry: RegistryServer, kind: str, data: bytes) -> None:
+def test_a_null_returned_by_a_transform_is_a_null_value(
+    registry: RegistryServer, kind: str, data: bytes
+) -> None:
     made = archived(
         {**converters("value", registry)[kind], **chain("ExtractField", "Value", field="m")}, value=data
     )
@@ -228,7 +232,7 @@ GOOD = (b'{"a":1}', b' { "a" : 1.50 } ', b'{"a":"\\u00e9"}', b'{"a":[{}]}', '{"a
     ],
     ids=str,
 )
-def test_the_same_json_is_bad_whatever_else_is_configured(keys: dict[str, str]) -> None:
+def test_invalid_json_is_bad_under_every_configuration(keys: dict[str, str]) -> None:
     for value in BAD:
         made = archived({**JSON, **keys}, key=b"k", value=value)
         failure = made.harness.outcome(TP).failure
@@ -238,7 +242,7 @@ def test_the_same_json_is_bad_whatever_else_is_configured(keys: dict[str, str]) 
         assert made.visible() == []
 
 
-def test_json_is_written_as_it_stands() -> None:
+def test_json_is_written_unchanged() -> None:
     for value in GOOD:
         assert line(archived(JSON, value=value)) == value.decode()
         untouched = {
@@ -302,7 +306,7 @@ DEFAULTS = {
 }
 
 
-def test_null_gets_the_default_as_configured(registry: RegistryServer) -> None:
+def test_null_fields_get_their_default_if_configured(registry: RegistryServer) -> None:
     # KIP-581.
     keys = converters("value", registry)["envelope"]
     kept = {**keys, "value.converter.replace.null.with.default": "false"}
@@ -334,7 +338,7 @@ ITEM = ["null", {"type": "int", "connect.default": 5}]
     ],
     ids=["array", "map", "nested", "optional"],
 )
-def test_nulls_in_arrays_and_maps_have_their_default_in_lines_alone(
+def test_nulls_in_arrays_and_maps_get_their_default_only_in_json_lines(
     registry: RegistryServer, kind: Any, value: Any, filled: Any
 ) -> None:
     # Connect's JsonConverter writes the default of the items' type; AvroData keeps null.
@@ -351,12 +355,12 @@ def test_nulls_in_arrays_and_maps_have_their_default_in_lines_alone(
     assert row == {"d": value}
 
 
-def test_an_array_by_itself_keeps_its_nulls(registry: RegistryServer) -> None:
+def test_a_top_level_array_keeps_its_nulls(registry: RegistryServer) -> None:
     data = framed(registry, {"type": "array", "items": ITEM}, [None, 1])
     assert line(archived(converters("value", registry)["avro"], value=data)) == "[null,1]"
 
 
-def test_the_schema_of_json_is_given_as_connect_takes_it(registry: RegistryServer) -> None:
+def test_value_converter_schema_accepts_connects_schema_json(registry: RegistryServer) -> None:
     # KIP-1054.
     keys = converters("value", registry)["envelope"]
     given = {**keys, "value.converter.schema.content": json.dumps(DEFAULTS)}
@@ -378,7 +382,7 @@ def config_of(keys: Mapping[str, str]) -> dict[str, str]:
     }
 
 
-def test_avro_whose_schema_contains_itself_becomes_json(registry: RegistryServer) -> None:
+def test_values_of_recursive_avro_schemas_become_json(registry: RegistryServer) -> None:
     moment = {"type": "long", "logicalType": "timestamp-millis"}
     cost = {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2}
     node = {
@@ -409,5 +413,5 @@ def test_avro_whose_schema_contains_itself_becomes_json(registry: RegistryServer
     assert json.loads(line(hoisted) or "") == {"f": expected}
     failure = archived({**keys, "format.class": "ParquetFormat"}, value=data).harness.outcome(TP).failure
     assert failure is not None
-    assert "of an Avro schema that contains itself" in failure.message
+    assert "its Avro schema contains itself" in failure.message
     assert "set 'format.class' to AvroFormat or JsonFormat" in failure.message

@@ -16,7 +16,7 @@ from sinksdk.connectors.s3_archiver.s3.publisher import ForeignObject, UploadExp
 from sinksdk.connectors.s3_archiver.s3.requests import Beside, in_a_thread
 from sinksdk.connectors.s3_archiver.s3.upload import Upload
 from tests.s3_archiver.beside import Late, at_once
-from tests.s3_archiver.fake_s3 import Asked, FakeObject, FakeS3, denied, no_answer, slow_down
+from tests.s3_archiver.fake_s3 import FakeObject, FakeS3, LoggedRequest, denied, no_response, slow_down
 
 WHERE = Location("bucket", "topics/orders/file.avro")
 
@@ -50,7 +50,7 @@ def test_nothing_is_visible_before_it_is_completed(s3: FakeS3) -> None:
     assert s3.uploads == {}
 
 
-def test_a_file_smaller_than_a_part_does_nothing_before_it_is_finished(s3: FakeS3) -> None:
+def test_a_file_smaller_than_a_part_makes_no_request_before_it_is_finished(s3: FakeS3) -> None:
     upload = Upload(s3, WHERE, PartPool(100), "mine", {})
     upload.write(b"x" * 100)
 
@@ -73,7 +73,7 @@ def test_data_is_never_sent_before_the_upload_is_prepared(s3: FakeS3) -> None:
 
 def test_lost_create_response_leaves_an_empty_upload(s3: FakeS3) -> None:
     # The second attempt's upload is prepared and filled.
-    s3.fail_next("CreateMultipartUpload", no_answer(), after_effect=True)
+    s3.fail_next("CreateMultipartUpload", no_response(), after_effect=True)
     upload = Upload(s3, WHERE, PartPool(100), "mine", {})
 
     with pytest.raises(S3TransientError):
@@ -87,7 +87,7 @@ def test_lost_create_response_leaves_an_empty_upload(s3: FakeS3) -> None:
     assert [found.size for found in s3.uploads_with_data()] == [4]
 
 
-def test_parts_are_equal_but_for_the_last(s3: FakeS3) -> None:
+def test_all_parts_except_the_last_have_equal_size(s3: FakeS3) -> None:
     # Some stores require it; S3 requires 5 MiB of all but the last.
     upload = begun(s3, capacity=10)
     upload.write(b"x" * 25)
@@ -104,7 +104,7 @@ def test_parts_are_equal_but_for_the_last(s3: FakeS3) -> None:
     st.lists(st.sampled_from(["before", "after", "ok"]), max_size=12),
     st.sampled_from([at_once, Late, in_a_thread]),
 )
-def test_whatever_fails_and_is_sent_again_the_object_is_what_was_written(
+def test_the_object_equals_the_written_bytes_despite_retries(
     chunks: list[bytes], capacity: int, outcomes: list[str], way: Any
 ) -> None:
     s3, plan = FakeS3(), iter(outcomes)
@@ -114,7 +114,7 @@ def test_whatever_fails_and_is_sent_again_the_object_is_what_was_written(
         for _ in range(2 * len(outcomes) + 2):  # what fails on its way is told of first, and then made again
             fate = next(plan, "ok")
             if fate != "ok":
-                s3.fail_next("UploadPart", no_answer(), after_effect=fate == "after")
+                s3.fail_next("UploadPart", no_response(), after_effect=fate == "after")
             try:
                 action()
             except S3TransientError:
@@ -134,7 +134,7 @@ def test_whatever_fails_and_is_sent_again_the_object_is_what_was_written(
     assert upload.token.data["size"] == sum(map(len, chunks)) + 1
 
 
-def test_what_was_written_may_be_overwritten_by_the_caller() -> None:
+def test_the_caller_may_reuse_its_buffer_after_write() -> None:
     # An encoder reuses its buffer.
     s3, scratch = FakeS3(), bytearray(b"a" * 30)
     upload = begun(s3, capacity=10)
@@ -147,7 +147,7 @@ def test_what_was_written_may_be_overwritten_by_the_caller() -> None:
     assert s3.data(WHERE.key) == b"a" * 30 + b"b" * 30
 
 
-def test_finishing_twice_sends_once(s3: FakeS3) -> None:
+def test_finishing_twice_sends_the_last_part_once(s3: FakeS3) -> None:
     upload = begun(s3)
     upload.write(b"data")
     upload.finish()
@@ -156,7 +156,7 @@ def test_finishing_twice_sends_once(s3: FakeS3) -> None:
     assert s3.operations().count("UploadPart") == 1
 
 
-def test_an_upload_ends_before_s3_has_no_more_parts() -> None:
+def test_an_upload_reaches_its_limit_before_s3s_part_limit() -> None:
     # 10,000 parts.
     upload = Upload(FakeS3(), WHERE, PartPool(1), "mine", {})
     upload.write(b"x" * 9_899)
@@ -165,7 +165,7 @@ def test_an_upload_ends_before_s3_has_no_more_parts() -> None:
     assert upload.is_at_limit
 
 
-def test_the_token_says_where_and_what() -> None:
+def test_the_token_contains_location_and_parts() -> None:
     s3 = FakeS3(endpoint="http://127.0.0.1:9000")
     token = finished(s3)
 
@@ -189,7 +189,7 @@ def test_next_part_is_filled_while_one_is_in_flight(s3: FakeS3, late: Late) -> N
     assert (late.begun, s3.operations().count("UploadPart")) == (2, 1)
 
 
-def test_parts_keep_their_numbers_and_checksums_however_late_they_arrive(s3: FakeS3, late: Late) -> None:
+def test_late_parts_keep_their_numbers_and_checksums(s3: FakeS3, late: Late) -> None:
     upload = begun(s3, capacity=10, beside=late)
     for letter in (b"a", b"b", b"c", b"d"):
         upload.write(letter * 9)
@@ -198,7 +198,7 @@ def test_parts_keep_their_numbers_and_checksums_however_late_they_arrive(s3: Fak
     complete(s3, upload.token)
 
     assert s3.data(WHERE.key) == b"".join(letter * 9 for letter in (b"a", b"b", b"c", b"d"))
-    assert [asked.part for asked in s3.log if asked.operation == "UploadPart"] == [1, 2, 3, 4]
+    assert [request.part for request in s3.log if request.operation == "UploadPart"] == [1, 2, 3, 4]
 
 
 def test_finish_waits_for_the_part_in_flight(s3: FakeS3, late: Late) -> None:
@@ -300,7 +300,7 @@ def test_parts_in_flight_are_limited_per_task(s3: FakeS3, late: Late) -> None:
     assert [found.size for found in s3.uploads.values()] == [15] * 4
 
 
-def test_arrived_part_makes_room_although_its_file_is_idle(s3: FakeS3, late: Late) -> None:
+def test_a_finished_part_frees_its_slot_while_its_file_is_idle(s3: FakeS3, late: Late) -> None:
     pool = PartPool(10, late, in_flight=1)
     quiet, busy = (begun(s3, nonce=nonce, pool=pool) for nonce in ("quiet", "busy"))
     quiet.write(b"a" * 15)
@@ -342,8 +342,8 @@ def test_parts_are_sent_in_daemon_threads() -> None:
     s3, may_go = FakeS3(), threading.Event()
     threads: list[threading.Thread] = []
 
-    def held(asked: Asked) -> None:
-        if asked.operation == "UploadPart" and asked.part == 1:
+    def held(request: LoggedRequest) -> None:
+        if request.operation == "UploadPart" and request.part == 1:
             threads.append(threading.current_thread())
             assert may_go.wait(60)
 
@@ -379,11 +379,11 @@ def test_completing_again_changes_nothing(*, forgets: bool) -> None:
 
 
 @pytest.mark.parametrize("forgets", [False, True])
-def test_a_lost_answer_to_complete_is_found_out(*, forgets: bool) -> None:
+def test_a_lost_response_to_complete_is_detected(*, forgets: bool) -> None:
     # The nonce identifies the own object.
     s3 = FakeS3(forgets_completed=forgets)
     token = finished(s3)
-    s3.fail_next("CompleteMultipartUpload", no_answer(), after_effect=True)
+    s3.fail_next("CompleteMultipartUpload", no_response(), after_effect=True)
 
     with pytest.raises(S3TransientError):
         complete(s3, token)
@@ -392,7 +392,7 @@ def test_a_lost_answer_to_complete_is_found_out(*, forgets: bool) -> None:
     assert s3.data(WHERE.key) == b"data"
 
 
-def test_a_412_about_our_own_object_is_success() -> None:
+def test_a_412_for_the_uploads_own_object_is_success() -> None:
     # boto3 repeats a Complete whose response was lost.
     s3 = FakeS3(forgets_completed=True)
     token = finished(s3)
@@ -402,7 +402,7 @@ def test_a_412_about_our_own_object_is_success() -> None:
     complete(s3, token)
 
 
-def test_another_ones_object_is_never_overwritten(s3: FakeS3) -> None:
+def test_another_writers_object_is_never_overwritten(s3: FakeS3) -> None:
     theirs = finished(s3, b"theirs", nonce="theirs")
     mine = finished(s3, b"mine", nonce="mine")
     complete(s3, theirs)
@@ -421,7 +421,7 @@ def test_object_without_a_nonce_is_foreign(s3: FakeS3) -> None:
         complete(s3, token)
 
 
-def test_an_expired_upload_says_which_records_are_missing_and_what_to_do(s3: FakeS3) -> None:
+def test_an_expired_upload_is_reported_with_its_records_and_a_remedy(s3: FakeS3) -> None:
     token = finished(s3)
     s3.uploads.clear()
 
@@ -475,7 +475,7 @@ def test_endpoint_without_conditions_recognises_its_own_object() -> None:
     complete(s3, token)
 
 
-def test_a_refused_completion_is_fatal(s3: FakeS3) -> None:
+def test_a_refused_completion_is_not_retriable(s3: FakeS3) -> None:
     token = finished(s3)
     s3.fail_next("CompleteMultipartUpload", denied())
 
@@ -501,7 +501,7 @@ def test_a_part_that_arrives_while_aborting_is_freed_too(s3: FakeS3) -> None:
     token = finished(s3)
     late, aborts = s3.uploads[token.id], 0
 
-    def part_arrives_after_the_first_abort(asked: Asked) -> None:
+    def part_arrives_after_the_first_abort(request: LoggedRequest) -> None:
         nonlocal aborts
         aborts += 1
         if aborts == 2:

@@ -60,7 +60,7 @@ def test_gzip_of_json_lines() -> None:
     assert gzip.decompress(made.s3.data(key)) == b"[1]\n[2]\n"
 
 
-def test_null_values_are_left_out() -> None:
+def test_ignored_null_values_are_left_out() -> None:
     made = bench(settings=config({**JSON, "behavior.on.null.values": "ignore"}))
     deliver(made, b"[1]", None, b"[2]", None)
     made.harness.revoke()
@@ -130,7 +130,7 @@ def test_gaps_of_the_topic_are_counted_between_values(keys: dict[str, str]) -> N
 
 @every_format
 @pytest.mark.parametrize("index", [1, 3], ids=["in between", "at the end"])
-def test_a_file_of_values_that_is_not_whole_is_found(keys: dict[str, str], index: int) -> None:
+def test_a_damaged_file_of_values_is_found(keys: dict[str, str], index: int) -> None:
     # Also where S3 keeps no checksum.
     made, settings = archived(keys, *range(8))
     shorter, _ = archived(keys, 2 * index)
@@ -141,7 +141,7 @@ def test_a_file_of_values_that_is_not_whole_is_found(keys: dict[str, str], index
     assert bool(verified(made, settings).problems) == is_countable
 
 
-def test_bytes_that_hold_the_separator_are_as_many_as_are_committed() -> None:
+def test_values_that_contain_the_separator_are_counted_by_the_commit() -> None:
     # The file cannot tell them apart, the commit can.
     made = bench(settings=config(BYTES))
     deliver(made, b"a\nb", b"c")
@@ -150,7 +150,7 @@ def test_bytes_that_hold_the_separator_are_as_many_as_are_committed() -> None:
     assert (found.records, found.gaps, found.problems) == (2, 0, [])
 
 
-def test_nulls_that_are_left_out_are_gaps() -> None:
+def test_ignored_null_values_are_gaps() -> None:
     keys = {**JSON, "behavior.on.null.values": "ignore"}
     made = bench(settings=config(keys))
     deliver(made, b"1", None, b"2")
@@ -159,27 +159,24 @@ def test_nulls_that_are_left_out_are_gaps() -> None:
     assert (found.records, found.last, found.gaps, found.problems) == (2, 2, 1, [])
 
 
-def test_damaged_gzip_is_found_also_without_a_checksum() -> None:
+def test_damaged_gzip_is_found_without_a_checksum() -> None:
     for keys in (JSON, BYTES):
         made, settings = archived({**keys, "s3.compression.type": "gzip"}, *range(4))
         location = Location("bucket", made.visible()[0])
         made.s3.objects[location] = replace(
             made.s3.objects[location], data=made.s3.data(location.key)[:-5], crc32=None
         )
-        assert any(
-            "it ends before its compressed data do" in problem
-            for problem in verified(made, settings).problems
-        )
+        assert any("its gzip data are truncated" in problem for problem in verified(made, settings).problems)
 
 
-def test_an_offset_that_parquet_holds_twice_is_found() -> None:
+def test_a_duplicate_offset_in_parquet_is_found() -> None:
     keys = {**PARQUET, "archive.content": "record"}
     made, settings = archived(keys, 0, 1)
     (key,) = made.visible()
     table = pq.read_table(io.BytesIO(made.s3.data(key)))
-    said = pq.read_metadata(io.BytesIO(made.s3.data(key))).metadata
+    metadata = pq.read_metadata(io.BytesIO(made.s3.data(key))).metadata
     table = table.set_column(2, "offset", pa.array([1, 1], pa.int64())).replace_schema_metadata(
-        {name: text for name, text in said.items() if name.startswith(b"sinksdk.")}
+        {name: text for name, text in metadata.items() if name.startswith(b"sinksdk.")}
     )
     out = io.BytesIO()
     pq.write_table(table, out)
@@ -197,7 +194,7 @@ def avro(registry: str) -> dict[str, Any]:
     }
 
 
-def test_avro_values_are_spliced() -> None:
+def test_framed_avro_values_are_copied() -> None:
     with RegistryServer().running() as server:
         first = server.register("orders-value", json.dumps(SCHEMA))
         second = server.register("orders-value", json.dumps({**SCHEMA, "doc": "another"}))
@@ -216,7 +213,7 @@ def test_avro_values_are_spliced() -> None:
     assert (report.partitions[0].records, report.problems) == (10, [])
 
 
-def test_while_the_registry_is_away_nothing_is_taken() -> None:
+def test_no_record_is_accepted_while_the_registry_is_unavailable() -> None:
     with RegistryServer().running() as server:
         schema_id = server.register("orders-value", json.dumps(SCHEMA))
         made = bench(settings=config(avro(server.url)))
@@ -262,12 +259,14 @@ def test_while_the_registry_is_away_nothing_is_taken() -> None:
     ],
     ids=str,
 )
-def test_who_converts(keys: dict[str, str], *, takes_bytes: bool, kind: str) -> None:
+def test_the_engine_or_the_format_converts_values(
+    keys: dict[str, str], *, takes_bytes: bool, kind: str
+) -> None:
     settings = config(keys)
     assert (settings.takes_bytes, settings.converter_spec(is_key=False).kind) == (takes_bytes, kind)
 
 
-def test_transforms_get_what_converters_make() -> None:
+def test_transforms_receive_converted_values() -> None:
     chain = {
         "transforms": "a",
         "transforms.a.type": "org.apache.kafka.connect.transforms.ReplaceField$Value",
@@ -299,7 +298,7 @@ def test_typed_values_become_json() -> None:
     assert made.s3.data(made.visible()[0]) == b'{"n":1,"s":"a"}\n'
 
 
-def test_bad_values_end_a_partition_or_are_passed_over(caplog: pytest.LogCaptureFixture) -> None:
+def test_bad_records_fail_their_partition_or_are_skipped(caplog: pytest.LogCaptureFixture) -> None:
     made = bench(settings=config({**JSON, "errors.tolerance": "all"}))
     deliver(made, b"[1]", b"\xff", b"{", b"[2]")
     made.harness.revoke()
@@ -319,12 +318,12 @@ def problems(**keys: str) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("keys", "said"),
+    ("keys", "expected_text"),
     [
-        ({"format_class": "OrcFormat"}, "take AvroFormat, JsonFormat"),
+        ({"format_class": "OrcFormat"}, "use AvroFormat, JsonFormat"),
         (
             {"format_class": "JsonFormat", "archive_content": "record"},
-            "JsonFormat has no place for whole records",
+            "JsonFormat cannot hold whole records",
         ),
         ({"format_class": "JsonFormat", "s3_compression_level": "10"}, "gzip has 0 to 9"),
         ({"format_class": "JsonFormat", "value_converter": "com.example.Mine"}, "'value.converter'"),
@@ -334,13 +333,13 @@ def problems(**keys: str) -> list[str]:
         ),
         (
             {"format_class": "ByteArrayFormat", "value_converter": "json"},
-            "ByteArrayFormat takes bytes as they are",
+            "ByteArrayFormat writes unconverted bytes",
         ),
         ({"format_class": "JsonFormat", "behavior_on_null_values": "write"}, "needs 'store.kafka.keys'"),
     ],
 )
-def test_what_cannot_be_archived_is_refused(keys: dict[str, str], said: str) -> None:
-    found = [problem for problem in problems(**keys) if said in problem]
+def test_unsupported_formats_and_converters_are_refused(keys: dict[str, str], expected_text: str) -> None:
+    found = [problem for problem in problems(**keys) if expected_text in problem]
     assert len(found) == 1
 
 
@@ -371,7 +370,7 @@ def test_whole_records_become_parquet() -> None:
     ]
 
 
-def test_values_that_nobody_types_stop_a_partition_of_parquet(caplog: pytest.LogCaptureFixture) -> None:
+def test_untyped_values_fail_a_partition_of_parquet(caplog: pytest.LogCaptureFixture) -> None:
     # The configuration is at fault: no record becomes a dead letter.
     made = bench(settings=config({**PARQUET, "errors.tolerance": "all"}))
     deliver(made, b"{}")
@@ -380,7 +379,7 @@ def test_values_that_nobody_types_stop_a_partition_of_parquet(caplog: pytest.Log
     assert (made.visible(), made.committed()) == ([], None)
 
 
-def test_lines_in_folders_by_a_field_and_by_hour() -> None:
+def test_json_lines_are_archived_by_field_and_hour() -> None:
     keys = {
         **JSON,
         "partitioner.class": "FieldAndTimeBasedPartitioner",
@@ -399,7 +398,7 @@ def test_lines_in_folders_by_a_field_and_by_hour() -> None:
     }
 
 
-def test_record_time_ends_files_without_a_number_of_records() -> None:
+def test_record_time_ends_files_without_flush_size() -> None:
     keys = {
         **JSON,
         "flush.size": None,
@@ -422,7 +421,7 @@ def test_record_time_ends_files_without_a_number_of_records() -> None:
         ("bytes", {"type": "HoistField$Value", "field": "raw"}, b"\xff", {"raw": b"\xff"}),
     ],
 )
-def test_texts_and_bytes_behind_transforms_are_typed(
+def test_texts_and_bytes_from_transforms_are_typed(
     converter: str, transform: dict[str, str], value: bytes, row: object
 ) -> None:
     keys = {"format.class": "AvroFormat", "value.converter": converter, "transforms": "t"}
@@ -434,7 +433,7 @@ def test_texts_and_bytes_behind_transforms_are_typed(
     assert read(made.s3.data(name)) == [row]
 
 
-def test_value_without_fields_is_a_bad_record_of_parquet() -> None:
+def test_a_value_without_fields_is_a_bad_record_for_parquet() -> None:
     keys = {
         "format.class": "ParquetFormat",
         "value.converter": "json",

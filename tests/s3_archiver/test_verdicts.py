@@ -50,7 +50,7 @@ def test_every_corpus_file_has_its_verdicts() -> None:
 
 
 @every_file
-def test_every_key_of_a_real_configuration_is_decided(name: str, tmp_path: Path) -> None:
+def test_every_key_of_a_real_configuration_has_the_expected_verdict(name: str, tmp_path: Path) -> None:
     code, found = validate(place(name, tmp_path))
 
     expected = EXPECTED[name]
@@ -60,7 +60,7 @@ def test_every_key_of_a_real_configuration_is_decided(name: str, tmp_path: Path)
 
 
 @every_file
-def test_no_key_of_a_corpus_file_is_left_out(name: str, tmp_path: Path) -> None:
+def test_every_key_of_a_corpus_file_has_an_expected_verdict(name: str, tmp_path: Path) -> None:
     _, found = validate(place(name, tmp_path))
 
     written = set(settings_of(json.loads((CORPUS / f"{name}.json").read_text())))
@@ -87,7 +87,7 @@ def test_at_least_45_of_54_collected_configurations_start() -> None:
 
 
 @pytest.mark.parametrize("name", sorted(CONVERTED))
-def test_other_sinks_configurations_start_once_they_are_converted(name: str, tmp_path: Path) -> None:
+def test_converted_configurations_of_other_sinks_start(name: str, tmp_path: Path) -> None:
     converted = CliRunner().invoke(app, ["convert", str(place(name, tmp_path))])
     (tmp_path / "converted.json").write_text(converted.stdout)
 
@@ -96,7 +96,7 @@ def test_other_sinks_configurations_start_once_they_are_converted(name: str, tmp
 
 
 @first_files
-def test_who_brings_another_sinks_configuration_is_told_of_other_defaults(name: str, tmp_path: Path) -> None:
+def test_defaults_that_differ_from_connects_are_noted(name: str, tmp_path: Path) -> None:
     _, found = validate(place(name, tmp_path))
     if name == "r24":
         return  # there is no such class, so nothing is known of its defaults
@@ -107,40 +107,40 @@ def test_who_brings_another_sinks_configuration_is_told_of_other_defaults(name: 
 
 
 @first_files
-def test_who_names_no_converter_is_told_what_values_are_taken_for(name: str, tmp_path: Path) -> None:
+def test_an_unset_converter_is_a_warning(name: str, tmp_path: Path) -> None:
     _, found = validate(place(name, tmp_path))
     values = settings_of(json.loads((CORPUS / f"{name}.json").read_text()))
     is_about_values = values.get("format.class", "ByteArrayFormat").rpartition(".")[2] != "ByteArrayFormat"
     reads_fields = "RecordField" in values.get("timestamp.extractor", "")
-    is_told = any("'value.converter' is not set" in text for text in found["warnings"])
+    is_warned = any("'value.converter' is not set" in text for text in found["warnings"])
 
     if found["would_start"]:
-        assert is_told is ("value.converter" not in values and (is_about_values or reads_fields))
+        assert is_warned is ("value.converter" not in values and (is_about_values or reads_fields))
 
 
 @pytest.mark.parametrize(
-    ("keys", "said"),
+    ("keys", "expected_text"),
     [
-        ({"format.class": "JsonFormat"}, "values are taken as JSON text"),
-        ({"format.class": "AvroFormat"}, "AvroFormat takes values that Spark has typed"),
-        ({"format.class": "ParquetFormat"}, "the first one that is bytes stops its partition"),
+        ({"format.class": "JsonFormat"}, "values are read as JSON text"),
+        ({"format.class": "AvroFormat"}, "AvroFormat needs typed values"),
+        ({"format.class": "ParquetFormat"}, "the first value of bytes stops its partition"),
         ({"format.class": "ByteArrayFormat"}, None),
         ({"format.class": "JsonFormat", "value.converter": "string"}, None),
         ({"format.class": "ParquetFormat", "records.sql": "SELECT * FROM records"}, None),
         ({}, None),
         (
             {"partitioner.class": "FieldPartitioner", "partition.field.name": "country"},
-            "values, of whose fields folders are made, are taken as JSON text",
+            "values, whose fields name folders, are read as JSON text",
         ),
     ],
     ids=str,
 )
-def test_what_is_assumed_of_values_is_a_warning(keys: dict[str, str], said: str | None) -> None:
+def test_assumptions_about_values_are_warnings(keys: dict[str, str], expected_text: str | None) -> None:
     # In Connect the worker names the converter.
-    told = S3ArchiverConfig.parse({**MINIMAL, **keys}).warnings()
+    warnings = S3ArchiverConfig.parse({**MINIMAL, **keys}).warnings()
 
-    assert len(told) == (said is not None)
-    assert (said or "") in "".join(told)
+    assert len(warnings) == (expected_text is not None)
+    assert (expected_text or "") in "".join(warnings)
 
 
 @pytest.mark.parametrize(
@@ -163,7 +163,7 @@ def test_what_is_assumed_of_values_is_a_warning(keys: dict[str, str], said: str 
         ("s3.compression.type", "snappy", None),
     ],
 )
-def test_a_misspelt_value_names_the_nearest(key: str, value: str, nearest: str | None) -> None:
+def test_a_misspelt_value_suggests_the_nearest(key: str, value: str, nearest: str | None) -> None:
     others = {"format.class": "JsonFormat", "partitioner.class": "TimeBasedPartitioner"}
     option = next(one for one in S3ArchiverConfig.judge({**others, key: value}) if one.key == key)
 
@@ -175,20 +175,25 @@ def test_a_misspelt_value_names_the_nearest(key: str, value: str, nearest: str |
 @pytest.mark.parametrize(
     ("kind", "converter", "meaning", "why"),
     [
-        ("AvroFormat", "StringConverter", "differs", "a string of Avro"),
-        ("AvroFormat", "bytes", "differs", "bytes of Avro"),
-        ("AvroFormat", "AvroConverter", "differs", "their producer's schema"),
-        ("JsonFormat", "org.apache.kafka.connect.storage.StringConverter", "same", "a text of JSON"),
+        ("AvroFormat", "StringConverter", "differs", "an Avro string"),
+        ("AvroFormat", "bytes", "differs", "Avro bytes"),
+        ("AvroFormat", "AvroConverter", "differs", "the producer's schema"),
+        ("JsonFormat", "org.apache.kafka.connect.storage.StringConverter", "same", "a JSON string"),
         ("AvroFormat", "org.apache.kafka.connect.json.JsonConverter", "differs", "ConnectDefault"),
         ("AvroFormat", "json", "differs", "ConnectDefault"),
-        ("AvroFormat", "org.apache.kafka.connect.converters.LongConverter", "differs", "a number or boolean"),
-        ("AvroFormat", "double", "differs", "a number or boolean"),
-        ("com.acme.AvroFormat", "StringConverter", "unsupported", "a Java class of someone else's"),
+        (
+            "AvroFormat",
+            "org.apache.kafka.connect.converters.LongConverter",
+            "differs",
+            "an Avro number or boolean",
+        ),
+        ("AvroFormat", "double", "differs", "an Avro number or boolean"),
+        ("com.acme.AvroFormat", "StringConverter", "unsupported", "a third-party Java class"),
         ("JsonFormat", "JsonConverter", "differs", "written unchanged"),
         ("ByteArrayFormat", "ByteArrayConverter", "same", ""),
     ],
 )
-def test_what_a_format_makes_depends_on_the_converter(
+def test_the_verdict_on_a_format_depends_on_the_converter(
     kind: str, converter: str, meaning: str, why: str
 ) -> None:
     (option, _) = S3ArchiverConfig.judge({"format.class": kind, "value.converter": converter})
@@ -196,7 +201,7 @@ def test_what_a_format_makes_depends_on_the_converter(
     assert (option.verdict.meaning, why in option.verdict.why) == (meaning, True)
 
 
-def test_a_registry_is_named_only_where_there_is_one() -> None:
+def test_the_verdict_mentions_a_registry_only_if_one_is_used() -> None:
     beside = {"store.kafka.keys": "true", "store.kafka.headers": "true"}
     formats = dict.fromkeys(("format.class", "keys.format.class", "headers.format.class"), "AvroFormat")
     for more in ({}, {"value.converter": "json", "key.converter": "string"}, {"transforms": "t"}):
@@ -208,14 +213,14 @@ def test_a_registry_is_named_only_where_there_is_one() -> None:
         assert named == ([] if more else ["format.class"])
 
 
-def test_a_format_that_headers_cannot_have_is_refused() -> None:
+def test_an_unsupported_format_of_headers_is_refused() -> None:
     keys = {**MINIMAL, "format.class": "JsonFormat", "store.kafka.headers": "true"}
     _, problems = S3ArchiverConfig.check({**keys, "headers.format.class": "ByteArrayFormat"})
 
-    assert problems == ["'headers.format.class' is unsupported: take AvroFormat, JsonFormat or ParquetFormat"]
+    assert problems == ["'headers.format.class' is unsupported: use AvroFormat, JsonFormat or ParquetFormat"]
 
 
-def test_a_misspelt_converter_names_the_nearest() -> None:
+def test_a_misspelt_converter_suggests_the_nearest() -> None:
     misspelt = {
         **MINIMAL,
         "format.class": "JsonFormat",
@@ -229,42 +234,42 @@ def test_a_misspelt_converter_names_the_nearest() -> None:
 
 
 @pytest.mark.parametrize(
-    ("folder", "said"),
+    ("folder", "expected_text"),
     [
         ("/", "leave it empty for archives at the top of the bucket"),
         ("/raw/", "write it without slashes at its ends, as 'raw'"),
-        ("raw//orders", "'' is no folder"),
-        ("raw/../orders", "'..' is no folder"),
-        ("raw\norders", "it has control characters"),
-        ("x" * 2_048, "it has 2,048 bytes, and an object's key has 1,024 at most"),
+        ("raw//orders", "'' is not a folder's name"),
+        ("raw/../orders", "'..' is not a folder's name"),
+        ("raw\norders", "it contains control characters"),
+        ("x" * 2_048, "it has 2,048 bytes, but an object's key can have 1,024 at most"),
     ],
 )
-def test_a_folder_that_cannot_be_is_refused(folder: str, said: str) -> None:
+def test_an_invalid_topics_dir_is_refused(folder: str, expected_text: str) -> None:
     _, problems = S3ArchiverConfig.check({**MINIMAL, "topics.dir": folder})
 
     assert len(problems) == 1
-    assert said in problems[0]
+    assert expected_text in problems[0]
     assert S3ArchiverConfig.check({**MINIMAL, "topics.dir": "raw/2024 (new)/orders"})[1] == []
 
 
 @pytest.mark.parametrize("name", ["none", "NONE", "gzip", "GZIP", ""])
-def test_compressions_in_either_case(name: str) -> None:
+def test_compression_types_ignore_case(name: str) -> None:
     assert (
         S3ArchiverConfig.check({**MINIMAL, "format.class": "JsonFormat", "s3.compression.type": name})[1]
         == []
     )
 
 
-def test_references_that_only_connect_resolves_are_told(tmp_path: Path) -> None:
+def test_unresolved_config_provider_references_are_warnings(tmp_path: Path) -> None:
     # Strimzi's secrets would be taken for the keys themselves.
     _, found = validate(place("strimzi", tmp_path))
 
-    told = [warning for warning in found["warnings"] if "${secrets:…}" in warning]
-    assert [warning.split("'")[1] for warning in told] == ["aws.access.key.id", "aws.secret.access.key"]
+    warnings = [warning for warning in found["warnings"] if "${secrets:…}" in warning]
+    assert [warning.split("'")[1] for warning in warnings] == ["aws.access.key.id", "aws.secret.access.key"]
 
 
 @first_files
-def test_a_secret_is_in_no_answer(name: str, tmp_path: Path) -> None:
+def test_secrets_are_hidden_in_the_validation_result(name: str, tmp_path: Path) -> None:
     _, found = validate(place(name, tmp_path))
 
     assert "value-of-" not in json.dumps(found)
@@ -274,7 +279,7 @@ def test_a_secret_is_in_no_answer(name: str, tmp_path: Path) -> None:
 # -- the verdicts ------------------------------------------------------------------------------------
 
 
-def test_keys_that_are_applied_are_there_to_be_applied() -> None:
+def test_keys_with_an_applied_verdict_exist() -> None:
     judged_by_value = {"connector.class", "format.class", "storage.class", "partitioner.class", *ENDPOINTS}
     applied = {
         key
@@ -285,7 +290,7 @@ def test_keys_that_are_applied_are_there_to_be_applied() -> None:
     assert applied - KEYS == set()
 
 
-def test_every_key_of_the_archiver_has_a_verdict_or_is_its_own() -> None:
+def test_every_key_has_a_verdict_or_exists_only_in_the_archiver() -> None:
     own = {key for key in KEYS if rule_for(key, COMPATIBILITY, CONNECT_OPTIONS) is None}
 
     assert own - set(ConnectorConfig.keys()) == {
@@ -299,7 +304,7 @@ def test_every_key_of_the_archiver_has_a_verdict_or_is_its_own() -> None:
     }
 
 
-def test_every_refusal_and_every_difference_says_what_or_what_instead() -> None:
+def test_every_refusal_and_difference_has_a_reason() -> None:
     silent = [
         key for key, verdict in all_verdicts() if verdict.meaning is not Meaning.SAME and not verdict.why
     ]
@@ -307,7 +312,7 @@ def test_every_refusal_and_every_difference_says_what_or_what_instead() -> None:
     assert silent == []
 
 
-def test_keys_that_take_a_keys_place_are_the_archivers() -> None:
+def test_replacement_keys_exist() -> None:
     renamed = [
         verdict.why.split("'")[1] for _, verdict in all_verdicts() if verdict.why.startswith("it is '")
     ]
@@ -316,7 +321,7 @@ def test_keys_that_take_a_keys_place_are_the_archivers() -> None:
     assert set(renamed) <= KEYS
 
 
-def test_other_defaults_are_of_keys_that_can_be_set() -> None:
+def test_notes_on_defaults_name_existing_keys() -> None:
     assert all(rule_for(key, COMPATIBILITY, CONNECT_OPTIONS) or key in KEYS for key in OTHER_DEFAULTS)
 
 
@@ -351,7 +356,7 @@ def test_other_defaults_are_of_keys_that_can_be_set() -> None:
         ("max.poll.records", "500", "ignored"),
     ],
 )
-def test_a_value_can_decide(key: str, value: str, meaning: str) -> None:
+def test_a_verdict_may_depend_on_the_value(key: str, value: str, meaning: str) -> None:
     # A value without effect is never refused, one with an effect never ignored.
     (option,) = S3ArchiverConfig.judge({key: value})
 
@@ -413,14 +418,14 @@ def test_a_value_can_decide(key: str, value: str, meaning: str) -> None:
         ("time.interval", {"partitioner.class": "HourlyPartitioner"}, "ignored"),
     ],
 )
-def test_other_keys_can_decide(key: str, others: dict[str, str], meaning: str) -> None:
+def test_a_verdict_may_depend_on_other_keys(key: str, others: dict[str, str], meaning: str) -> None:
     options = dict(S3ArchiverConfig.judge({key: "true", **others}))
 
     assert options[key].meaning == meaning
 
 
 @pytest.mark.parametrize("name", ["ProtobufConverter", "JsonSchemaConverter"])
-def test_what_a_refused_converter_advises_is_not_refused_in_turn(name: str) -> None:
+def test_the_remedy_for_a_refused_converter_is_accepted(name: str) -> None:
     refused = {**MINIMAL, "format.class": "JsonFormat", "value.converter": f"io.confluent.connect.x.{name}"}
     (problem,) = S3ArchiverConfig.check(refused)[1]
     advised = {**refused, "archive.content": "record", "format.class": "AvroFormat"}
@@ -437,23 +442,21 @@ def test_what_a_refused_converter_advises_is_not_refused_in_turn(name: str) -> N
         ({}, "ignored"),
     ],
 )
-def test_reports_of_null_values_belong_to_those_that_are_left_out(
-    values: dict[str, str], meaning: str
-) -> None:
+def test_null_value_reports_apply_only_with_ignored_null_values(values: dict[str, str], meaning: str) -> None:
     raw = {"format.class": "JsonFormat", "report.null.values.to.dlq": "true", **values}
 
     assert dict(S3ArchiverConfig.judge(raw))["report.null.values.to.dlq"].meaning == meaning
 
 
-def test_no_retries_at_all_are_advised_against() -> None:
+def test_disabled_retries_are_advised_against() -> None:
     # Connect's default of 0, which exported files spell out, means something else here.
     given, longer = (S3ArchiverConfig.judge({"errors.retry.timeout": value})[0] for value in ("0", "600000"))
 
-    assert "take it out" in given.verdict.why
-    assert "take it out" not in longer.verdict.why
+    assert "remove it" in given.verdict.why
+    assert "remove it" not in longer.verdict.why
 
 
-def test_a_refused_value_is_in_no_message() -> None:
+def test_a_refused_value_is_hidden_in_the_message() -> None:
     _, problems = S3ArchiverConfig.check({**MINIMAL, "s3.sse.customer.key": "hunter2"})
 
     assert len(problems) == 1
@@ -463,7 +466,7 @@ def test_a_refused_value_is_in_no_message() -> None:
 @pytest.mark.parametrize(
     ("context", "is_refused"), [("mine", True), (".mine", True), ("default", False), ("", False)]
 )
-def test_another_schema_context_is_refused(context: str, *, is_refused: bool) -> None:
+def test_another_schema_registry_context_is_refused(context: str, *, is_refused: bool) -> None:
     # Ids of another context mean other schemas.
     _, problems = S3ArchiverConfig.check({**MINIMAL, "schema.context.name": context})
 

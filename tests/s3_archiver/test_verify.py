@@ -55,7 +55,7 @@ def remove(b: Bench, index: int) -> str:
 
 
 @pytest.mark.parametrize("codec", ["null", "deflate", "snappy", "zstandard", "bzip2", "xz"])
-def test_a_whole_archive_has_no_problems(codec: str) -> None:
+def test_a_complete_archive_has_no_problems(codec: str) -> None:
     report = checked(archive(250, 30, codec=codec))
 
     assert report.problems == []
@@ -67,7 +67,7 @@ def test_a_whole_archive_has_no_problems(codec: str) -> None:
 @pytest.mark.parametrize(
     ("index", "words"), [(0, "the first 1 files"), (1, "in between"), (-1, "at the end")]
 )
-def test_a_missing_file_is_found_wherever_it_was(index: int, words: str) -> None:
+def test_a_missing_file_is_found_at_every_position(index: int, words: str) -> None:
     b = archive(450)
     remove(b, index)
 
@@ -92,7 +92,7 @@ def test_missing_archive_is_found() -> None:
     assert "3 files are missing" in checked(b).problems[0]
 
 
-def test_gaps_of_the_topic_are_counted_and_not_wrong() -> None:
+def test_gaps_of_the_topic_are_counted_and_are_not_problems() -> None:
     b = bench(flush_size=3)
     b.harness.deliver(
         TP, SinkRecords.of(TP, [SinkRecord(*TP, offset=offset, value=b"v") for offset in (5, 6, 9, 20, 22)])
@@ -136,7 +136,7 @@ def groups(*counts: int, folders: int = 3) -> Bench:
     return b
 
 
-def test_groups_of_files_are_whole() -> None:
+def test_complete_groups_of_files_have_no_problems() -> None:
     report = checked(groups(25, 8))
 
     assert report.problems == []
@@ -145,7 +145,7 @@ def test_groups_of_files_are_whole() -> None:
 
 
 @pytest.mark.parametrize("index", range(9))
-def test_a_missing_file_of_a_group_is_found_whichever_it_is(index: int) -> None:
+def test_every_missing_file_of_a_group_is_found(index: int) -> None:
     b = groups(30)
     remove(b, index)
 
@@ -168,7 +168,7 @@ def test_a_damaged_file_of_a_group_is_found(index: int) -> None:
 
 
 @pytest.mark.parametrize("index", range(6))
-def test_a_file_of_a_group_that_is_there_twice_is_found(index: int) -> None:
+def test_a_duplicated_file_of_a_group_is_found(index: int) -> None:
     b = groups(20)
     one = Location("bucket", b.visible()[index])
     other = Location("bucket", one.key.replace("turn=", "copy="))
@@ -177,7 +177,7 @@ def test_a_file_of_a_group_that_is_there_twice_is_found(index: int) -> None:
     found = checked(b).problems
 
     assert any(one.key in problem and other.key in problem and "again in" in problem for problem in found)
-    assert any("both say that they are file" in problem for problem in found)
+    assert any("are both marked as file" in problem for problem in found)
 
 
 def test_missing_group_is_found() -> None:
@@ -188,8 +188,8 @@ def test_missing_group_is_found() -> None:
 
     (problem,) = checked(b).problems
 
-    assert "follows 6 files of 20 records up to offset 20" in problem
-    assert "is number 3, of 10 records up to offset 10" in problem
+    assert "states 6 files of 20 records up to offset 20" in problem
+    assert "there are 3 files of 10 records up to offset 10" in problem
 
 
 def test_unpublished_files_of_a_group_are_named() -> None:
@@ -219,7 +219,7 @@ def test_visible_files_of_a_withdrawn_group_are_named() -> None:
     report = checked(b)
 
     assert report.problems == []
-    assert "others of its files had expired" in report.partitions[0].notes[0]
+    assert "some of its files had expired" in report.partitions[0].notes[0]
     committed = b.harness.committed[TP]
     forgotten = OffsetAndMetadata(committed.offset, replace(Archived.of(committed), skip="").to_text())
     (problem,) = verify(config(), b.s3, lambda: {TP: forgotten}).problems
@@ -252,7 +252,7 @@ def of_turns(first: int, *turns: str) -> SinkRecords:
     ],
     ids="-".join,
 )
-def test_rows_of_one_offset_in_files_of_two_commits_are_whole(turns: Sequence[str]) -> None:
+def test_rows_of_one_offset_in_two_commits_are_not_problems(turns: Sequence[str]) -> None:
     settings = config({"records.transform": "tests.s3_archiver.support:config"})
     b = bench(settings=settings, grouping={"folders": TurnsOfRows(), "limits": Limits(records=10)})
     b.harness.deliver(TP, of_turns(0, *turns))
@@ -323,7 +323,7 @@ def test_files_of_values_are_checked_by_their_objects_metadata() -> None:
     assert (found.files, found.records, found.first, found.last, found.gaps) == (9, 30, 0, 29, 0)
 
 
-def test_gaps_between_values_of_a_running_connector_are_those_below_its_last_group() -> None:
+def test_gaps_of_values_are_counted_below_the_last_group_of_a_running_connector() -> None:
     # That group's commit was not read yet.
     b = values_archive()
     behind = OffsetAndMetadata(20, Archived(6, 20, 20).to_text())
@@ -364,7 +364,7 @@ def test_a_damaged_or_shortened_file_of_values_is_found() -> None:
 
 
 @pytest.mark.parametrize("line", [b"{a:1}", b'{"a":1}{"a":2}', b'{"a":2,,}', b'"\xff"', b"", b"nope"])
-def test_line_that_no_json_reader_takes_makes_its_file_unreadable(line: bytes) -> None:
+def test_an_invalid_json_line_makes_its_file_unreadable(line: bytes) -> None:
     # Checksum and number of lines are right.
     class Broken(Lines):
         def encode(self, partition: TopicPartition, batch: pa.RecordBatch) -> Encoded[LinesOf]:
@@ -376,11 +376,11 @@ def test_line_that_no_json_reader_takes_makes_its_file_unreadable(line: bytes) -
     b.harness.revoke()
 
     problems = checked(b).problems
-    assert any("line 10 is no JSON" in problem for problem in problems), problems
+    assert any("line 10 is not JSON" in problem for problem in problems), problems
 
 
 @pytest.mark.parametrize("datum", [b"\x06ab", b"\x06abcd", b"\x01", b"\x06\xff\xff\xff"])
-def test_datum_that_does_not_fit_its_schema_makes_its_file_unreadable(datum: bytes) -> None:
+def test_a_datum_that_does_not_match_its_schema_makes_its_file_unreadable(datum: bytes) -> None:
     # Readers do not skip a datum that they cannot read.
     schema = {"type": "record", "name": "R", "fields": [{"name": "a", "type": "string"}]}
     name = FileName(TP, 0, "partition=0")
@@ -427,7 +427,7 @@ JSON: Mapping[str, str] = {
     ],
     ids=str,
 )  # fmt: skip
-def test_files_are_judged_by_what_was_configured_when_they_were_committed(changed: dict[str, str]) -> None:
+def test_files_are_checked_by_the_configuration_at_their_commit(changed: dict[str, str]) -> None:
     before, after = config({"flush.size": "2"}), config({"flush.size": "2", **changed})
     b = bench(settings=before)
     b.put(4)
@@ -438,8 +438,8 @@ def test_files_are_judged_by_what_was_configured_when_they_were_committed(change
         assert report.problems == []
     (found,) = report.partitions
     assert found.files == 5
-    assert len({(judged.where, judged.content) for judged in found.judged}) == 2
-    assert len([note for note in report.notes if "were judged as" in note]) == len(found.judged) == 3
+    assert len({(run.where, run.content) for run in found.file_runs}) == 2
+    assert len([note for note in report.notes if "were checked as" in note]) == len(found.file_runs) == 3
 
 
 def test_missing_file_of_an_earlier_folder_is_found() -> None:
@@ -484,10 +484,10 @@ def test_committed_files_that_are_not_visible_are_named() -> None:
 
     assert len(report.problems) == 1
     assert "offsets [10, 20), is committed but not visible yet" in report.problems[0]
-    assert any("will be published" in note for note in report.notes)
+    assert any("the connector will publish it" in note for note in report.notes)
 
 
-def test_tokens_that_are_published_already_are_no_problem() -> None:
+def test_published_tokens_are_not_problems() -> None:
     # The store learns of a publication with its next write.
     b = archive(10)
     assert b.harness.committed[TP].tokens or b.harness.committed[TP].offset == 10
@@ -495,7 +495,7 @@ def test_tokens_that_are_published_already_are_no_problem() -> None:
     assert checked(b).problems == []
 
 
-def test_a_running_connector_does_not_look_wrong() -> None:
+def test_a_running_connector_causes_no_problems() -> None:
     # Files that appear during the listing are below the commit, which is read afterwards.
     b = archive(100)
     early = dict(b.harness.committed)
@@ -535,7 +535,7 @@ def test_a_file_under_another_name_is_found() -> None:
     one, two = (Location("bucket", key) for key in b.visible()[:2])
     b.s3.objects[two] = b.s3.objects[one]
 
-    assert any("is not what its name says" in problem for problem in checked(b).problems)
+    assert any("does not match its name" in problem for problem in checked(b).problems)
 
 
 def test_a_file_of_another_partition_is_found() -> None:
@@ -549,7 +549,7 @@ def test_a_file_of_another_partition_is_found() -> None:
     assert any("orders-1" in problem for problem in checked(b).problems)
 
 
-def test_offsets_altered_by_hand_begin_a_new_chain() -> None:
+def test_altered_offsets_begin_a_new_chain() -> None:
     b = archive(100)
     b.harness.log = type(b.harness.log)({TP: OffsetAndMetadata(150)})
     b.harness._build()
@@ -561,10 +561,10 @@ def test_offsets_altered_by_hand_begin_a_new_chain() -> None:
     report = checked(b)
 
     assert report.problems == []
-    assert "begins a new chain at offset 150" in report.partitions[0].notes[0]
+    assert "begins a new chain of files at offset 150" in report.partitions[0].notes[0]
 
 
-def test_uploads_under_way_are_listed_with_what_they_hold() -> None:
+def test_pending_uploads_are_listed_with_their_sizes() -> None:
     b = bench(settings=config(flush_size=1000, part_size=500))
     for name in ("empty", "too"):
         b.s3.create_upload(Location("bucket", f"topics/orders/partition=0/{name}"), {})
@@ -574,10 +574,10 @@ def test_uploads_under_way_are_listed_with_what_they_hold() -> None:
 
     assert "2 uploads are empty; they cost nothing" in notes, "one line, however many there are"
     assert len(notes) == 2
-    assert any("bytes, is a running task's" in note for note in notes)
+    assert any("bytes, of a running task" in note for note in notes)
 
 
-def test_uploads_in_earlier_places_are_listed() -> None:
+def test_pending_uploads_in_earlier_locations_are_listed() -> None:
     # They cost money in the old place, too.
     one = bench(settings=config({"flush.size": "2"}))
     one.put(4)
@@ -591,7 +591,7 @@ def test_uploads_in_earlier_places_are_listed() -> None:
 
     notes = verify(settings, other.s3, lambda: other.harness.committed).notes
 
-    pending = [note for note in notes if "5 bytes, is a running task's" in note]
+    pending = [note for note in notes if "5 bytes, of a running task" in note]
     assert ["topics/orders" in note for note in pending] == [False, True]
 
 
@@ -599,7 +599,7 @@ def test_other_objects_in_the_folder_are_named() -> None:
     b = archive(10)
     b.s3.put(Location("bucket", "topics/orders/_SUCCESS"), b"")
 
-    assert "topics/orders/_SUCCESS is no file of this archive and was not read" in checked(b).notes
+    assert "topics/orders/_SUCCESS is not a file of this archive and was not read" in checked(b).notes
 
 
 # -- comparing with the source -------------------------------------------------------------------
@@ -631,7 +631,7 @@ def compared(directory: Path, records: list[SinkRecord] = RECORDS) -> list[str]:
     return report.problems
 
 
-def test_an_archive_is_the_same_as_its_source(tmp_path: Path) -> None:
+def test_a_complete_archive_equals_its_source(tmp_path: Path) -> None:
     write_source(tmp_path, RECORDS[2:], "a")
     write_source(tmp_path, RECORDS[:2], "b")
     write_source(tmp_path, [SinkRecord(*TP, offset=10, value=b"not committed yet")], "c")
@@ -649,15 +649,15 @@ def test_an_archive_is_the_same_as_its_source(tmp_path: Path) -> None:
         ("headers", (Header("h", b""),)),
     ],
 )
-def test_a_record_that_differs_is_named_with_the_field(tmp_path: Path, field: str, value: Any) -> None:
+def test_a_different_record_is_reported_with_its_field(tmp_path: Path, field: str, value: Any) -> None:
     write_source(tmp_path, [RECORDS[0], replace(RECORDS[1], **{field: value}), *RECORDS[2:]])
 
     (problem,) = compared(tmp_path)
-    assert "offset 3 has another" in problem
+    assert "offset 3 has a different" in problem
     assert field in problem
 
 
-def test_an_archive_of_parquet_is_compared_too(tmp_path: Path) -> None:
+def test_a_parquet_archive_is_compared_with_its_source(tmp_path: Path) -> None:
     settings = config({"format.class": "ParquetFormat", "archive.content": "record", "flush.size": "2"})
     b = bench(settings=settings)
     b.harness.deliver(TP, SinkRecords.of(TP, RECORDS))
@@ -667,19 +667,19 @@ def test_an_archive_of_parquet_is_compared_too(tmp_path: Path) -> None:
     report = verify(settings, b.s3, lambda: b.harness.committed)
     compare(b.s3, TopicDirectory(tmp_path), report)
 
-    assert report.problems == ["orders-0: offset 0 has another value in the archive"]
+    assert report.problems == ["orders-0: offset 0 has a different value in the archive"]
 
 
 def test_records_missing_on_either_side_are_named(tmp_path: Path) -> None:
     write_source(tmp_path, [RECORDS[0], SinkRecord(*TP, offset=1, value=b"lost"), *RECORDS[1:3]])
 
     assert compared(tmp_path) == [
-        f"orders-0: offset 1 is in the topic directory {tmp_path} and not in the archive",
-        f"orders-0: offset 9 is in the archive and not in the topic directory {tmp_path}",
+        f"orders-0: offset 1 is in the topic directory {tmp_path} but not in the archive",
+        f"orders-0: offset 9 is in the archive but not in the topic directory {tmp_path}",
     ]
 
 
-def test_headers_have_the_type_the_source_has() -> None:
+def test_records_have_the_sources_header_type() -> None:
     assert SinkRecords.of(TP, RECORDS).arrow.schema.field("headers").type == HEADERS_TYPE
 
 
@@ -702,14 +702,14 @@ def run(
     )
 
 
-def test_the_command_ends_with_0_for_a_whole_archive(
+def test_the_command_exits_with_0_for_a_complete_archive(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(tmp_path, archive(250), monkeypatch) == 0
     assert "250 records in 3 files of 1 topic partitions: each offset once" in capsys.readouterr().out
 
 
-def test_the_command_ends_with_1_when_anything_is_wrong(
+def test_the_command_exits_with_1_for_problems(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     b = archive(250)
@@ -719,7 +719,7 @@ def test_the_command_ends_with_1_when_anything_is_wrong(
     assert "wrong: orders-0:" in capsys.readouterr().out
 
 
-def test_the_command_ends_with_2_when_it_cannot_tell(
+def test_the_command_exits_with_2_if_the_archive_cannot_be_checked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     b = archive(10)
@@ -737,7 +737,7 @@ def test_values_are_not_compared_with_a_source(
     values = {"format.class": "JsonFormat"}
 
     assert run(tmp_path, archive(3), monkeypatch, "--topic-directory", str(tmp_path), keys=values) == 2
-    assert "holds values, which do not say their offsets" in capsys.readouterr().err
+    assert "holds values without their offsets" in capsys.readouterr().err
 
 
 def test_the_command_compares_with_a_source_directory(
@@ -746,7 +746,7 @@ def test_the_command_compares_with_a_source_directory(
     write_source(tmp_path, [SinkRecord(*TP, offset=0, value=b"other")])
 
     assert run(tmp_path, archive(1), monkeypatch, "--topic-directory", str(tmp_path)) == 1
-    assert "has another" in capsys.readouterr().out
+    assert "has a different" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("is_terminal", [True, False])
@@ -769,7 +769,7 @@ def test_a_report_is_a_table_on_a_terminal_and_lines_elsewhere(
         assert word in text
 
 
-def test_an_empty_archive_of_a_new_connector_is_whole() -> None:
+def test_an_empty_archive_of_a_new_connector_has_no_problems() -> None:
     report = verify(config(), FakeS3(), dict)
 
     assert report.problems == []

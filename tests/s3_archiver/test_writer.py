@@ -16,15 +16,15 @@ from sinksdk.connectors.s3_archiver.s3.publisher import complete
 from sinksdk.connectors.s3_archiver.s3.requests import Beside, in_a_thread
 from sinksdk.connectors.s3_archiver.s3.upload import Upload
 from tests.s3_archiver.beside import Late, at_once
-from tests.s3_archiver.fake_s3 import Asked, FakeS3, Fault, denied, no_answer, slow_down
-from tests.s3_archiver.support import FINE, TP, HandClock, config, header, read, records
+from tests.s3_archiver.fake_s3 import FakeS3, Fault, LoggedRequest, denied, no_response, slow_down
+from tests.s3_archiver.support import FINE, TP, ManualClock, config, header, read, records
 
 
 class Rig:
     def __init__(
         self, beside: Beside = at_once, committed: OffsetAndMetadata | None = None, **fields: Any
     ) -> None:
-        self.s3, self.clock = FakeS3(), HandClock()
+        self.s3, self.clock = FakeS3(), ManualClock()
         self.notes: list[int] = []
         self.writer = PartitionWriter(
             TP, FileFactory(config(**fields), self.s3, 1, FINE, beside), self.begin, committed, self.clock
@@ -61,7 +61,7 @@ class Rig:
         return [[row["offset"] for row in read(self.s3.data(key))] for key in self.s3.visible()]
 
 
-def test_files_end_at_exactly_flush_size_whatever_the_batches() -> None:
+def test_files_end_at_exactly_flush_size_for_every_batch_size() -> None:
     rig = Rig(flush_size=100)
     for first in range(0, 250, 70):
         rig.put(records(count=min(70, 250 - first), first=first))
@@ -111,7 +111,7 @@ def test_finished_files_hold_no_data() -> None:
     assert sum(len(buffer.body()) for buffer in buffers) == 0
 
 
-def test_offsets_with_gaps_are_archived_as_they_are() -> None:
+def test_offsets_with_gaps_are_archived() -> None:
     rig = Rig(flush_size=3)
     batch = SinkRecords.of(TP, [r for r in records(count=40) if r.offset % 7 == 5])
     rig.put(batch)
@@ -172,7 +172,7 @@ def test_only_finished_files_may_be_committed_while_one_is_open() -> None:
     assert len(found.tokens) == 1
 
 
-def test_with_nothing_open_everything_accepted_may_be_committed() -> None:
+def test_all_accepted_records_are_committable_if_no_file_is_open() -> None:
     rig = Rig(flush_size=100)
     rig.put(records(count=100))
     rig.accepted = 117
@@ -185,7 +185,7 @@ def test_with_nothing_open_everything_accepted_may_be_committed() -> None:
     assert found.offset == 117
 
 
-def test_nothing_finished_means_nothing_to_commit() -> None:
+def test_an_unfinished_file_is_not_committable() -> None:
     rig = Rig(flush_size=100)
     rig.put(records(count=10))
 
@@ -202,7 +202,7 @@ def test_file_headers_state_the_archive_before_them() -> None:
     successor.put(records(count=10, first=163))
     successor.publish(successor.close())
 
-    said = [
+    headers = [
         tuple(
             header(rig_.s3.data(key))[f"sinksdk.{name}"]
             for name in ("files_before", "records_before", "previous_end")
@@ -210,7 +210,7 @@ def test_file_headers_state_the_archive_before_them() -> None:
         for rig_ in (rig, successor)
         for key in rig_.s3.visible()
     ]
-    assert said == [("0", "0", ""), ("1", "100", "100"), ("2", "150", "150")]
+    assert headers == [("0", "0", ""), ("1", "100", "100"), ("2", "150", "150")]
 
 
 def test_file_is_byte_for_byte_reproducible() -> None:
@@ -229,7 +229,7 @@ def test_file_is_byte_for_byte_reproducible() -> None:
 # -- S3 in trouble -------------------------------------------------------------------------------
 
 
-def test_a_batch_is_accepted_though_a_part_could_not_be_sent() -> None:
+def test_a_batch_is_accepted_if_sending_a_part_fails() -> None:
     rig = Rig(flush_size=1000, part_size=2000)
     rig.s3.fail_next("UploadPart", slow_down(), times=2)
     rig.put(records(count=500))
@@ -240,7 +240,7 @@ def test_a_batch_is_accepted_though_a_part_could_not_be_sent() -> None:
     assert rig.publish(rig.close()) == [list(range(600))]
 
 
-def test_a_batch_that_was_refused_is_not_in_the_file() -> None:
+def test_a_refused_batch_is_not_in_the_file() -> None:
     rig = Rig(flush_size=1000, part_size=2000)
     rig.s3.fail_next("UploadPart", slow_down(), times=2)
     rig.put(records(count=500))
@@ -254,7 +254,7 @@ def test_a_batch_that_was_refused_is_not_in_the_file() -> None:
     assert rig.publish(closed) == [list(range(500))]
 
 
-def test_requests_are_not_repeated_within_a_put_once_one_failed() -> None:
+def test_a_put_makes_no_request_after_a_failed_one() -> None:
     # Each attempt costs seconds of retries.
     rig = Rig(flush_size=10, part_size=400)
     rig.s3.fail_next("CreateMultipartUpload", slow_down(), times=50)
@@ -263,7 +263,7 @@ def test_requests_are_not_repeated_within_a_put_once_one_failed() -> None:
     assert rig.s3.operations() == ["CreateMultipartUpload"]
 
 
-def test_memory_does_not_grow_while_s3_is_down() -> None:
+def test_memory_does_not_grow_while_s3_is_unavailable() -> None:
     rig = Rig(flush_size=100_000, part_size=2000)
     rig.s3.fail_next("UploadPart", slow_down(), times=20)
     rig.put(records(count=500))
@@ -277,10 +277,10 @@ def test_memory_does_not_grow_while_s3_is_down() -> None:
     assert stuck.objects[0].upload.size == size
 
 
-def test_a_lost_answer_to_create_or_part_changes_nothing() -> None:
+def test_a_lost_response_to_create_or_part_changes_nothing() -> None:
     rig = Rig(flush_size=100, part_size=500)
-    rig.s3.fail_next("CreateMultipartUpload", no_answer(), after_effect=True)
-    rig.s3.fail_next("UploadPart", no_answer(), after_effect=True, times=3)
+    rig.s3.fail_next("CreateMultipartUpload", no_response(), after_effect=True)
+    rig.s3.fail_next("UploadPart", no_response(), after_effect=True, times=3)
     first = 0
     while first < 250:
         try:
@@ -299,7 +299,7 @@ def test_a_lost_answer_to_create_or_part_changes_nothing() -> None:
     assert all(upload.size == 0 for upload in rig.s3.uploads.values())
 
 
-def test_after_a_refusal_only_finished_files_count() -> None:
+def test_only_finished_files_are_committed_after_a_permanent_error() -> None:
     # The failed put may have taken half a batch.
     rig = Rig(flush_size=100, part_size=500)
     rig.put(records(count=120))
@@ -314,7 +314,7 @@ def test_after_a_refusal_only_finished_files_count() -> None:
     assert rig.publish(closed) == [list(range(100))]
 
 
-def test_a_finished_file_that_holds_refused_rows_is_not_committed() -> None:
+def test_a_finished_file_with_refused_rows_is_not_committed() -> None:
     # A batch can end one file and fail in the next: all of it counts as not accepted.
     rig = Rig(flush_size=100, part_size=500)
     rig.put(records(count=90))
@@ -329,7 +329,7 @@ def test_a_finished_file_that_holds_refused_rows_is_not_committed() -> None:
 # -- parts on their way --------------------------------------------------------------------------
 
 
-def test_failed_part_is_sent_again_before_the_next_batch_is_taken(late: Late) -> None:
+def test_a_failed_part_is_sent_again_before_the_next_batch_is_accepted(late: Late) -> None:
     rig = Rig(late, flush_size=1000, part_size=2000)
     rig.s3.fail_next("UploadPart", slow_down(), times=2)
     rig.put(records(count=30))
@@ -413,9 +413,9 @@ def test_each_offset_is_archived_once_under_any_failed_request(
     beside = Late() if way is Late else way
     rig, plan = Rig(beside, flush_size=flush_size, part_size=part_size), iter(fates)
 
-    def fault(_asked: Asked) -> Fault | None:
+    def fault(_asked: LoggedRequest) -> Fault | None:
         fate = next(plan, "ok")
-        return None if fate == "ok" else Fault(no_answer(), after_effect=fate == "after")
+        return None if fate == "ok" else Fault(no_response(), after_effect=fate == "after")
 
     rig.s3.plan = fault
     first = 0

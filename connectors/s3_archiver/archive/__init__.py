@@ -1,1 +1,1 @@
-"""Keys of the archive's objects, and what its files and commits say of their records."""
+"""Keys of the archive's objects, and the metadata of its files and commits."""

@@ -1,7 +1,7 @@
 """Metadata of files and of commits, which reveal a missing file.
 
 A header holds the partition's files, records and end before the file's group, a commit those that it covers:
-offsets alone do not tell a lost file from a gap in the topic.
+offsets alone do not distinguish a lost file from a gap in the topic.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Archived:
         # The withdrawn commit is forgotten once no rows are left to skip.
         return replace(self, skip=skip, withdrawn_to=self.withdrawn_to if skip else None)
 
-    def going_on_in(self, where: str) -> Archived:
+    def continued_in(self, where: str) -> Archived:
         """Return a copy whose next files are written to this place."""
         if self.where in ("", where) or not self.files:
             return replace(self, where=where)
@@ -73,12 +73,12 @@ class Archived:
         if committed is None:
             return cls()
         try:
-            said = json.loads(committed.metadata)
+            stored = json.loads(committed.metadata)
             return cls(
-                *(int(said["files"]), int(said["records"]), said["end"], said.get("skip", "")),
-                withdrawn_to=said.get("withdrawn_to"),
-                where=said.get("where", ""),
-                earlier=tuple((int(files), str(where)) for files, where in said.get("earlier", ())),
+                *(int(stored["files"]), int(stored["records"]), stored["end"], stored.get("skip", "")),
+                withdrawn_to=stored.get("withdrawn_to"),
+                where=stored.get("where", ""),
+                earlier=tuple((int(files), str(where)) for files, where in stored.get("earlier", ())),
             )
         except (ValueError, KeyError, TypeError):
             # A commit without the archiver's metadata begins a new chain of files.

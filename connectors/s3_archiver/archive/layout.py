@@ -61,7 +61,7 @@ class Layout:
     def of_text(cls, text: str) -> tuple[str, Self]:
         found = urlsplit(text)
         if found.scheme != "s3" or not found.netloc:
-            raise ValueError(f"'{text}' is no place of an archive")
+            raise ValueError(f"'{text}' is not the location of an archive, s3://BUCKET/PREFIX")
         others: dict[str, Any] = {
             _KEYS_OF_LAYOUT[key]: value
             for key, value in parse_qsl(found.query, keep_blank_values=True)
@@ -78,7 +78,10 @@ class Layout:
         topic = name.partition.topic
         # Such a name would lead to the keys of other topics.
         if topic in ("", ".", "..") or "/" in topic or self.directory_delim in topic:
-            raise ConnectException(f"topic {topic!r} cannot be archived: Kafka allows no such name")
+            raise ConnectException(
+                f"topic {topic!r} cannot be archived: its name is not valid in Kafka, or contains "
+                f"'directory.delim'"
+            )
         return self._file(name)
 
     def _file(self, name: FileName) -> str:
@@ -111,7 +114,7 @@ class Layout:
     def markers(self) -> str:
         return self._below(_OWN_FOLDER, "")
 
-    def marked(self, key: str) -> str | None:
+    def topic_of_marker(self, key: str) -> str | None:
         name = key.removeprefix(self.markers())
         topic = name.removesuffix(_MARKER)
         if name.partition(self.directory_delim)[0] in (_RELEASED, _PROBES, _SCHEMAS):
@@ -129,7 +132,7 @@ class Layout:
         )
         if found is None or not path:
             return None
-        said = FileName(
+        name_of_file = FileName(
             TopicPartition(topic, int(found["partition"])),
             int(found["start"]),
             path,
@@ -138,7 +141,7 @@ class Layout:
             found["view"] or "",
         )
         # A key with other digits or delimiters is not the archiver's own.
-        return said if self._file(said) == key else None
+        return name_of_file if self._file(name_of_file) == key else None
 
     def _below(self, *names: str) -> str:
         return self.directory_delim.join((self.topics_dir, *names) if self.topics_dir else names)
@@ -168,16 +171,18 @@ _HIDDEN: Final = ("_", ".")
 def path_problem(name: str) -> str:
     wrong = [part for part in name.split("/") if part in (".", "..")]
     if wrong:
-        return f"'{wrong[0]}' is no folder, and tools that list folders would not find what lies below it"
-    return "it has control characters" if _CONTROL.search(name) else ""
+        return (
+            f"'{wrong[0]}' is not a folder's name: tools that list folders would not find the files below it"
+        )
+    return "it contains control characters" if _CONTROL.search(name) else ""
 
 
 def topic_problem(topic: str) -> str:
     if _TOPIC.fullmatch(topic) and topic not in (".", ".."):
         return ""
     return (
-        f"'{topic}' cannot be the name of a topic: a name has up to 249 letters, digits, dots, hyphens and "
-        f"underscores, and keys of files are made of it"
+        f"'{topic}' is not a valid topic name: Kafka allows up to 249 letters, digits, dots, hyphens and "
+        f"underscores, and the keys of files contain the name"
     )
 
 
@@ -185,7 +190,7 @@ def hidden_warning(topics: Iterable[str]) -> Iterator[str]:
     hidden = sorted(topic for topic in topics if topic.startswith(_HIDDEN))
     if hidden:
         yield (
-            f"files of {', '.join(hidden)} have names that begin with '_' or '.', as the topic's: Spark, "
-            f"Athena and pyarrow.dataset skip them without a word (docs/read-an-archive.md says how they are "
-            f"read)"
+            f"names of the files of {', '.join(hidden)} begin with '_' or '.', like the topic's: Spark, "
+            f"Athena and pyarrow.dataset skip such files without an error (docs/read-an-archive.md explains "
+            f"how to read them)"
         )

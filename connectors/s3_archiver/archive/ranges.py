@@ -54,11 +54,11 @@ class RowRanges(NamedTuple):
         if not stop:
             return np.zeros(len(offsets), np.bool_)
         first, first_number, last, last_number = (column[:stop] for column in near)
-        beside = 1 + max(int(column.max()) for column in (numbers, first_number, last_number))
+        stride = 1 + max(int(column.max()) for column in (numbers, first_number, last_number))
         # Offset and number as one integer, relative to the first offset so that it fits 64 bits.
-        rows = (offsets - low) * beside + numbers
-        starts = (first - low) * beside + first_number
-        ends = (np.minimum(last, most + 1) - low) * beside + last_number
+        rows = (offsets - low) * stride + numbers
+        starts = (first - low) * stride + first_number
+        ends = (np.minimum(last, most + 1) - low) * stride + last_number
         place = np.searchsorted(starts, rows, side="right") - 1
         held: Flags = (place >= 0) & (rows <= ends[place])
         return held
@@ -98,7 +98,7 @@ class RowRanges(NamedTuple):
                 for width, place in zip(widths, places, strict=False)
             ]
         except (zlib.error, struct.error, TypeError, ZeroDivisionError) as error:
-            raise ValueError(f"these are no rows: {error}") from error
+            raise ValueError(f"cannot decode row ranges: {error}") from error
         lasts = start + np.cumsum(gaps + lengths)
         first_number, last_number = numbers or (_zeros(runs), _zeros(runs))
         return cls(lasts - lengths, first_number, lasts, last_number)
@@ -112,13 +112,13 @@ class RowRanges(NamedTuple):
         )
         if not len(first):
             return cls()
-        low, beside = int(first.min()), 1 + int(max(first_number.max(), last_number.max()))
-        starts = (first - low) * beside + first_number
+        low, stride = int(first.min()), 1 + int(max(first_number.max(), last_number.max()))
+        starts = (first - low) * stride + first_number
         order = np.argsort(starts, kind="stable")
-        starts, reach = starts[order], np.maximum.accumulate(((last - low) * beside + last_number)[order])
+        starts, reach = starts[order], np.maximum.accumulate(((last - low) * stride + last_number)[order])
         begins = np.flatnonzero(np.concatenate((np.ones(1, np.bool_), starts[1:] > reach[:-1])))
         starts, ends = starts[begins], reach[np.append(begins[1:], len(order)) - 1]
-        return cls(starts // beside + low, starts % beside, ends // beside + low, ends % beside)
+        return cls(starts // stride + low, starts % stride, ends // stride + low, ends % stride)
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,11 +214,11 @@ class RunsByFile:
 
     def by_file(self, files: int) -> list[RowRanges]:
         self._end_last()
-        whose = np.concatenate([found for found, _ in self._runs])
+        file_of_run = np.concatenate([found for found, _ in self._runs])
         if files <= np.iinfo(np.int16).max:
-            whose = whose.astype(np.int16)  # int16 is sorted ten times as fast
-        order = np.argsort(whose, kind="stable")
-        borders = np.searchsorted(whose[order], np.arange(files + 1)).tolist()
+            file_of_run = file_of_run.astype(np.int16)  # int16 is sorted ten times as fast
+        order = np.argsort(file_of_run, kind="stable")
+        borders = np.searchsorted(file_of_run[order], np.arange(files + 1)).tolist()
         columns = [
             np.concatenate(column)[order]
             for column in zip(*(ranges for _, ranges in self._runs), strict=True)

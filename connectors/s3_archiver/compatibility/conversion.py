@@ -10,11 +10,11 @@ from typing import Final
 from sinksdk import Converted
 from sinksdk.connectors.s3_archiver.compatibility.kcql import read_kcql
 from sinksdk.connectors.s3_archiver.compatibility.verdicts import (
+    AIVENS_DEPRECATED_KEYS,
     AIVENS_KEYS,
-    AIVENS_OLDER_KEYS,
     ENDPOINTS,
+    LENSES_DEPRECATED_KEYS,
     LENSES_KEYS,
-    LENSES_OLDER_KEYS,
     STS_ROLE,
     of_unknown,
 )
@@ -68,168 +68,175 @@ _RECORD_CONTENT: Final = ("AvroFormat", "ParquetFormat")
 def translate(values: Mapping[str, str]) -> Converted:
     """Convert a configuration of another S3 sink. Confluent's stays as it is."""
     name = values.get("connector.class", "")
-    made = Converted(dict(values))
+    converted = Converted(dict(values))
     for key in ("rotate.interval.ms", "rotate.schedule.interval.ms"):
         if values.get(key, "").strip() == "0":
-            _drop(made, key, "0 is never in Confluent's sink")
-    for fits, change in _CHANGES:
-        if fits(name):
+            _drop(converted, key, "0 means never in Confluent's sink")
+    for is_from, change in _CHANGES:
+        if is_from(name):
             if change is not _from_cloud:  # whose keys are Confluent's
                 # These had no effect in the other sink, and would have one here.
                 for key in [key for key in values if any(fnmatchcase(key, each) for each in _CONFLUENTS)]:
-                    _drop(made, key, "it is Confluent's, and had no effect there")
-            change(made)
-            made.config["connector.class"] = "s3-archiver"
-            return made
+                    _drop(converted, key, "it is a key of Confluent's sink, and had no effect there")
+            change(converted)
+            converted.config["connector.class"] = "s3-archiver"
+            return converted
     endpoints = [key for key in ENDPOINTS if values.get(key)]
     if not values.get("store.url") and len({values[key] for key in endpoints}) == 1:
-        _rename(made, dict.fromkeys(endpoints, "store.url"))
+        _rename(converted, dict.fromkeys(endpoints, "store.url"))
     if values.get("partitioner.class", "").endswith(".TimeAndFieldBasedPartitioner"):
-        made.config["partitioner.class"] = "FieldAndTimeBasedPartitioner"
-        made.config["partition.field.format.path"] = "false"
-        _rename(made, {"partition.field": "partition.field.name"})
-        made.notes.append("'partitioner.class' is FieldAndTimeBasedPartitioner here, with the same folders")
-    return made
+        converted.config["partitioner.class"] = "FieldAndTimeBasedPartitioner"
+        converted.config["partition.field.format.path"] = "false"
+        _rename(converted, {"partition.field": "partition.field.name"})
+        converted.notes.append(
+            "'partitioner.class' is FieldAndTimeBasedPartitioner here, with the same folders"
+        )
+    return converted
 
 
-def _rename(made: Converted, names: Mapping[str, str]) -> None:
+def _rename(converted: Converted, names: Mapping[str, str]) -> None:
     for old, new in names.items():
-        if old in made.config:
-            made.config[new] = made.config.pop(old)
-            made.notes.append(f"'{old}' is '{new}' here")
+        if old in converted.config:
+            converted.config[new] = converted.config.pop(old)
+            converted.notes.append(f"'{old}' is '{new}' here")
 
 
-def _take_older(made: Converted, names: Mapping[str, str]) -> None:
-    # An exported configuration holds every key, most without a value.
-    made.config = {key: text for key, text in made.config.items() if text.strip()}
+def _rename_deprecated(converted: Converted, names: Mapping[str, str]) -> None:
+    # An exported configuration holds every key, most of them without a value.
+    converted.config = {key: text for key, text in converted.config.items() if text.strip()}
     for old, new in names.items():
-        if old not in made.config:
+        if old not in converted.config:
             continue
-        if new in made.config:
-            _drop(made, old, f"'{new}' says it")
+        if new in converted.config:
+            _drop(converted, old, f"'{new}' is set")
         else:
-            made.config[new] = made.config.pop(old)
-            made.notes.append(f"'{old}' is an older name of '{new}' there")
+            converted.config[new] = converted.config.pop(old)
+            converted.notes.append(f"'{old}' is an older name of '{new}' there")
 
 
-def _drop(made: Converted, key: str, why: str) -> str:
+def _drop(converted: Converted, key: str, why: str) -> str:
     """Drop a key, and return its text in lower case."""
-    text = made.config.pop(key, "")
+    text = converted.config.pop(key, "")
     if text and why:
-        made.notes.append(f"'{key}' is left out: {why}")
+        converted.notes.append(f"'{key}' is left out: {why}")
     return text.strip().lower()
 
 
-def _refuse(made: Converted, key: str, text: str, why: str) -> None:
+def _refuse(converted: Converted, key: str, text: str, why: str) -> None:
     # The kept key has a verdict that keeps the result from starting.
-    made.config[key] = text
-    made.problems.append(f"'{key}' {why}")
+    converted.config[key] = text
+    converted.problems.append(f"'{key}' {why}")
 
 
-def _format(made: Converted, key: str, kind: str, names: Sequence[str]) -> None:
+def _format(converted: Converted, key: str, kind: str, names: Sequence[str]) -> None:
     # An unsupported format is kept, to be refused.
-    made.config["format.class"] = _FORMATS[kind] if kind in names else kind
+    converted.config["format.class"] = _FORMATS[kind] if kind in names else kind
     if kind in names:
-        made.notes.append(f"'{key}' is 'format.class' here: {_FORMATS[kind]}")
+        converted.notes.append(f"'{key}' is 'format.class' here: {_FORMATS[kind]}")
     else:
-        made.problems.append(f"'{key}' is {kind or 'not set'}: take {', '.join(names)}")
+        converted.problems.append(f"'{key}' is {kind or 'not set'}: use {', '.join(names)}")
 
 
-def _compress(made: Converted, key: str, name: str) -> None:
-    mine = _CODEC_KEYS.get(made.config["format.class"], "s3.compression.type")
+def _compress(converted: Converted, key: str, name: str) -> None:
+    mine = _CODEC_KEYS.get(converted.config["format.class"], "s3.compression.type")
     known = _CODECS[mine]
     if name in known:
-        made.config[mine] = known[name]
-        made.notes.append(f"'{key}' is '{mine}' here")
+        converted.config[mine] = known[name]
+        converted.notes.append(f"'{key}' is '{mine}' here")
     else:
-        _refuse(made, key, name, f"is {name}: '{mine}' has {', '.join(known.values())}")
+        _refuse(converted, key, name, f"is {name}, but '{mine}' supports only {', '.join(known.values())}")
 
 
 # -- Aiven's -----------------------------------------------------------------------------------------------
 
 
-def _from_aiven(made: Converted) -> None:
-    _take_older(made, AIVENS_OLDER_KEYS)
-    config = made.config
+def _from_aiven(converted: Converted) -> None:
+    _rename_deprecated(converted, AIVENS_DEPRECATED_KEYS)
+    config = converted.config
     if config.get("file.max.records", "").strip() == "0":
-        _drop(made, "file.max.records", "0 is no limit there")
-    _rename(made, AIVENS_KEYS)
+        _drop(converted, "file.max.records", "0 means no limit there")
+    _rename(converted, AIVENS_KEYS)
     if "s3.region" not in config:
         config["s3.region"] = _AIVENS_REGION
-        made.notes.append(f"'s3.region' is {_AIVENS_REGION}, Aiven's default")
+        converted.notes.append(f"'s3.region' is {_AIVENS_REGION}, Aiven's default")
     if f"{STS_ROLE}.arn" in config:
         config["s3.credentials.provider.class"] = _ASSUME
-    kind = _drop(made, "format.output.type", "") or "csv"
+    kind = _drop(converted, "format.output.type", "") or "csv"
     if kind == "json":
-        made.config["format.class"] = kind  # which its verdict refuses
-        made.problems.append(
-            "'format.output.type' json is one array in each file, which is not written: take jsonl, which is "
-            "a line for each record"
+        converted.config["format.class"] = kind  # which its verdict refuses
+        converted.problems.append(
+            "'format.output.type' json writes one array per file, which is not supported: use jsonl, which "
+            "writes one line per record"
         )
     else:
-        _format(made, "format.output.type", kind, _AIVENS_FORMATS)
-    _aivens_fields(made)
-    _compress(made, "file.compression.type", _drop(made, "file.compression.type", "") or "gzip")
+        _format(converted, "format.output.type", kind, _AIVENS_FORMATS)
+    _aivens_fields(converted)
+    _compress(converted, "file.compression.type", _drop(converted, "file.compression.type", "") or "gzip")
     for key in [key for key in config if key.startswith(("aws.s3.backoff.", "kafka.retry."))]:
-        _drop(made, key, _RETRIES)
-    _aivens_folders(made)
+        _drop(converted, key, _RETRIES)
+    _aivens_folders(converted)
     if "flush.size" not in config:
         config["rotate.schedule.interval.ms"] = config.get("offset.flush.interval.ms", _FLUSHED)
-        made.notes.append("files end with each commit there: 'rotate.schedule.interval.ms' says so here")
+        converted.notes.append(
+            "files end with each commit there: 'rotate.schedule.interval.ms' does the same here"
+        )
 
 
-def _aivens_fields(made: Converted) -> None:
-    given = made.config.pop("format.output.fields", "value")
+def _aivens_fields(converted: Converted) -> None:
+    given = converted.config.pop("format.output.fields", "value")
     fields = [name.strip() for name in given.split(",")]
-    _drop(made, "format.output.fields.value.encoding", "values are as their converter gives them")
-    envelope = _drop(made, "format.output.envelope", "") != "false"
+    _drop(
+        converted, "format.output.fields.value.encoding", "values are written as their converter returns them"
+    )
+    envelope = _drop(converted, "format.output.envelope", "") != "false"
     if fields != ["value"]:
-        if made.config["format.class"] in _RECORD_CONTENT:
-            made.config["archive.content"] = "record"
-            made.notes.append(
-                "'format.output.fields' becomes 'archive.content' record: all of a record, with key and "
+        if converted.config["format.class"] in _RECORD_CONTENT:
+            converted.config["archive.content"] = "record"
+            converted.notes.append(
+                "'format.output.fields' becomes 'archive.content' record: the whole record, with key and "
                 "value as bytes"
             )
         else:
             _refuse(
-                made,
+                converted,
                 "format.output.fields",
                 given,
-                "names more than the value: lines of JSON hold values alone; take parquet or avro, whose "
+                "names more than the value, but lines of JSON hold only values: use parquet or avro, whose "
                 "rows are whole records with 'archive.content' record",
             )
     elif envelope:
-        made.notes.append("'format.output.envelope': a row is the value itself, without 'value' around it")
+        converted.notes.append(
+            "'format.output.envelope': a row is the value itself, without 'value' around it"
+        )
 
 
-def _aivens_folders(made: Converted) -> None:
-    config = made.config
-    _aivens_prefix(made)
+def _aivens_folders(converted: Converted) -> None:
+    config = converted.config
+    _aivens_prefix(converted)
     template = config.pop("file.name.template", "")
-    source = _drop(made, "timestamp.source", "") or _drop(made, "file.name.timestamp.source", "")
+    source = _drop(converted, "timestamp.source", "") or _drop(converted, "file.name.timestamp.source", "")
     zone = config.pop("timestamp.timezone", "") or config.pop("file.name.timestamp.timezone", "")
     if template:
-        made.notes.append(
-            "'file.name.template': files are called topic, partition and start offset, below the topic's "
-            "folder"
+        converted.notes.append(
+            "'file.name.template': file names are topic, partition and start offset, below the topic's folder"
         )
     if _KEY.search(template):
         why = "has {{key}}: one file for each key, with its latest value, has no counterpart"
-        _refuse(made, "file.name.template", template, why)
+        _refuse(converted, "file.name.template", template, why)
         return
     folders = [
         part for part in template.strip("/").split("/")[:-1] if not re.fullmatch(r"\{\{\s*topic\s*\}\}", part)
     ]
     if folders and all(_PARTITION.fullmatch(part) for part in folders):
-        made.notes.append("'file.name.template': the folder of a partition is called partition=0, not 0")
+        converted.notes.append("'file.name.template': the folder of a partition is called partition=0, not 0")
         return
     if any("{{" in _TIMESTAMP.sub("", part) for part in folders):
-        why = "has folders of variables other than topic and timestamp (yyyy, MM, dd, HH)"
-        _refuse(made, "file.name.template", template, why)
+        why = "has folders with variables other than topic and timestamp (yyyy, MM, dd, HH)"
+        _refuse(converted, "file.name.template", template, why)
         return
     if folders and not any(_TIMESTAMP.search(part) for part in folders):
         why = "has folders without a timestamp: put them into 'topics.dir', above the topic's folder"
-        _refuse(made, "file.name.template", template, why)
+        _refuse(converted, "file.name.template", template, why)
         return
     if folders:
         path = "/".join(map(_joda, folders))
@@ -242,16 +249,17 @@ def _aivens_folders(made: Converted) -> None:
         }
 
 
-def _aivens_prefix(made: Converted) -> None:
+def _aivens_prefix(converted: Converted) -> None:
     for key in ("file.prefix.template", "aws.s3.prefix"):
-        prefix = made.config.pop(key, "")
+        prefix = converted.config.pop(key, "")
         if "{{" in prefix:
-            _refuse(made, key, prefix, "has variables: 'topics.dir' has none")
+            _refuse(converted, key, prefix, "has variables, which 'topics.dir' does not support")
         elif prefix.strip("/"):
-            made.config["topics.dir"] = prefix.strip("/")
+            converted.config["topics.dir"] = prefix.strip("/")
             return
-    made.notes.append(
-        "without a prefix there, keys begin with 'topics.dir' here, which is 'topics'; it may be empty"
+    converted.notes.append(
+        "no prefix is set there; keys here begin with 'topics.dir', which is 'topics' by default and may be "
+        "empty"
     )
 
 
@@ -266,9 +274,9 @@ def _joda(part: str) -> str:
 # -- Lenses' -----------------------------------------------------------------------------------------------
 
 
-def _from_lenses(made: Converted) -> None:
-    _take_older(made, LENSES_OLDER_KEYS)
-    config = made.config
+def _from_lenses(converted: Converted) -> None:
+    _rename_deprecated(converted, LENSES_DEPRECATED_KEYS)
+    config = converted.config
     kcql = config.pop("connect.s3.kcql", "")
     found = read_kcql(kcql)
     if found.takes_all and not (config.get("topics") or config.get("topics.regex")):
@@ -278,64 +286,72 @@ def _from_lenses(made: Converted) -> None:
         config.pop("topics.regex", None)
     if found.problems:  # without the refused text the result would do something else
         config["connect.s3.kcql"] = kcql
-    made.notes.append(f"'connect.s3.kcql' is, by the keys here: {found}")
-    made.notes += [f"'connect.s3.kcql': {note}" for note in found.notes]
-    made.problems += [f"'connect.s3.kcql': {problem}" for problem in found.problems]
-    _lenses_access(made)
-    if codec := _drop(made, "connect.s3.compression.codec", ""):
+    converted.notes.append(f"'connect.s3.kcql' becomes these keys: {found}")
+    converted.notes += [f"'connect.s3.kcql': {note}" for note in found.notes]
+    converted.problems += [f"'connect.s3.kcql': {problem}" for problem in found.problems]
+    _lenses_access(converted)
+    if codec := _drop(converted, "connect.s3.compression.codec", ""):
         name = "none" if codec == "uncompressed" else codec
-        _compress(made, "connect.s3.compression.codec", name)
+        _compress(converted, "connect.s3.compression.codec", name)
     level_key = _LEVEL_KEYS.get(config.get("format.class", ""))
     level = config.get("connect.s3.compression.level", "")
     if level_key and level not in ("", "-1"):
-        _rename(made, {"connect.s3.compression.level": level_key})
-    _lenses_files(made)
+        _rename(converted, {"connect.s3.compression.level": level_key})
+    _lenses_files(converted)
     for key in [key for key in config if key.startswith("connect.s3.") and key != "connect.s3.kcql"]:
         if any(fnmatchcase(key, name) for name in _LENSES_ELSEWHERE):
-            _refuse(made, key, config[key], "holds or names keys that are not in this file: write them here")
+            _refuse(converted, key, config[key], "refers to keys that are not in this file: write them here")
         elif of_unknown(key):
-            why = "says where, as whom or how securely files are written, and has no counterpart"
-            _refuse(made, key, config[key], why)
+            why = "affects the location, credentials or security of files, and has no counterpart"
+            _refuse(converted, key, config[key], why)
         else:
             is_about_retries = fnmatchcase(key, "*.retry.interval") or key == "connect.s3.max.retries"
-            _drop(made, key, _RETRIES if is_about_retries else "it has no counterpart")
-    made.notes.append("files are called topic, partition and start offset, below the topic's folder")
+            _drop(converted, key, _RETRIES if is_about_retries else "it has no counterpart")
+    converted.notes.append("file names are topic, partition and start offset, below the topic's folder")
 
 
-def _lenses_access(made: Converted) -> None:
-    config = made.config
-    mode = _drop(made, "connect.s3.aws.auth.mode", "")
+def _lenses_access(converted: Converted) -> None:
+    config = converted.config
+    mode = _drop(converted, "connect.s3.aws.auth.mode", "")
     has_keys = any(key in config for key in _LENSES_KEYS)
     if mode not in ("", "credentials"):
         for key in _LENSES_KEYS:
-            _drop(made, key, f"'connect.s3.aws.auth.mode' is {mode}: the default chain finds the credentials")
+            _drop(
+                converted,
+                key,
+                f"'connect.s3.aws.auth.mode' is {mode}: the default chain finds the credentials",
+            )
     elif has_keys and not mode:
-        made.notes.append(
-            "'connect.s3.aws.auth.mode' is not set, which is Default there, and keys are not used: they are "
-            "used here; take them out for the default chain"
+        converted.notes.append(
+            "'connect.s3.aws.auth.mode' is not set, so Lenses' sink does not use the access key; it is used "
+            "here: remove it to use the default chain"
         )
     if config.get("connect.s3.http.retry.interval") == "0":
-        _drop(made, "connect.s3.http.retry.interval", "0 is the client's own there")
+        _drop(converted, "connect.s3.http.retry.interval", "0 means the client's default there")
     # vhost.bucket true switches buckets in the host's name off, in all versions of Lenses' sink.
-    _rename(made, LENSES_KEYS)
+    _rename(converted, LENSES_KEYS)
     if "s3.region" not in config:
-        made.notes.append("'s3.region' is us-west-2 by default; in Lenses' sink the AWS client finds it")
+        converted.notes.append(
+            "'s3.region' is us-west-2 by default; Lenses' sink leaves it to the AWS client"
+        )
 
 
-def _lenses_files(made: Converted) -> None:
-    config = made.config
-    if _drop(made, "connect.s3.skip.null.values", "") == "true":
+def _lenses_files(converted: Converted) -> None:
+    config = converted.config
+    if _drop(converted, "connect.s3.skip.null.values", "") == "true":
         config |= {"behavior.on.null.values": "ignore", "report.null.values.to.dlq": "false"}
-        made.notes.append("'connect.s3.skip.null.values' is 'behavior.on.null.values' ignore here")
-    is_disabled = _drop(made, "connect.s3.disable.flush.count", "") == "true"
-    if _drop(made, "connect.s3.flush.count.enable", "") == "false" or is_disabled:
-        _drop(made, "flush.size", "no number of records ends a file")
-    padding = _drop(made, "connect.s3.padding.strategy", "")
-    length = _drop(made, "connect.s3.padding.length", "")
+        converted.notes.append("'connect.s3.skip.null.values' is 'behavior.on.null.values' ignore here")
+    is_disabled = _drop(converted, "connect.s3.disable.flush.count", "") == "true"
+    if _drop(converted, "connect.s3.flush.count.enable", "") == "false" or is_disabled:
+        _drop(converted, "flush.size", "files have no record limit there")
+    padding = _drop(converted, "connect.s3.padding.strategy", "")
+    length = _drop(converted, "connect.s3.padding.length", "")
     if padding == "noop":
         config["filename.offset.zero.pad.width"] = "0"
     elif padding == "rightpad":
-        made.notes.append("'connect.s3.padding.strategy' is left out: zeros stand before offsets")
+        converted.notes.append(
+            "'connect.s3.padding.strategy' is left out: offsets are padded with leading zeros"
+        )
     elif padding or length:
         config["filename.offset.zero.pad.width"] = length or _LENSES_WIDTH
 
@@ -356,64 +372,71 @@ _INPUTS: Final[Mapping[str, str]] = {
 _CLOUDS_FORMATS: Final = ("json", "avro", "parquet", "bytes")
 
 
-def _from_cloud(made: Converted) -> None:
-    config = made.config
-    given = _drop(made, "input.data.format", "")
-    kind = _drop(made, "output.data.format", "") or given
-    _format(made, "output.data.format", kind, _CLOUDS_FORMATS)
+def _from_cloud(converted: Converted) -> None:
+    config = converted.config
+    given = _drop(converted, "input.data.format", "")
+    kind = _drop(converted, "output.data.format", "") or given
+    _format(converted, "output.data.format", kind, _CLOUDS_FORMATS)
     if given in _INPUTS:
         config["value.converter"] = _INPUTS[given]
         if given == "json":
             config["value.converter.schemas.enable"] = "false"
     elif given:
-        _refuse(made, "input.data.format", given, f"is {given}, of which there is no converter here")
-    if codec := _drop(made, "compression.codec", ""):
-        _compress(made, "compression.codec", codec.rpartition("- ")[2])
-    _clouds_keys_and_headers(made)
-    _clouds_folders(made)
-    if _drop(made, "authentication.method", "") not in ("", "access keys"):
-        made.notes.append("a role is named in 's3.credentials.provider.sts.role.arn'")
+        _refuse(converted, "input.data.format", given, f"is {given}, for which there is no converter here")
+    if codec := _drop(converted, "compression.codec", ""):
+        _compress(converted, "compression.codec", codec.rpartition("- ")[2])
+    _clouds_keys_and_headers(converted)
+    _clouds_folders(converted)
+    if _drop(converted, "authentication.method", "") not in ("", "access keys"):
+        converted.notes.append("set a role in 's3.credentials.provider.sts.role.arn'")
     if role := config.pop("provider.integration.id", ""):
-        _refuse(made, "provider.integration.id", role, f"{role} is Confluent's: name the role's ARN")
+        _refuse(
+            converted,
+            "provider.integration.id",
+            role,
+            f"{role} is known only to Confluent Cloud: set the role's ARN",
+        )
 
 
-def _clouds_keys_and_headers(made: Converted) -> None:
-    config = made.config
-    of_keys = _drop(made, "input.key.format", "")
+def _clouds_keys_and_headers(converted: Converted) -> None:
+    config = converted.config
+    of_keys = _drop(converted, "input.key.format", "")
     for key, mine, stored in (
         ("output.keys.format", "keys.format.class", "store.kafka.keys"),
         ("output.headers.format", "headers.format.class", "store.kafka.headers"),
     ):
         if config.get(stored, "").lower() != "true":
-            _drop(made, key, f"it belongs to '{stored}' true")
+            _drop(converted, key, f"it applies only with '{stored}' true")
             continue
         # Cloud's default is Avro.
-        kind = _drop(made, key, "") or "avro"
+        kind = _drop(converted, key, "") or "avro"
         if kind in _FORMATS:
             config[mine] = _FORMATS[kind]
-            made.notes.append(f"'{key}' is '{mine}' here: {_FORMATS[kind]}")
+            converted.notes.append(f"'{key}' is '{mine}' here: {_FORMATS[kind]}")
         else:
-            _refuse(made, key, kind, f"is {kind}: take avro, json, parquet or bytes")
+            _refuse(converted, key, kind, f"is {kind}: use avro, json, parquet or bytes")
     if config.get("store.kafka.keys", "").lower() == "true":
         of_keys = of_keys or "bytes"
         if of_keys in _INPUTS:
             config["key.converter"] = _INPUTS[of_keys]
-            made.notes.append(f"'input.key.format' is 'key.converter' here: {_INPUTS[of_keys]}")
+            converted.notes.append(f"'input.key.format' is 'key.converter' here: {_INPUTS[of_keys]}")
         else:
-            _refuse(made, "input.key.format", of_keys, f"is {of_keys}, of which there is no converter here")
+            _refuse(
+                converted, "input.key.format", of_keys, f"is {of_keys}, for which there is no converter here"
+            )
 
 
-def _clouds_folders(made: Converted) -> None:
-    config = made.config
-    interval = _drop(made, "time.interval", "").upper() or "HOURLY"
+def _clouds_folders(converted: Converted) -> None:
+    config = converted.config
+    interval = _drop(converted, "time.interval", "").upper() or "HOURLY"
     if interval not in _DURATIONS:
-        _refuse(made, "time.interval", interval, f"is {interval}: it is HOURLY or DAILY")
+        _refuse(converted, "time.interval", interval, f"is {interval}: it must be HOURLY or DAILY")
     elif config.get("path.format"):
         config["partitioner.class"] = "TimeBasedPartitioner"
         config["partition.duration.ms"] = str(_DURATIONS[interval])
     else:
         config["partitioner.class"] = f"{interval.capitalize()}Partitioner"
-    made.notes.append(f"'time.interval' is 'partitioner.class' here: {config.get('partitioner.class')}")
+    converted.notes.append(f"'time.interval' is 'partitioner.class' here: {config.get('partitioner.class')}")
     config["timestamp.extractor"] = "RecordField" if config.get("timestamp.field") else "Record"
 
 

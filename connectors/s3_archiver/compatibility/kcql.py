@@ -78,21 +78,23 @@ def read_kcql(text: str) -> Kcql:
     found = Kcql()
     topics: list[str] = []
     for statement in filter(None, (part.strip() for part in text.split(";"))):
-        one = _read(statement)
-        topic = one.keys.pop("topics", "")
+        parsed = _read(statement)
+        topic = parsed.keys.pop("topics", "")
         # Statements of one bucket that differ only in their topics become one configuration.
-        if topics and one.keys != found.keys:
+        if topics and parsed.keys != found.keys:
             found.problems.append(
                 f"statements that differ in more than their topics: '{topic}' needs a connector of its own"
             )
             continue
-        found.keys = one.keys
-        found.takes_all |= one.takes_all
-        found.notes += [note for note in one.notes if note not in found.notes]
-        found.problems += [problem for problem in one.problems if problem not in found.problems]
+        found.keys = parsed.keys
+        found.takes_all |= parsed.takes_all
+        found.notes += [note for note in parsed.notes if note not in found.notes]
+        found.problems += [problem for problem in parsed.problems if problem not in found.problems]
         topics += [topic] if topic else []
     if topics and found.takes_all:
-        found.problems.append("FROM * beside statements of named topics: each needs a connector of its own")
+        found.problems.append(
+            "FROM * together with statements for named topics: each needs a connector of its own"
+        )
     if topics:
         found.keys["topics"] = ",".join(topics)
     return found
@@ -101,14 +103,14 @@ def read_kcql(text: str) -> Kcql:
 def _read(statement: str) -> Kcql:
     match = _STATEMENT.fullmatch(statement)
     if match is None:
-        return Kcql(problems=["no statement of the form INSERT INTO bucket:prefix SELECT * FROM topic"])
+        return Kcql(problems=["it is not of the form INSERT INTO bucket:prefix SELECT * FROM topic"])
     found = Kcql()
     bucket, _, prefix = _bare(match["target"]).partition(":")
     found.keys["s3.bucket.name"] = bucket
     if prefix:
         found.keys["topics.dir"] = prefix.strip("/")
     if match["what"].strip() != "*":
-        found.problems.append("SELECT of fields: a transform (ReplaceField) chooses fields here")
+        found.problems.append("SELECT of fields is not supported: use the transform ReplaceField")
     topic = _bare(match["topic"])
     if topic == "*":
         found.takes_all = True
@@ -116,13 +118,13 @@ def _read(statement: str) -> Kcql:
         found.keys["topics"] = topic
     between, *_ = _CLAUSE.split(match["rest"])
     if between.strip():
-        found.problems.append(f"'{between.strip()}' is not read")
+        found.problems.append(f"'{between.strip()}' is not supported")
     clauses = _clauses(match["rest"])
     kind = _bare(clauses.get("STOREAS", "JSON")).upper()
     if kind in _FORMATS:
         found.keys.update(_FORMATS[kind])
     else:
-        found.problems.append(f"STOREAS {kind}: there are {', '.join(_FORMATS)}")
+        found.problems.append(f"STOREAS {kind} is not supported: use {', '.join(_FORMATS)}")
     properties = _properties(found, clauses.get("PROPERTIES", ""))
     _flush(found, clauses, properties)
     _width(found, properties)
@@ -149,7 +151,7 @@ def _clauses(rest: str) -> dict[str, str]:
 
 def _properties(found: Kcql, text: str) -> dict[str, str]:
     if rest := _PROPERTY.sub("", text).strip("(), \t\r\n"):
-        found.problems.append(f"PROPERTIES {rest} is not read: write it as 'name'=value")
+        found.problems.append(f"PROPERTIES {rest} cannot be parsed: write it as 'name'=value")
     return {key.lower(): _bare(value.strip("'")) for key, value in _PROPERTY.findall(text)}
 
 
@@ -158,7 +160,9 @@ def _width(found: Kcql, properties: Mapping[str, str]) -> None:
     if kind == "noop":
         found.keys["filename.offset.zero.pad.width"] = "0"
     elif kind == "rightpad":
-        found.notes.append("PROPERTIES padding.type RightPad is left out: zeros stand before offsets")
+        found.notes.append(
+            "PROPERTIES padding.type RightPad is left out: offsets are padded with leading zeros"
+        )
     elif length:
         found.keys["filename.offset.zero.pad.width"] = length
 
@@ -171,7 +175,7 @@ def _flush(found: Kcql, clauses: Mapping[str, str], properties: Mapping[str, str
         if text:
             number = int(text) if text.isdecimal() else None
             if number is None:
-                found.problems.append(f"FLUSH_{name.upper()} is no whole number")
+                found.problems.append(f"FLUSH_{name.upper()} is not a whole number")
             elif number:  # 0 is the default
                 found.keys[key] = str(number * 1000 if name == "interval" else number)
     if properties.get("store.envelope", "").lower() == "true":
@@ -207,7 +211,7 @@ def _folders(found: Kcql, text: str, *, are_named: bool) -> None:
     if names and dates and not are_named:
         found.keys["partition.field.format.path"] = "false"
     elif names and not are_named:
-        found.problems.append("folders of fields alone always name the field, as country=DE")
+        found.problems.append("folders by fields alone always contain the field's name, like country=DE")
 
 
 def _parts_of(found: Kcql, text: str) -> tuple[list[str], list[str]]:
@@ -218,7 +222,9 @@ def _parts_of(found: Kcql, text: str) -> tuple[list[str], list[str]]:
         elif part in ("_topic", "_partition"):
             found.notes.append(f"PARTITIONBY {part} is left out: it is in every file's key")
         elif part.startswith(("_key", "_header")):
-            found.problems.append(f"PARTITIONBY {part}: folders are made of fields of the value, and of time")
+            found.problems.append(
+                f"PARTITIONBY {part}: folders can be named only after fields of the value, and time"
+            )
         else:
             names.append(part.removeprefix("_value."))
     return names, dates

@@ -24,31 +24,31 @@ from sinksdk.connectors.s3_archiver.partitioners.settings import OLDER_PARTITION
 _same, _ignored, _unsupported = Verdict.same, Verdict.ignored, Verdict.unsupported
 
 _BOOLEANS: Final = ("true", "false")
-_NO_TIME = _ignored("it belongs to folders by time, and 'partitioner.class' makes none")
-_NO_FIELDS = _ignored("it belongs to folders by fields, and 'partitioner.class' makes none")
-_FIXED_TIME = _ignored("folders of this partitioner are fixed: with TimeBasedPartitioner it counts")
-_NOT_THE_FORMAT = _ignored("it belongs to other formats than those that are written")
+_NO_TIME = _ignored("it applies only to folders by time, and 'partitioner.class' creates none")
+_NO_FIELDS = _ignored("it applies only to folders by fields, and 'partitioner.class' creates none")
+_FIXED_TIME = _ignored("folders of this partitioner are fixed; it applies only with TimeBasedPartitioner")
+_NOT_THE_FORMAT = _ignored("it applies only to other formats")
 _NO_KEYS = _ignored("files hold values, and no keys")
 _AVRO_RECORD: Final = Verdict.differs(
-    "values are records with the fields and types that their converter or transforms give; each field may be "
-    "null, and the record is called ConnectDefault, as Connect calls structures without a name"
+    "values are records with the fields and types that their converter or transforms return; each field may "
+    "be null, and the record is named ConnectDefault, Connect's name for structures without a name"
 )
-_JSON_TEXT: Final = _same("each value is a text of JSON, in quotes")
+_JSON_TEXT: Final = _same("each value is a JSON string, in quotes")
 
 
-def _avro(what: str, whose: str = "its") -> dict[str, Verdict]:
-    why = f"each value is {what}; Connect's schema is {whose} union with null"
+def _avro(what: str, member: str) -> dict[str, Verdict]:
+    why = f"the schema is {what}; Connect's is a union of {member} and null"
     return {"AvroFormat": Verdict.differs(why)}
 
 
 # By the converter's kind, for values without a registry's schema.
 _OF_CONVERTERS: Final[Mapping[str, Mapping[str, Verdict]]] = {
-    "string": {**_avro("a string of Avro by itself"), "JsonFormat": _JSON_TEXT},
-    "bytes": _avro("bytes of Avro by themselves", "their"),
+    "string": {**_avro("an Avro string", "string"), "JsonFormat": _JSON_TEXT},
+    "bytes": _avro("Avro bytes", "bytes"),
     "json": {"AvroFormat": _AVRO_RECORD},
     **dict.fromkeys(
         ("short", "integer", "long", "float", "double", "boolean"),
-        _avro("a number or boolean of Avro by itself"),
+        _avro("an Avro number or boolean", "it"),
     ),
 }
 _OF_TRANSFORMS: Final[Mapping[str, Verdict]] = {"AvroFormat": _AVRO_RECORD}
@@ -90,8 +90,8 @@ class Contents(NamedTuple):
 
     @property
     def reads_fields(self) -> bool:
-        made = self.partitioner
-        return made is not None and (made.has_fields or (made.has_time and self.extractor == "RecordField"))
+        kind = self.partitioner
+        return kind is not None and (kind.has_fields or (kind.has_time and self.extractor == "RecordField"))
 
 
 def has_rule(key: str, *books: Mapping[str, Verdict]) -> bool:
@@ -100,20 +100,22 @@ def has_rule(key: str, *books: Mapping[str, Verdict]) -> bool:
 
 
 def rules_for(values: Mapping[str, object], known: Collection[str]) -> Mapping[str, Verdict]:
-    made = Contents.of(values)
+    contents = Contents.of(values)
     rules: dict[str, Verdict] = dict(COMPATIBILITY)
-    if not made.holds_values:
+    if not contents.holds_values:
         rules.update(OF_RECORDS)
-    elif made.format == "ByteArrayFormat" or (made.format == "JsonFormat" and not _have_schemas(values)):
+    elif contents.format == "ByteArrayFormat" or (
+        contents.format == "JsonFormat" and not _have_schemas(values)
+    ):
         rules["schema.compatibility"] = _NO_LINES_SCHEMA
     if not _text(values, "transforms"):  # transforms need converted keys and values
-        rules.update(_of_nothing_converted(made, values))
-    own = [key for name in _formats(made, values) for key in _KEYS_OF_FORMATS.get(name, "").split()]
+        rules.update(_without_conversion(contents, values))
+    own = [key for name in _formats(contents, values) for key in _KEYS_OF_FORMATS.get(name, "").split()]
     others = [key for keys in _KEYS_OF_FORMATS.values() for key in keys.split() if key not in own]
     rules.update(dict.fromkeys(others, _NOT_THE_FORMAT))
-    rules.update(_without_effect(made))
-    if made.holds_values:
-        rules.update(_of_nothing_beside(values))
+    rules.update(_without_effect(contents))
+    if contents.holds_values:
+        rules.update(_without_views(values))
         rules["format.class"] = _of_converted(values, "value.converter")
         if _is_true(values, "store.kafka.keys"):
             rules["keys.format.class"] = _of_converted(values, "key.converter")
@@ -142,15 +144,19 @@ def _of_converted(values: Mapping[str, object], side: str) -> Verdict:
     return formats_with(_OF_CONVERTERS.get(kind, _OF_TRANSFORMS if not kind else {}))
 
 
-def _of_nothing_beside(values: Mapping[str, object]) -> Mapping[str, Verdict]:
+def _without_views(values: Mapping[str, object]) -> Mapping[str, Verdict]:
     behavior = _text(values, "behavior.on.null.values").lower()
-    belongs = {
+    conditions = {
         "keys.format.class": ("'store.kafka.keys' = true", _is_true(values, "store.kafka.keys")),
         "headers.format.class": ("'store.kafka.headers' = true", _is_true(values, "store.kafka.headers")),
         "report.null.values.to.dlq": ("'behavior.on.null.values' ignore", behavior == "ignore"),
         "tombstone.encoded.partition": ("'behavior.on.null.values' write", behavior == "write"),
     }
-    return {key: _ignored(f"it belongs to {to}") for key, (to, is_set) in belongs.items() if not is_set}
+    return {
+        key: _ignored(f"it applies only with {condition}")
+        for key, (condition, is_met) in conditions.items()
+        if not is_met
+    }
 
 
 def _have_schemas(values: Mapping[str, object]) -> bool:
@@ -162,15 +168,15 @@ def _is_true(values: Mapping[str, object], key: str) -> bool:
     return _text(values, key).lower() == "true"
 
 
-def _of_nothing_converted(made: Contents, values: Mapping[str, object]) -> Mapping[str, Verdict]:
-    if made.holds_values and _is_true(values, "store.kafka.keys"):
+def _without_conversion(contents: Contents, values: Mapping[str, object]) -> Mapping[str, Verdict]:
+    if contents.holds_values and _is_true(values, "store.kafka.keys"):
         return {}
     found = dict.fromkeys(("key.converter", "key.converter.*"), _NO_KEYS)
-    if not made.holds_values:
+    if not contents.holds_values:
         found = dict.fromkeys(found, NOT_CONVERTED["value.converter"])
-        if not made.reads_fields:
+        if not contents.reads_fields:
             found |= NOT_CONVERTED
-        if made.partitioner is not None and made.partitioner.is_default:
+        if contents.partitioner is not None and contents.partitioner.is_default:
             found |= NO_BAD_RECORDS
     return found
 
@@ -181,8 +187,8 @@ _OF_KEYS: Final = (
     *("BasicAWSCredentialsProvider", "SimpleAWSCredentialsProvider"),
 )
 _KEYS_MISSING: Final = _unsupported(
-    "it hands on a key: set 'aws.access.key.id' and 'aws.secret.access.key', or take it out, for the default "
-    "chain"
+    "it provides an access key: set 'aws.access.key.id' and 'aws.secret.access.key', or remove it to use the "
+    "default chain"
 )
 
 
@@ -191,9 +197,9 @@ def _of_other_sinks(values: Mapping[str, object]) -> Mapping[str, Verdict]:
     if _text(values, "partitioner.class").endswith(OLDER_PARTITIONER[0]):
         found["partition.field"] = _same("as 'partition.field.name'")
     if kcql := _text(values, "connect.s3.kcql"):
-        found["connect.s3.kcql"] = _unsupported(f"KCQL is not read: take {read_kcql(kcql)}")
+        found["connect.s3.kcql"] = _unsupported(f"KCQL is not supported: use {read_kcql(kcql)}")
     if _text(values, "store.url"):
-        found |= dict.fromkeys(("s3.endpoint*", *ENDPOINTS), _ignored("'store.url' says it"))
+        found |= dict.fromkeys(("s3.endpoint*", *ENDPOINTS), _ignored("'store.url' is used"))
     elif given := [key for key in ENDPOINTS if _text(values, key)]:
         found |= {
             key: _unsupported(f"'{given[0]}' names another endpoint: keep one of them, as 'store.url'")
@@ -207,7 +213,7 @@ def _of_other_sinks(values: Mapping[str, object]) -> Mapping[str, Verdict]:
             _same("'aws.access.key.id' and 'aws.secret.access.key' are used") if has_keys else _KEYS_MISSING
         )
     if _text(values, "partitioner.class"):
-        found["time.interval"] = _ignored("it is Confluent Cloud's; 'partitioner.class' says it")
+        found["time.interval"] = _ignored("it is a key of Confluent Cloud; 'partitioner.class' is used")
     return found
 
 
@@ -224,16 +230,16 @@ _KEYS_OF_FORMATS: Final[Mapping[str, str]] = {
 }
 
 
-def _formats(made: Contents, values: Mapping[str, object]) -> set[str]:
-    found = {made.format}
+def _formats(contents: Contents, values: Mapping[str, object]) -> set[str]:
+    found = {contents.format}
     for part in ("keys", "headers"):
-        if made.holds_values and _is_true(values, f"store.kafka.{part}"):
+        if contents.holds_values and _is_true(values, f"store.kafka.{part}"):
             found.add(_text(values, f"{part}.format.class").rpartition(".")[2] or "AvroFormat")
     return found
 
 
-def _without_effect(made: Contents) -> Mapping[str, Verdict]:
-    kind = made.partitioner
+def _without_effect(contents: Contents) -> Mapping[str, Verdict]:
+    kind = contents.partitioner
     found: dict[str, Verdict] = {}
     if kind is None:
         return found
@@ -242,19 +248,21 @@ def _without_effect(made: Contents) -> Mapping[str, Verdict]:
             _NO_TIME, "path.format partition.duration.ms locale timestamp.extractor timestamp.field"
         )
         found["rotate.interval.ms"] = _ignored(
-            "it belongs to folders by time; with others Confluent's sink ignores it as well. Files end by "
-            "'flush.size', 'flush.bytes' and 'rotate.schedule.interval.ms'"
+            "it applies only to folders by time; without them Confluent's sink ignores it as well. Files end "
+            "by 'flush.size', 'flush.bytes' and 'rotate.schedule.interval.ms'"
         ).when({"-1": _same()})
     elif kind.pattern is not None:
         found |= _each(_FIXED_TIME, "path.format partition.duration.ms")
-    if not made.rotates_by_record:
-        found["rotate.file.on.partition.change"] = _ignored("it belongs to 'rotate.interval.ms'")
-    if kind.has_time and made.extractor != "RecordField":
-        found["timestamp.field"] = _ignored("it belongs to 'timestamp.extractor' RecordField")
+    if not contents.rotates_by_record:
+        found["rotate.file.on.partition.change"] = _ignored("it applies only with 'rotate.interval.ms'")
+    if kind.has_time and contents.extractor != "RecordField":
+        found["timestamp.field"] = _ignored("it applies only with 'timestamp.extractor' RecordField")
     if not kind.has_fields:
         found |= _each(_NO_FIELDS, "partition.field.name partition.field.format.path")
     elif not kind.has_time:
-        found["partition.field.format.path"] = _ignored("folders of FieldPartitioner always name the field")
+        found["partition.field.format.path"] = _ignored(
+            "folders of FieldPartitioner always contain the field's name"
+        )
     return found
 
 
@@ -265,19 +273,19 @@ def _each(verdict: Verdict, keys: str) -> dict[str, Verdict]:
 # -- defaults ----------------------------------------------------------------------------------------------
 
 _RECORDS_NOTE: Final = (
-    "a file's records are whole Kafka records with the value's bytes as they are; Confluent's files hold the "
-    "converted value alone, so readers have to be changed"
+    "a file's records are whole Kafka records with the value's bytes unchanged; Confluent's files hold only "
+    "the converted value, so readers have to be changed"
 )
 _TURNS_NOTE: Final = (
-    "files of several folders are open at a time and end together, not whenever the next record is of "
-    "another folder: the same folders, fewer files"
+    "files of several folders are open at a time and end together, whereas Confluent's sink ends the file "
+    "when the next record is of another folder: the folders are the same, with fewer files"
 )
 
 
 def other_defaults_for(values: Mapping[str, object]) -> Mapping[str, str]:
-    """Return keys whose default is not Confluent's, each with what that changes."""
-    made = Contents.of(values)
-    notes = {} if made.holds_values else {"archive.content": _RECORDS_NOTE}
-    if made.rotates_by_record:
+    """Return keys whose default is not Confluent's, each with the effect."""
+    contents = Contents.of(values)
+    notes = {} if contents.holds_values else {"archive.content": _RECORDS_NOTE}
+    if contents.rotates_by_record:
         notes["rotate.file.on.partition.change"] = _TURNS_NOTE
     return {**notes, **OTHER_DEFAULTS}

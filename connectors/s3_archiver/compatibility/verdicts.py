@@ -19,12 +19,12 @@ def _keys(names: str, verdict: Verdict) -> dict[str, Verdict]:
 
 
 _LENSES: Final = _unsupported(
-    "Lenses' sink is configured in KCQL and names files otherwise: 'sinksdk convert' writes the "
+    "Lenses' sink is configured in KCQL and names files differently: 'sinksdk convert' writes the "
     "configuration of s3-archiver"
 )
 
 _AIVEN: Final = _unsupported(
-    "Aiven's sink has other keys and names files otherwise: 'sinksdk convert' writes the configuration of "
+    "Aiven's sink has other keys and names files differently: 'sinksdk convert' writes the configuration of "
     "s3-archiver"
 )
 
@@ -57,7 +57,7 @@ _CONTENT = _renamed(
 
 # Other sinks' keys that are only named differently here, by their older and present names.
 STS_ROLE: Final = "s3.credentials.provider.sts.role"
-AIVENS_OLDER_KEYS: Final[Mapping[str, str]] = {
+AIVENS_DEPRECATED_KEYS: Final[Mapping[str, str]] = {
     "aws_access_key_id": "aws.access.key.id",
     "aws_secret_access_key": "aws.secret.access.key",
     "aws_s3_bucket": "aws.s3.bucket.name",
@@ -82,7 +82,7 @@ AIVENS_KEYS: Final[Mapping[str, str]] = {
     "aws.s3.backoff.delay.ms": "s3.retry.backoff.ms",
     "file.max.records": "flush.size",
 }
-LENSES_OLDER_KEYS: Final[Mapping[str, str]] = {
+LENSES_DEPRECATED_KEYS: Final[Mapping[str, str]] = {
     "aws.access.key": "connect.s3.aws.access.key",
     "aws.secret.key": "connect.s3.aws.secret.key",
     "aws.auth.mode": "connect.s3.aws.auth.mode",
@@ -109,8 +109,8 @@ _AIVENS_OWN: Final[Mapping[str, Verdict]] = {
     "aws.s3.prefix": _renamed("topics.dir"),
     "aws.s3.backoff.*": _BACKOFF,
     "kafka.retry.backoff.ms": _BACKOFF,
-    "aws.sts.*": _unsupported("a role is assumed for an hour, at the region's own endpoint: take it out"),
-    "aws.sts.role.session.duration": _unsupported("a role is assumed for an hour: take it out").when(
+    "aws.sts.*": _unsupported("a role is assumed for an hour, at the region's own endpoint: remove it"),
+    "aws.sts.role.session.duration": _unsupported("a role is assumed for an hour: remove it").when(
         {"3600": _ignored("a role is assumed for an hour")}
     ),
     "file.prefix.template": _renamed("topics.dir", ", without variables"),
@@ -126,19 +126,19 @@ _AIVENS_OWN: Final[Mapping[str, Verdict]] = {
 }
 
 AIVEN: Final[Mapping[str, Verdict]] = {
-    **{old: _AIVENS_OWN.get(key) or _renamed(key) for old, key in AIVENS_OLDER_KEYS.items()},
+    **{old: _AIVENS_OWN.get(key) or _renamed(key) for old, key in AIVENS_DEPRECATED_KEYS.items()},
     "output_fields": _CONTENT,
     **_AIVENS_OWN,
 }
 
 _VHOST: Final = _renamed(
-    "s3.path.style.access.enabled", ": with true buckets are in the path there, whatever its name says"
+    "s3.path.style.access.enabled", ": despite its name, true puts buckets into the path there"
 )
 
 _LENSES_OWN: Final[Mapping[str, Verdict]] = {
     **{old: _renamed(key) for old, key in LENSES_KEYS.items()},
     "connect.s3.vhost.bucket": _VHOST,
-    "connect.s3.kcql": _unsupported("KCQL is not read: 'sinksdk convert' writes the keys to take instead"),
+    "connect.s3.kcql": _unsupported("KCQL is not supported: 'sinksdk convert' writes the equivalent keys"),
     "connect.s3.compression.codec": _renamed("avro.codec"),
     "connect.s3.skip.null.values": _renamed("behavior.on.null.values", ": ignore, where it is true"),
     "connect.s3.padding.length": _renamed("filename.offset.zero.pad.width"),
@@ -146,35 +146,35 @@ _LENSES_OWN: Final[Mapping[str, Verdict]] = {
     **_keys("connect.s3.retry.interval connect.s3.max.retries connect.s3.http.*", _BACKOFF),
     **_keys(
         "connect.s3.config.profiles connect.s3.kcql.*",
-        _unsupported("what it holds or names is not in this file: write it here as 'connect.s3.kcql'"),
+        _unsupported("it refers to settings that are not in this file: write them here as 'connect.s3.kcql'"),
     ),
-    "connect.s3.*": _unsupported("it belongs to Lenses' sink: take it out"),
+    "connect.s3.*": _unsupported("it is a key of Lenses' sink: remove it"),
 }
 
 LENSES: Final[Mapping[str, Verdict]] = {
-    **{old: _LENSES_OWN[key] for old, key in LENSES_OLDER_KEYS.items() if key in _LENSES_OWN},
+    **{old: _LENSES_OWN[key] for old, key in LENSES_DEPRECATED_KEYS.items() if key in _LENSES_OWN},
     **_LENSES_OWN,
 }
 
-_TOLD_TO_RUN = _ignored("options of 'sinksdk run' set the cluster and the credentials, not the connector")
+_OPTIONS_OF_RUN = _ignored("options of 'sinksdk run' set the cluster and the credentials, not the connector")
 
 CONFLUENT_CLOUD: Final[Mapping[str, Verdict]] = {
     **_keys(
         "kafka.auth.mode kafka.api.key kafka.api.secret kafka.endpoint kafka.region "
         "kafka.service.account.id kafka.max.partition.validation.disable",
-        _TOLD_TO_RUN,
+        _OPTIONS_OF_RUN,
     ),
-    "max.poll.records": _ignored("batches are archived as they are read; nothing is given to 'put' twice"),
-    "max.poll.*": _ignored("tasks are no members of a consumer group: nothing rebalances when they are slow"),
+    "max.poll.records": _ignored("batches are archived as they are read, whatever their size"),
+    "max.poll.*": _ignored("tasks are not members of a consumer group: slow ones cause no rebalance"),
     "input.data.format": _renamed("value.converter"),
     "input.key.format": _renamed("key.converter"),
-    "input.header.format": _ignored("headers are not looked into"),
+    "input.header.format": _ignored("headers are not parsed"),
     "output.data.format": _renamed("format.class"),
     "output.keys.format": _renamed("keys.format.class"),
     "output.headers.format": _renamed("headers.format.class"),
     "schema.context.name": _unsupported(
-        "ids of schemas are looked up in one context: take it out, and where values or keys are Avro, put it "
-        "into the registry's URL, as in https://registry/contexts/.mine"
+        "schema ids are looked up in one context: remove it, and if keys or values are Avro, put it into the "
+        "registry's URL, such as https://registry/contexts/.mine"
     ).when({"default": _ignored("it is the registry's default")}),
     "schema.registry.*": _ignored("it is 'value.converter.schema.registry.url'"),
     "compression.codec": _renamed(
@@ -182,9 +182,9 @@ CONFLUENT_CLOUD: Final[Mapping[str, Verdict]] = {
     ),
     "time.interval": _renamed("partitioner.class", ": HourlyPartitioner or DailyPartitioner"),
     "authentication.method": _unsupported(
-        "take it out: without 'aws.access.key.id' the default credential chain is used, and a role is named "
-        "in 's3.credentials.provider.sts.role.arn'"
-    ).when({"Access Keys": _ignored("keys are used where 'aws.access.key.id' is set")}),
+        "remove it: without 'aws.access.key.id' the default credential chain is used; set a role in "
+        "'s3.credentials.provider.sts.role.arn'"
+    ).when({"Access Keys": _ignored("keys are used if 'aws.access.key.id' is set")}),
     "provider.integration.id": _renamed("s3.credentials.provider.sts.role.arn", _ROLE),
     "auto.restart.on.user.error": _ignored("failed partitions are always opened again"),
 }
@@ -206,35 +206,34 @@ def _of_confluent(cases: Mapping[str, Verdict]) -> dict[str, Verdict]:
     }
 
 
-_OTHERS: Final = _unsupported("it is a Java class of someone else's, which cannot run here: take Confluent's")
+_OTHERS: Final = _unsupported("it is a third-party Java class, which cannot run here: use Confluent's")
 
 FORMATS: Final = _unsupported(
-    "it is a Java class that cannot run here: take AvroFormat, JsonFormat, ParquetFormat or ByteArrayFormat"
+    "it is a Java class that cannot run here: use AvroFormat, JsonFormat, ParquetFormat or ByteArrayFormat"
 ).when(
     _of_confluent(
         {
             "AvroFormat": _differs(
-                "values have their producer's schema, as the schema registry has it; Connect's would have "
-                "passed through its own types"
+                "files have the producer's schema from the schema registry; Connect converts it through its "
+                "own types"
             ),
-            "JsonFormat": _differs(
-                "a value that is JSON already is written unchanged, not parsed and serialized again"
-            ),
+            "JsonFormat": _differs("JSON values are written unchanged, not parsed and serialized again"),
             "ParquetFormat": _differs(
-                "columns have the types that the converter gives, in Arrow's encoding: readers see the same "
-                "fields and values"
+                "columns have the types that the converter returns, in Arrow's encoding: readers see the "
+                "same fields and values"
             ),
             "ByteArrayFormat": _same(),
         }
     )
 )
 
-HEADERS: Final = _unsupported("take AvroFormat, JsonFormat or ParquetFormat").when(
+HEADERS: Final = _unsupported("use AvroFormat, JsonFormat or ParquetFormat").when(
     _of_confluent(
         dict.fromkeys(
             ("AvroFormat", "JsonFormat", "ParquetFormat"),
             _differs(
-                "each record has a list of names and texts; Confluent's have what its header converter gives"
+                "each record has a list of names and texts; Confluent's files hold the output of its header "
+                "converter"
             ),
         )
     )
@@ -249,14 +248,14 @@ _RECORDS_OF_FORMATS: Final = formats_with(
     dict.fromkeys(
         ("AvroFormat", "ParquetFormat"),
         _differs(
-            "each row is a whole Kafka record with the value's bytes in it, not the value alone, as "
-            "'archive.content' says"
+            "each row is a whole Kafka record with the bytes of its value, not the value alone (see "
+            "'archive.content')"
         ),
     )
 )
 
 PARTITIONERS: Final = _unsupported(
-    "it is a Java class that cannot run here: take DefaultPartitioner, DailyPartitioner, HourlyPartitioner, "
+    "it is a Java class that cannot run here: use DefaultPartitioner, DailyPartitioner, HourlyPartitioner, "
     "TimeBasedPartitioner, FieldPartitioner or FieldAndTimeBasedPartitioner"
 ).when(
     {
@@ -281,7 +280,7 @@ PARTITIONERS: Final = _unsupported(
 )
 
 CREDENTIALS: Final = _unsupported(
-    "it is a Java class: take it out, and let the default chain find the credentials (environment, profile, "
+    "it is a Java class that cannot run here: remove it to use the default chain (environment, profile, "
     "AWS_ROLE_ARN with a web identity, instance role)"
 ).when(
     {
@@ -305,14 +304,15 @@ _FILES: Final[Mapping[str, Verdict]] = {
     "topics.dir": _same("with a folder '_sinksdk' in it for the owner markers; may be empty"),
     **_keys("directory.delim file.delim filename.offset.zero.pad.width", _same()),
     "flush.size": _same(
-        "of all open files of a topic partition; when it is closed, they end sooner and are committed"
+        "counts the records of all open files of a topic partition; closing the partition ends and commits "
+        "them sooner"
     ),
     "rotate.schedule.interval.ms": _same("exactly-once here, and also ends a file when no record arrives"),
-    "rotate.interval.ms": _same("a partition is also read, and its files end, after this time"),
+    "rotate.interval.ms": _same("also the longest time until a partition is read and its files end"),
     "rotate.file.on.partition.change": _same("with 'rotate.interval.ms'; false by default, not true"),
-    "timezone": _same("of folders by time, and for 'rotate.schedule.interval.ms'; offsets, too"),
+    "timezone": _same("for folders by time and 'rotate.schedule.interval.ms'; may also be an offset"),
     "format.class": FORMATS,
-    "storage.class": _unsupported("archives are on S3 only: take S3Storage").when({"S3Storage": _same()}),
+    "storage.class": _unsupported("archives are on S3 only: use S3Storage").when({"S3Storage": _same()}),
     "partitioner.class": PARTITIONERS,
     "avro.codec": _same("zstandard and xz are possible too"),
     "parquet.codec": _same().when(
@@ -324,14 +324,12 @@ _FILES: Final[Mapping[str, Verdict]] = {
             ),
         )
     ),
-    "schema.compatibility": _ignored(
-        "each schema has files of its own, side by side: a change of it ends none"
-    ).when(
+    "schema.compatibility": _ignored("each schema has its own files: a schema change ends no file").when(
         _keys(
             "BACKWARD* FORWARD* FULL*",
             _differs(
-                "no value is projected to a newer schema: each schema has files of its own, side by side, "
-                "which readers unite (Spark's mergeSchema, DuckDB's union_by_name)"
+                "values are not projected to a newer schema: each schema has its own files, which readers "
+                "merge (Spark's mergeSchema, DuckDB's union_by_name)"
             ),
         )
     ),
@@ -340,9 +338,9 @@ _FILES: Final[Mapping[str, Verdict]] = {
     ).when({"NONE": _same()}),
     "path.format": _same(),
     "partition.duration.ms": _same(),
-    "locale": _same("of months and weekdays as text; numbers are the same in all"),
+    "locale": _same("for months and weekdays as text; numbers are the same in all locales"),
     "timestamp.extractor": _unsupported(
-        "it is a Java class that cannot run here: take Wallclock, Record or RecordField"
+        "it is a Java class that cannot run here: use Wallclock, Record or RecordField"
     ).when(
         {
             "": _same(),
@@ -352,12 +350,12 @@ _FILES: Final[Mapping[str, Verdict]] = {
     ),
     **_keys("timestamp.field partition.field.name partition.field.format.path", _same()),
     "partition.field": _renamed("partition.field.name"),
-    "partitioner.max.open.files": _same("then all open files of the topic partition end"),
+    "partitioner.max.open.files": _same("at this number all open files of the topic partition end"),
     **_keys("format.bytearray.extension format.bytearray.separator", _same()),
     "json.decimal.format": _same("for decimals that a converter has typed"),
     "s3.compression.type": _unsupported(
-        "files are compressed as a whole by gzip, or not at all: take gzip, or ParquetFormat or AvroFormat, "
-        "which have 'parquet.codec' and 'avro.codec'"
+        "whole files can be compressed only with gzip: use gzip, or ParquetFormat or AvroFormat, which have "
+        "'parquet.codec' and 'avro.codec'"
     ).when(_keys("none gzip NONE GZIP", _same())),
     "s3.compression.level": _same("1 by default, not 6"),
 }
@@ -373,7 +371,7 @@ _S3: Final[Mapping[str, Verdict]] = {
     **_keys("s3.bucket.name s3.region store.url", _same()),
     "commit.interval.ms": _ignored("Kafka Connect has no such key; it is 'offset.flush.interval.ms'"),
     "s3.endpoint*": _unsupported("it is 'store.url' here, as in Confluent's sink"),
-    **dict.fromkeys(ENDPOINTS, _differs("it is taken as 'store.url', which is Confluent's name of it")),
+    **dict.fromkeys(ENDPOINTS, _differs("it is used as 'store.url', Confluent's name for it")),
     **_keys(
         "s3.path.style.access s3.path.style s3.force.path.style s3.pathstyle.access",
         _PATH_STYLE,
@@ -385,7 +383,7 @@ _S3: Final[Mapping[str, Verdict]] = {
         "s3.credentials.provider.sts.role.external.id s3.credentials.provider.sts.region",
         _same("with AwsAssumeRoleCredentialsProvider"),
     ),
-    "s3.credentials.provider.*": _ignored("it is for a Java class of your own"),
+    "s3.credentials.provider.*": _ignored("it applies only to a custom Java class"),
     "s3.part.size": _same("8 MiB by default, not 25 MiB"),
     "s3.part.retries": _same("then the archiver retries from memory for 'errors.retry.timeout'"),
     "s3.retry.backoff.ms": _differs(
@@ -394,7 +392,8 @@ _S3: Final[Mapping[str, Verdict]] = {
     "s3.ssea.name": _same(),
     "s3.sse.kms.key.id": _same(),
     "s3.sse.customer.key": _unsupported(
-        "keys of your own (SSE-C) are not sent: take 's3.ssea.name' with AES256, or aws:kms and a KMS key"
+        "customer-provided keys (SSE-C) are not supported: use 's3.ssea.name' with AES256, or aws:kms and a "
+        "KMS key"
     ),
     **_keys(
         "s3.acl.canned s3.object.tagging s3.object.tagging.key.value.pairs "
@@ -403,14 +402,16 @@ _S3: Final[Mapping[str, Verdict]] = {
         _same(),
     ),
     "s3.elastic.buffer.*": _GROWING,
-    "s3.send.digest": _ignored("every part goes with its CRC32, and every object is checked as a whole"),
+    "s3.send.digest": _ignored("every part is sent with its CRC32, and every object is checked as a whole"),
     "s3.http.send.expect.continue": _ignored("the HTTP client decides by the size of the body"),
     "enable.conditional.writes": _ignored(
         "objects are always published with If-None-Match, whatever the rotation"
     ),
     "max.files.scan.limit": _ignored("offsets come from the commits, never from the names of objects"),
     "retry.backoff.ms": _ignored("use 'errors.retry.timeout' and 'errors.retry.delay.max.ms'"),
-    "max.write.duration.ms": _ignored("a long put costs no partition: nothing polls Kafka meanwhile"),
+    "max.write.duration.ms": _ignored(
+        "a long put does not cost the task its partitions: there is no consumer group"
+    ),
     "shutdown.timeout.ms": _ignored("use 'task.shutdown.graceful.timeout.ms'"),
 }
 
@@ -418,7 +419,7 @@ _BYTES: Final = (
     "set 'archive.content' to record and 'format.class' to AvroFormat or ParquetFormat, which archives bytes "
     "as they are"
 )
-_OF_JAVA: Final = _ignored("it is for Java's converter; schemas are the producers' own here")
+_OF_JAVA: Final = _ignored("it applies only to Java's converter; files have the producers' schemas here")
 _VALUES: Final[Mapping[str, Verdict]] = MappingProxyType(
     {
         "behavior.on.null.values": _same().when(
@@ -426,10 +427,10 @@ _VALUES: Final[Mapping[str, Verdict]] = MappingProxyType(
         ),
         "tombstone.encoded.partition": _same(),
         "report.null.values.to.dlq": _same("with a dead letter topic or 'errors.log.enable'"),
-        "store.kafka.keys": _same("beside the values' files and in the same commit"),
+        "store.kafka.keys": _same("next to the values' files and in the same commit"),
         "store.kafka.headers": _differs(
-            "values of headers are the texts that were read, not parsed and serialized again, and a record "
-            "without headers has an empty list, where Confluent's sink takes it for bad"
+            "header values are written as text, not parsed and serialized again; a record without headers "
+            "has an empty list, whereas Confluent's sink treats it as a bad record"
         ).when({"false": _same()}),
         "keys.format.class": FORMATS,
         "headers.format.class": HEADERS,
@@ -441,17 +442,19 @@ _VALUES: Final[Mapping[str, Verdict]] = MappingProxyType(
         ),
         **_keys(
             "scrub.invalid.names generalized.sum.type.support flatten.unions",
-            _unsupported("schemas keep their names and types: take it out, or set it to false").when(
+            _unsupported("schemas keep their names and types: remove it, or set it to false").when(
                 _keys("false FALSE", _same())
             ),
         ),
         "flatten.singleton.unions": _unsupported(
-            "schemas keep their names and types: take it out, or set it to true"
+            "schemas keep their names and types: remove it, or set it to true"
         ).when(_keys("true TRUE", _same())),
         "value.converter": _same("bytes, string, json, avro and numbers, or Connect's class names").when(
             {
-                "*ProtobufConverter": _unsupported(f"Protobuf is not read: {_BYTES}"),
-                "*JsonSchemaConverter": _unsupported(f"JSON of a schema registry is not read: {_BYTES}"),
+                "*ProtobufConverter": _unsupported(f"Protobuf is not supported: {_BYTES}"),
+                "*JsonSchemaConverter": _unsupported(
+                    f"JSON Schema of a schema registry is not supported: {_BYTES}"
+                ),
             }
         ),
     }
@@ -464,13 +467,13 @@ _OTHERS_KEYS: Final[Mapping[str, Verdict]] = {
     ),
     "auto.register.schemas": _ignored("nothing is written to a schema registry"),
     "errors.retry.timeout": _differs(
-        "how long the archiver retries from memory (five minutes by default); then the partition starts "
-        "again at its last commit"
+        "how long the archiver retries from memory (five minutes by default); then the partition is read "
+        "again from its last commit"
     ).when(
         {
             "0": _differs(
-                "at the first failed request to S3 a partition starts again at its last commit: take it out, "
-                "and the archiver retries from memory for five minutes"
+                "at the first failed request to S3 a partition is read again from its last commit: remove "
+                "it, so that the archiver retries from memory for five minutes"
             )
         }
     ),
@@ -545,13 +548,13 @@ def of_unknown(key: str) -> Verdict | None:
     if instead == _IN_THE_PATH:
         return _PATH_STYLE
     return _unsupported(
-        f"nothing here has such a key, and its name says where, as whom or how securely files are written: "
-        f"take {instead}, or take it out"
-    ).when({"false": _ignored("it is not known, and asks for nothing")})
+        f"the key is unknown, and its name suggests that it affects the location, credentials or security of "
+        f"files: use {instead}, or remove it"
+    ).when({"false": _ignored("the key is unknown, and false requests nothing")})
 
 
 def _place_of(key: str) -> str | None:
-    """Return the key for what an unknown key says about location, credentials or security."""
+    """Return the key that replaces an unknown one about location, credentials or security."""
     if _OTHER_SYSTEMS.match(key):
         return None
     words = {word.lower() for word in _WORD.findall(key)}
@@ -597,7 +600,7 @@ NO_BAD_RECORDS: Final[Mapping[str, Verdict]] = MappingProxyType(
     _keys(
         "errors.tolerance errors.log.enable errors.log.include.messages errors.deadletterqueue.* "
         "producer.override.*",
-        _ignored("nothing is converted or looked into, so no record can be bad"),
+        _ignored("nothing is converted or parsed, so no record can be bad"),
     )
 )
 

@@ -1,1 +1,1 @@
-"""Open files of topic partitions: which records go to which, when they end, and their uploads."""
+"""Open files of topic partitions: which records they hold, when they end, and their uploads."""

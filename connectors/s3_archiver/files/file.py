@@ -273,9 +273,9 @@ class SchemaFiles:
             # An existing file stays. The archive then holds ids of two registries, and only files of values
             # have their schemas.
             log.warning(
-                "%s holds another schema than the one that the registry has under this id: 'topics.dir' is "
-                "used with two registries. Files of values hold their own schema, and can be read all the "
-                "same; choose another 'topics.dir' to keep the schemas apart",
+                "%s holds a different schema than the registry has under this id: 'topics.dir' is used with "
+                "two registries. Files of values hold their own schema and stay readable; set another "
+                "'topics.dir' to keep the schemas of each registry",
                 location,
             )
 

@@ -46,22 +46,22 @@ class FlushSettings(LayoutSettings):
     flush_size: int | None = Field(
         default=None,
         ge=1,
-        description="Records of a topic partition, exactly, after which its open files end, unless another "
-        "rule ends them sooner. A partition is read once this many records wait in it, or when the schedule, "
-        "the interval, a flush or a close is due. It may be left out where `rotate.schedule.interval.ms` is "
+        description="Exact number of records after which the open files of a topic partition end, unless "
+        "another rule ends them sooner. A partition is read once this many records wait in it, or when the "
+        "schedule, the interval, a flush or a close is due. Optional if `rotate.schedule.interval.ms` is "
         "set, or `rotate.interval.ms` with folders by time.",
     )
     flush_bytes: int = Field(
         default=-1,
         ge=-1,
-        description="End the open files of a topic partition once this many bytes (as encoded and "
-        "compressed) are in one of them; may be exceeded by about a tenth. -1: never.",
+        description="End the open files of a topic partition once one of them has this many bytes (encoded "
+        "and compressed); a file may have about a tenth more. -1: never.",
     )
     rotate_schedule_interval_ms: int = Field(
         default=-1,
         ge=-1,
-        description="End files at every multiple of so many milliseconds after midnight and at midnight, by "
-        "the wall clock, also when no record arrives. Still exactly-once. -1: never.",
+        description="End files by the wall clock: at midnight, and at every multiple of this many "
+        "milliseconds after it, also when no record arrives. Still exactly-once. -1: never.",
     )
 
 
@@ -71,27 +71,27 @@ class GroupSettings(PartitionerSettings, FlushSettings):
     rotate_interval_ms: int = Field(
         default=-1,
         ge=-1,
-        description="End the files of a topic partition before a record whose timestamp (as "
-        "`timestamp.extractor` finds it) is so many milliseconds after that of their first one, and read the "
-        "partition after that time at the latest. Without folders by time it has no effect. -1: never.",
+        description="End the files of a topic partition before a record whose timestamp (from "
+        "`timestamp.extractor`) is this many milliseconds after that of their first record; also the "
+        "longest time until the partition is read. Without folders by time it has no effect. -1: never.",
     )
     rotate_file_on_partition_change: bool = Field(
         default=False,
-        description="With `rotate.interval.ms`: end files also whenever the next record is of another "
-        "folder. Records whose folders take turns then make a file each. (Confluent: true.)",
+        description="With `rotate.interval.ms`: also end files whenever the next record is of another "
+        "folder. Records that alternate between folders then get a file each. (Confluent: true.)",
     )
     partitioner_max_open_files: int = Field(
         default=-1,
         ge=-1,
         le=MOST_OPEN_FILES,
-        description=f"Files of a topic partition that may be open at a time; then all of them end. "
-        f"-1: {MOST_OPEN_FILES:,}.",
+        description=f"Most files of a topic partition that are open at a time; at this number all of them "
+        f"end. -1: {MOST_OPEN_FILES:,}.",
     )
     partitioner_buffer_bytes: int = Field(
         default=256 * MIB,
         ge=16 * MIB,
-        description="Bytes that all open files of a task hold in memory at most. Beyond them the largest is "
-        "sent as a part, and where none is large enough for that, the files of a topic partition end.",
+        description="Most bytes that all open files of a task hold in memory. Beyond it, the largest file is "
+        "sent as a part; if none is large enough for a part, the files of a topic partition end.",
     )
 
     def rotation_problems(self) -> Iterator[str]:
@@ -106,12 +106,13 @@ class GroupSettings(PartitionerSettings, FlushSettings):
         try:
             time_zone(self.timezone)
         except ValueError as error:
-            yield f"'timezone': {error}: take Area/City, UTC, or an offset like +05:30"
+            yield f"'timezone': {error}: use Area/City, UTC, or an offset like +05:30"
         has_schedule = self.rotate_schedule_interval_ms >= 1
         if self.flush_size is None and not has_schedule and self.record_interval() is None:
             yield (
-                "'flush.size' is required and not set: nothing else says when a partition is read. Leave it "
-                "out only with 'rotate.schedule.interval.ms', or 'rotate.interval.ms' and folders by time"
+                "'flush.size' is required and not set: no other setting determines when a partition is read. "
+                "It is optional only with 'rotate.schedule.interval.ms', or 'rotate.interval.ms' and folders "
+                "by time"
             )
 
     def policy(self) -> BatchPolicy:

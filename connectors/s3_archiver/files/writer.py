@@ -1,7 +1,7 @@
 """The files of one topic partition: open, sealed, sent, and ready to commit.
 
-A batch is taken whole or not at all. After a transient error its bytes stay in memory, and the next put first
-repeats the failed request: no batch is written twice, and memory grows by one batch at most.
+A batch is accepted completely or not at all. After a transient error its bytes stay in memory, and the next
+put first repeats the failed request: no batch is written twice, and memory grows by one batch at most.
 """
 
 from __future__ import annotations
@@ -70,12 +70,12 @@ class PartitionWriter:
         self._clock = clock
         self._report = report
         self._next_offset = committed.offset if committed else 0
-        archived = Archived.of(committed).going_on_in(factory.where)
+        archived = Archived.of(committed).continued_in(factory.where)
         self._skip = Skip.of_text(archived.skip).beyond(self._next_offset)
         self._published = archived.with_skip(self._skip.to_text())
         self._coalescer = factory.coalescer()
         self._held_since = 0.0  # when the coalescer's first row was put
-        self._unwritten: deque[pa.RecordBatch] = deque()  # taken, in no file yet
+        self._unwritten: deque[pa.RecordBatch] = deque()  # accepted, in no file yet
         self._converted: deque[SinkRecords] = deque()  # in no file yet; columns differ from those read
         self._due = math.inf  # when the schedule ends the open files
         self._open: FileGroup | None = None
@@ -207,7 +207,7 @@ class PartitionWriter:
 
     @contextmanager
     def _breaking(self) -> Iterator[None]:
-        # Any other error leaves a batch half taken or a file half written: only finished files count.
+        # Any other error leaves a batch half accepted or a file half written: only finished files count.
         try:
             yield
         except RetriableException:
@@ -216,7 +216,7 @@ class PartitionWriter:
             self._is_broken = True
             raise
 
-    # -- taking records --------------------------------------------------------------------------
+    # -- accepting records ------------------------------------------------------------------------
 
     @property
     def _is_open(self) -> bool:
@@ -290,7 +290,7 @@ class PartitionWriter:
             keys = [FileKey(path, kind) for path in split.paths for kind in kinds.kinds]
             codes, bad = codes * np.int32(len(kinds.kinds)) + kinds.codes, {**bad, **kinds.bad}
         without_folder = [row for row in split.bad if kinds is None or row not in kinds.bad]
-        if without_folder:  # the format decides first: it may leave records without a value out
+        if without_folder:  # the format decides first: it may leave out records without a value
             some = batch.take(long_column(without_folder))
             by_format = self._factory.format.encode(self._partition, some).bad
             bad.update((without_folder[place], error) for place, error in by_format.items())
@@ -324,7 +324,8 @@ class PartitionWriter:
             return None
         error = DataException(
             f"{self._partition}: the record at offset {offset} has no value, and 'behavior.on.null.values' "
-            f"ignore leaves it out; 'report.null.values.to.dlq' false does so without a report"
+            f"ignore leaves it out; set 'report.null.values.to.dlq' to false to leave such records out "
+            f"without a report"
         )
         error.is_expected = True
         return error

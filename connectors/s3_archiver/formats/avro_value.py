@@ -55,23 +55,21 @@ NOT_FRAMED: Final = -1
 IS_NULL: Final = -2
 _IS_TYPED: Final = -3
 _MOST_REFUSED: Final = 10_000  # ids and types: garbage has many
-_DO: Final = (
-    "correct what produces it, or its schema, or which registry 'value.converter.schema.registry.url' names"
-)
+_DO: Final = "correct the producer, its schema, or 'value.converter.schema.registry.url'"
 _NO_FRAMING: Final = (
-    "its value does not begin with a zero byte and the four bytes of a schema's id, as values of a schema "
-    "registry do, nor does a header have it: correct what produces it, or archive bytes of any kind, with "
-    "'format.class' ByteArrayFormat or with 'archive.content' record"
+    "its value does not begin with a zero byte and a four-byte schema id of a schema registry, and no header "
+    "has the id: correct the producer, or archive any bytes with 'format.class' ByteArrayFormat or "
+    "'archive.content' record"
 )
 _NO_SCHEMA: Final = (
-    "values are bytes, and Avro has no schema of them: set 'value.converter' to Avro's, with "
-    "'value.converter.schema.registry.url', or to another one that gives values a type; or 'format.class' to "
-    "JsonFormat for values that are JSON, or to ByteArrayFormat for any; or 'archive.content' to record"
+    "values are bytes, and AvroFormat needs a schema: set 'value.converter' to Avro's, with "
+    "'value.converter.schema.registry.url', or to another converter with types; or 'format.class' to "
+    "JsonFormat for JSON values, or to ByteArrayFormat for any; or 'archive.content' to record"
 )
 
 
 _ONLY_JSON: Final = (
-    "its value is JSON without a schema, and Avro needs one: set 'value.converter.schema', or produce values "
+    "its value is JSON without a schema, but Avro needs one: set 'value.converter.schema', or produce values "
     "in Connect's envelope, or set 'format.class' to JsonFormat"
 )
 
@@ -130,15 +128,15 @@ class AvroValues:
         kinds: list[object] = []
         codes = np.full(len(column), -1, np.int32)
         # A file has one schema, so each schema id, and each type, has files of its own.
-        whys: dict[int, str | None] = {}
+        reasons: dict[int, str | None] = {}
         if self._is_framed(column):
             found = divided(schema_ids(column))
         else:
             found = divided(np.where(as_mask(column.is_valid()), _IS_TYPED, IS_NULL))
         for number, rows in found:
-            why = self._why_not(number, column.type)
+            why = self._problem(number, column.type)
             if why is not None or number == IS_NULL:
-                whys |= dict.fromkeys(np.flatnonzero(rows).tolist(), why)
+                reasons |= dict.fromkeys(np.flatnonzero(rows).tolist(), why)
             else:
                 codes[rows] = len(kinds)
                 kinds.append(column.type if number == _IS_TYPED else number)
@@ -148,7 +146,7 @@ class AvroValues:
             codes,
             {
                 row: None if why is None else bad_record(partition, offsets[row], why)
-                for row, why in whys.items()
+                for row, why in reasons.items()
             },
         )
 
@@ -163,8 +161,8 @@ class AvroValues:
         if not walked.fits.any():
             joined = join_values(column, ValueKind.FRAMED, _FRAMING, loop=self._loop)
             return Encoded(joined.rows, {})
-        joined, whys = self._mended(column, walked)
-        return encoded(partition, batch, joined, self._nulls, lambda row, _: whys.get(row, _NO_FRAMING))
+        joined, reasons = self._mended(column, walked)
+        return encoded(partition, batch, joined, self._nulls, lambda row, _: reasons.get(row, _NO_FRAMING))
 
     def begin(self, header: FileHeader, key: str, kind: object) -> ContainerWriter:
         is_type = isinstance(kind, pa.DataType)
@@ -178,7 +176,7 @@ class AvroValues:
         unknown = np.flatnonzero(walked.fits == Fit.UNKNOWN)
         if len(unknown):
             for schema_id in np.unique(schema_ids(column)[unknown]).tolist():
-                self._why_not(schema_id, column.type)
+                self._problem(schema_id, column.type)
             walked = walk_framed(column, self._known())
         return walked
 
@@ -193,7 +191,7 @@ class AvroValues:
             loop=self._loop,
         )
         texts: dict[int, bytes] = {}
-        whys: dict[int, str] = {}
+        reasons: dict[int, str] = {}
         for row in np.flatnonzero(~is_plain).tolist():
             fit, value = fits[row], column[row].as_buffer().to_pybytes()
             schema_id = int.from_bytes(value[1 : len(_FRAMING)])
@@ -202,14 +200,14 @@ class AvroValues:
             elif fit == Fit.ODD:
                 texts[row] = repaired(value, len(_FRAMING), self._known()[schema_id], is_framed=True)
             elif fit == Fit.UNKNOWN:
-                whys[row] = self._why_not(schema_id, column.type) or ""
+                reasons[row] = self._problem(schema_id, column.type) or ""
             elif fit >= Fit.ENDS_EARLY:
-                what = f"its value is no datum of its schema, {name_of(schema_id)} of the registry"
-                whys[row] = f"{what}: {why_not(fit, ends[row])}; {_DO}"
+                what = f"its value does not match its schema, {name_of(schema_id)} of the registry"
+                reasons[row] = f"{what}: {why_not(fit, ends[row])}; {_DO}"
         joined = _with_data(joined, texts)
         fates = joined.fates.copy()
         fates[(fits == Fit.NOT_FRAMED) | (fits >= Fit.UNKNOWN)] = Fate.OTHER
-        return JoinedValues(joined.rows, fates), whys
+        return JoinedValues(joined.rows, fates), reasons
 
     def _is_framed(self, column: Column) -> bool:
         return not self._plain and has_bytes(column.type)
@@ -217,7 +215,7 @@ class AvroValues:
     def _known(self) -> Mapping[int, AvroSchema]:
         return {} if self._schemas is None else self._schemas.known
 
-    def _why_not(self, number: int, kind: pa.DataType) -> str | None:
+    def _problem(self, number: int, kind: pa.DataType) -> str | None:
         """Return why rows of a schema id, or typed values, cannot be archived."""
         if number == IS_NULL:
             return NO_VALUE if self._nulls == "fail" else None

@@ -1,4 +1,4 @@
-"""Create the format that a configuration asks for."""
+"""Create the format of a configuration."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ def format_of(
     views = [View("", build(is_key=False))]
     if config.views == 1:
         return views[0].format
-    if config.has_keys_beside:
+    if config.has_key_files:
         wraps_keys = config.keys_format_class == "ParquetFormat"
         views.append(View("keys", build(is_key=True), keys_of(wrapped=wraps_keys)))
-    if config.has_headers_beside:
+    if config.has_header_files:
         name = config.headers_format_class
         own = _build(config, name, block_bytes)
         views.append(View("headers", own, headers_of(wrapped=name != "AvroFormat")))

@@ -18,7 +18,7 @@ from sinksdk import ConfigException
 try:
     from isal import isal_zlib
 except ImportError:  # there are wheels for x86-64 and ARM only
-    isal_zlib = None  # type: ignore[assignment]  # asked for as such below
+    isal_zlib = None  # type: ignore[assignment]  # checked below
 
 BytesLike: TypeAlias = bytes | memoryview
 Compress: TypeAlias = Callable[[BytesLike], BytesLike]
@@ -49,7 +49,7 @@ def codec(name: str, level: int | None = None) -> Codec:
     if level is None:
         level = kind.default
     elif not kind.levels:
-        raise ConfigException(f"the Avro codec '{name}' has no levels: leave level {level} out")
+        raise ConfigException(f"the Avro codec '{name}' has no levels: remove level {level}")
     elif level not in kind.levels:
         raise ConfigException(
             f"the Avro codec '{name}' has no level {level}: choose one from {kind.levels[0]} to "

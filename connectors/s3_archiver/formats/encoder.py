@@ -112,7 +112,7 @@ def without_bad_headers(
 def _without_key(partition: TopicPartition, offset: object) -> DataException:
     return DataException(
         f"{partition}: the record at offset {offset} has a header without a key, which cannot be archived: "
-        f"correct the record where it is produced, or leave the column 'headers' out"
+        f"correct the producer, or leave the column 'headers' out"
     )
 
 
@@ -239,9 +239,9 @@ try:
 except ImportError:
     compiled_loop = None
     log.info(
-        "encoding takes several times the processor time it could: this installation of sinksdk lacks its "
-        "compiled part. Install a wheel that has it, or a C compiler and Python's headers, and "
-        "reinstall sinksdk"
+        "encoding takes several times as much processor time as necessary: this installation of sinksdk "
+        "lacks the compiled module. Install a wheel with it, or install a C compiler and Python's headers, "
+        "and reinstall sinksdk"
     )
 else:
     compiled_loop = _with_compiled(_datums.encode)

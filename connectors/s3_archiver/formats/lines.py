@@ -112,8 +112,8 @@ class RawBytes(LineFormat):
             column = json_texts(column)
         if not has_bytes(column.type):
             raise ConfigException(
-                f"{partition}: values of type {column.type} are no bytes, which is what ByteArrayFormat "
-                f"archives: set 'value.converter' to bytes, or 'format.class' to JsonFormat, AvroFormat or "
+                f"{partition}: values of type {column.type} are not bytes, but ByteArrayFormat archives only "
+                f"bytes: set 'value.converter' to bytes, or 'format.class' to JsonFormat, AvroFormat or "
                 f"ParquetFormat"
             )
         return self._joined(partition, batch, column, ValueKind.PLAIN, self._separator)

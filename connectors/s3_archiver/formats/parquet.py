@@ -146,7 +146,8 @@ class _Parquet:
     def __init__(self, codec: str = "snappy", row_group_bytes: int = ROW_GROUP_BYTES) -> None:
         if codec != "none" and not pa.Codec.is_available("lz4_raw" if codec == "lz4" else codec):
             raise ConfigException(
-                f"'parquet.codec': this build of pyarrow has no {codec}; take one of {', '.join(CODECS)}"
+                f"'parquet.codec': this build of pyarrow does not support {codec}; use one of "
+                f"{', '.join(CODECS)}"
             )
         self._codec = codec
         self.extension = f"{_EXTENSIONS[codec]}.parquet"
@@ -187,10 +188,10 @@ class ValueParquet(_Parquet):
         column = batch.column("value")
         if not self._gives_types and has_bytes(column.type) and column.null_count < len(column):
             message = (
-                "values are bytes, and a row of a Parquet file has fields: set 'value.converter' to Avro's, "
+                "values are bytes, but rows of a Parquet file have fields: set 'value.converter' to Avro's, "
                 "with 'value.converter.schema.registry.url', or to JSON's, with 'value.converter.schema' or "
-                "values in Connect's envelope; or set 'format.class' to JsonFormat for values that are JSON, "
-                "or to ByteArrayFormat for any; or set 'archive.content' to record"
+                "values in Connect's envelope; or set 'format.class' to JsonFormat for JSON values, or to "
+                "ByteArrayFormat for any; or set 'archive.content' to record"
             )
             raise ConfigException(message)
 
@@ -250,23 +251,23 @@ def _problem(kind: pa.DataType) -> str | None:
     """Return why values of a type cannot be rows of a Parquet file."""
     if is_json(kind):
         return (
-            "its value has no schema that a Parquet file could have: it is JSON without one, or of an Avro "
-            "schema that contains itself. For JSON set 'value.converter.schema', or produce values in "
-            "Connect's envelope; for Avro set 'format.class' to AvroFormat or JsonFormat"
+            "its value has no schema for a Parquet file: it is JSON without a schema, or its Avro schema "
+            "contains itself. For JSON set 'value.converter.schema', or produce values in Connect's "
+            "envelope; for Avro set 'format.class' to AvroFormat or JsonFormat"
         )
     if not pa.types.is_struct(kind):
         return (
-            f"its value is {kind}, and a row of a Parquet file is a structure: name a converter that gives "
-            f"one ('value.converter' avro, or json with a schema), make the value a field of one with the "
-            f"transform HoistField$Value, set 'format.class' to JsonFormat or AvroFormat, or archive whole "
-            f"records ('archive.content' record)"
+            f"its value is of type {kind}, but a row of a Parquet file is a structure: set a converter that "
+            f"returns one ('value.converter' avro, or json with a schema), wrap the value with the transform "
+            f"HoistField$Value, set 'format.class' to JsonFormat or AvroFormat, or archive whole records "
+            f"('archive.content' record)"
         )
     empty = _path_of(kind, "", lambda part: pa.types.is_struct(part) and not part.num_fields)
     if empty is not None:
         return (
-            f"its field '{empty}' is a structure without fields, which Parquet does not have"
+            f"its field '{empty}' is a structure without fields, which Parquet does not support"
             if empty
-            else ("its value is a structure without fields, which Parquet does not have")
+            else ("its value is a structure without fields, which Parquet does not support")
         )
     wide = _path_of(kind, "", is_wide)
     if wide is not None:
@@ -278,8 +279,8 @@ def _problem(kind: pa.DataType) -> str | None:
     for field in kind:
         if (why := _refusal(field)) is not None:
             return (
-                f"its field '{field.name}' is of type {field.type}, which Parquet does not have ({why}): "
-                f"cast it, or leave it out, in what types the values"
+                f"its field '{field.name}' is of type {field.type}, which Parquet does not support ({why}): "
+                f"cast or remove it where the values get their types"
             )
     return None
 

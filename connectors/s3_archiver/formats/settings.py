@@ -21,8 +21,8 @@ FORMATS: Final = {
 }
 
 _BY_RECORDS: Final = ("AvroFormat", "ParquetFormat")
-# Kinds of converters whose values a format takes as the bytes that were read.
-_READ_AS_THEY_ARE: Final = {
+# Kinds of converters whose values a format copies as the bytes that were read.
+_COPIED: Final = {
     "AvroFormat": ("avro",),
     "ByteArrayFormat": ("bytes", "string"),
 }
@@ -33,8 +33,8 @@ _WITH_FIELDS: Final = ("avro", "json")
 CodecName = Literal["null", "deflate", "snappy", "bzip2", "zstandard", "xz"]
 
 
-def no_worker(side: str) -> str:
-    return f"'{side}.converter' is not set, and there is no worker to have one"
+def unset_converter(side: str) -> str:
+    return f"'{side}.converter' is not set, and there is no Connect worker with a default"
 
 
 def holds_values(format_class: str, content: str) -> bool:
@@ -49,18 +49,17 @@ class FormatSettings(ConnectorConfig):
 
     format_class: str = Field(
         default="",
-        description="What files of values are: `AvroFormat`, `JsonFormat`, `ParquetFormat` or "
-        "`ByteArrayFormat`, also by Confluent's class names. If not set, Avro with whole records.",
+        description="Format of files of values: `AvroFormat`, `JsonFormat`, `ParquetFormat` or "
+        "`ByteArrayFormat`, also by Confluent's class names. If not set, Avro files of whole records.",
     )
     archive_content: Literal["", "record", "value"] = Field(
         default="",
-        description="What a file holds: `record`, whole Kafka records with key, headers, timestamp and "
-        "offset, bytes as they are (Avro and Parquet); or `value`, which is the default where "
-        "`format.class` is set.",
+        description="Content of files: `record`, whole Kafka records with key, headers, timestamp and "
+        "offset, their bytes unchanged (Avro and Parquet); or `value`, the default if `format.class` is set.",
     )
     avro_codec: CodecName = Field(
         default="null",
-        description="Compression of the blocks. `zstandard` costs the least time for what it saves; the "
+        description="Compression of the blocks. `zstandard` saves the most space for its processor time; the "
         "default is Confluent's.",
     )
     avro_codec_level: int | None = Field(
@@ -86,48 +85,49 @@ class FormatSettings(ConnectorConfig):
     )
     format_bytearray_extension: str = Field(
         default=".bin",
-        description="What names of files of `ByteArrayFormat` end with.",
+        description="Extension of the names of files of `ByteArrayFormat`.",
     )
     format_bytearray_separator: str | None = Field(
         default=None,
-        description="What `ByteArrayFormat` puts behind each value; a line's end if not set.",
+        description="Separator that `ByteArrayFormat` writes after each value; a newline if not set.",
     )
     behavior_on_null_values: Literal["fail", "ignore", "write"] = Field(
         default="fail",
-        description="Whether a record without a value is bad, or is left out of files of values, or its key "
-        "is written to `tombstone.encoded.partition` (with `store.kafka.keys`). Files of records hold it.",
+        description="How files of values handle a record without a value: `fail`, as a bad record; `ignore`, "
+        "leave it out; `write`, write its key to `tombstone.encoded.partition` (with `store.kafka.keys`). "
+        "Files of records hold it.",
     )
     report_null_values_to_dlq: bool = Field(
         default=True,
-        description="With `behavior.on.null.values=ignore`: report each record that is left out, where there "
-        "is a dead letter topic or `errors.log.enable`. As any report it fails the partition where "
+        description="With `behavior.on.null.values=ignore`: report each record that is left out, if there is "
+        "a dead letter topic or `errors.log.enable`. Like any report, it fails the partition if "
         "`errors.tolerance` is `none`.",
     )
     tombstone_encoded_partition: str = Field(
         default="tombstone",
         min_length=1,
-        description="Folder below the topic's of keys and headers of records without a value, with "
-        "`behavior.on.null.values=write`.",
+        description="Folder, below the topic's, for keys and headers of records without a value "
+        "(`behavior.on.null.values=write`).",
     )
 
     store_kafka_keys: bool = Field(
         default=False,
-        description="Write the keys of records to files beside their values', as in "
-        "`orders+0+0000000000.keys.avro`, committed with them. Files of records hold keys.",
+        description="Write the keys of records to files next to the values' files, such as "
+        "`orders+0+0000000000.keys.avro`, in the same commit. Files of records always hold keys.",
     )
     keys_format_class: str = Field(
         default="AvroFormat",
-        description="What files of keys are, like `format.class`; keys are read by `key.converter`.",
+        description="Format of files of keys, like `format.class`; `key.converter` converts the keys.",
     )
     store_kafka_headers: bool = Field(
         default=False,
-        description="Write the headers of records to files beside their values', as in "
+        description="Write the headers of records to files next to the values' files, such as "
         "`orders+0+0000000000.headers.avro`: for each record a list of names and texts. Files of records "
-        "hold headers.",
+        "always hold headers.",
     )
     headers_format_class: str = Field(
         default="AvroFormat",
-        description="What files of headers are: `AvroFormat`, `JsonFormat` or `ParquetFormat`.",
+        description="Format of files of headers: `AvroFormat`, `JsonFormat` or `ParquetFormat`.",
     )
 
     @field_validator("format_class", "keys_format_class", "headers_format_class")
@@ -155,14 +155,15 @@ class FormatSettings(ConnectorConfig):
         return (given.upper() or "BASE64") if isinstance(given, str) else given
 
     def untyped(self) -> list[str]:
-        """Return why bytes cannot be archived: the format needs types, and no converter gives them."""
+        """Return why bytes cannot be archived: the format needs types, and no converter is set."""
         if "value_converter" in self.model_fields_set or self.is_transformed or not self.holds_values:
             return []  # only the author knows what Spark's operators return
         if self.format_name not in TYPED:
             return []
         problem = (
-            f"{no_worker('value')}: {self.format_name} takes values that Spark has typed, as a DataFrame's; "
-            f"the first one that is bytes stops its partition. Set it to what the worker had, as "
+            f"{unset_converter('value')}: {self.format_name} needs typed values, such as a DataFrame's; the "
+            f"first "
+            f"value of bytes stops its partition. Set it to the worker's converter, such as "
             f"io.confluent.connect.avro.AvroConverter with 'value.converter.schema.registry.url'"
         )
         return [problem]
@@ -187,27 +188,27 @@ class FormatSettings(ConnectorConfig):
         return "\n" if self.format_bytearray_separator is None else self.format_bytearray_separator
 
     @property
-    def has_keys_beside(self) -> bool:
+    def has_key_files(self) -> bool:
         return self.holds_values and self.store_kafka_keys
 
     @property
-    def has_headers_beside(self) -> bool:
+    def has_header_files(self) -> bool:
         return self.holds_values and self.store_kafka_headers
 
     @property
     def views(self) -> int:
         """Return the number of objects of a file."""
-        return 1 + self.has_keys_beside + self.has_headers_beside
+        return 1 + self.has_key_files + self.has_header_files
 
-    def takes_what_was_read(self, *, is_key: bool = False) -> bool:
-        """Return whether the format takes values, or keys, as the bytes that were read."""
-        # Whole records, and keys that no file holds, are taken as they were read.
-        if not (self.has_keys_beside if is_key else self.holds_values):
+    def copies_bytes(self, *, is_key: bool = False) -> bool:
+        """Return whether the format copies values, or keys, as the bytes that were read."""
+        # Whole records, and keys that no file holds, stay as they were read.
+        if not (self.has_key_files if is_key else self.holds_values):
             return True
         spec, name = self.named_converter(is_key=is_key), self.format_of(is_key=is_key)
         if name == "JsonFormat":
             return False
-        return spec.kind in _READ_AS_THEY_ARE.get(name, ()) or (is_key and spec.kind == "bytes")
+        return spec.kind in _COPIED.get(name, ()) or (is_key and spec.kind == "bytes")
 
     def format_of(self, *, is_key: bool) -> str:
         return self.keys_format_class if is_key else self.format_name
@@ -238,20 +239,18 @@ class FormatSettings(ConnectorConfig):
         is_json = self.format_of(is_key=is_key) == "JsonFormat"
         spec = replace(self.named_converter(is_key=is_key), gives_json=True, fills_items=is_json)
         side = "key_converter" if is_key else "value_converter"
-        is_in_lines = (
-            not self.takes_what_was_read(is_key=is_key) and self.format_of(is_key=is_key) == "JsonFormat"
-        )
+        is_in_lines = not self.copies_bytes(is_key=is_key) and self.format_of(is_key=is_key) == "JsonFormat"
         # JsonFormat takes values for JSON if no converter is named.
         if is_in_lines and side not in self.model_fields_set:
             return replace(spec, kind="json")
         # Transforms need converted values.
-        is_read_here = self.takes_what_was_read(is_key=is_key) and not self.has_transforms
+        is_read_here = self.copies_bytes(is_key=is_key) and not self.has_transforms
         return replace(spec, kind="bytes", schema="") if is_read_here else spec
 
     def takes_framing(self, *, is_key: bool) -> bool:
         # AvroFormat copies framed values.
-        is_spliced = (self.has_keys_beside if is_key else self.holds_values) and (
-            self.takes_what_was_read(is_key=is_key)
+        is_spliced = (self.has_key_files if is_key else self.holds_values) and (
+            self.copies_bytes(is_key=is_key)
         )
         kind = self.named_converter(is_key=is_key).kind
         return super().takes_framing(is_key=is_key) or (is_spliced and kind == "avro")
@@ -265,8 +264,8 @@ class FormatSettings(ConnectorConfig):
         """Return whether the task receives bytes, not values typed by a converter or by Spark."""
         is_spliced = self.holds_values and self.format_name == "AvroFormat"
         return (
-            self.takes_what_was_read()
-            and self.takes_what_was_read(is_key=True)
+            self.copies_bytes()
+            and self.copies_bytes(is_key=True)
             and not (is_spliced and self.has_transforms)
         )
 
@@ -274,17 +273,17 @@ class FormatSettings(ConnectorConfig):
         return (
             super().needs_registry()
             or self.value_spec().kind == "avro"
-            or (self.has_keys_beside and self.named_converter(is_key=True).kind == "avro")
+            or (self.has_key_files and self.named_converter(is_key=True).kind == "avro")
         )
 
     def format_problems(self) -> Iterator[str]:
         name = self.format_class
         if name and name not in FORMATS:
-            return  # its verdict says so
+            return  # its verdict refuses it
         if not self.holds_values and self.format_name not in _BY_RECORDS:
             yield (
-                f"'archive.content': {name} has no place for whole records; set it to value, or "
-                f"'format.class' to {' or '.join(_BY_RECORDS)}"
+                f"'archive.content': {name} cannot hold whole records; set it to value, or 'format.class' to "
+                f"{' or '.join(_BY_RECORDS)}"
             )
         try:
             codec(self.avro_codec, self.avro_codec_level)
@@ -302,39 +301,39 @@ class FormatSettings(ConnectorConfig):
             return
         if self.format_name in TYPED:
             yield from self._untyped_problems()
-        if self.format_name == "ByteArrayFormat" and not self.takes_what_was_read():
+        if self.format_name == "ByteArrayFormat" and not self.copies_bytes():
             yield (
-                "'value.converter': ByteArrayFormat takes bytes as they are; set it to "
+                "'value.converter': ByteArrayFormat writes unconverted bytes; set it to "
                 "org.apache.kafka.connect.converters.ByteArrayConverter"
             )
 
     def _key_problems(self) -> Iterator[str]:
-        if not self.has_keys_beside:
+        if not self.has_key_files:
             if self.holds_values and self.behavior_on_null_values == "write":
                 yield (
-                    "'behavior.on.null.values' write needs 'store.kafka.keys' = true: of a record without a "
-                    "value only the key is there to be written"
+                    "'behavior.on.null.values' write needs 'store.kafka.keys' = true: only the key of a "
+                    "record without a value can be written"
                 )
             return
         spec, name = self.named_converter(is_key=True), self.keys_format_class
         has_no_schema = spec.kind == "json" and spec.schemas_enable is False and not spec.schema
         if name not in FORMATS:
-            yield f"'keys.format.class': take one of {', '.join(FORMATS)}"
+            yield f"'keys.format.class': use one of {', '.join(FORMATS)}"
         elif has_no_schema and name in TYPED:
             yield (
                 f"'key.converter': {name} needs a schema of the keys, and JSON without Connect's envelope "
                 f"has none: set 'keys.format.class' to JsonFormat"
             )
-        elif name == "ByteArrayFormat" and not self.takes_what_was_read(is_key=True):
+        elif name == "ByteArrayFormat" and not self.copies_bytes(is_key=True):
             yield (
-                "'key.converter': ByteArrayFormat takes keys as they are; set it to "
+                "'key.converter': ByteArrayFormat writes unconverted keys; set it to "
                 "org.apache.kafka.connect.converters.ByteArrayConverter"
             )
 
     def _untyped_problems(self) -> Iterator[str]:
         spec, name = self.value_spec(), self.format_name
         instead = (
-            "take Avro's, with 'value.converter.schema.registry.url', or JSON's, with "
+            "use Avro's, with 'value.converter.schema.registry.url', or JSON's, with "
             "'value.converter.schema' or values in Connect's envelope; or set 'archive.content' to record, "
             "or 'format.class' to "
         )
@@ -347,6 +346,6 @@ class FormatSettings(ConnectorConfig):
         is_bare = name == "ParquetFormat" and spec.kind not in _WITH_FIELDS
         if is_bare and "value_converter" in self.model_fields_set:
             yield (
-                f"'value.converter': {name} needs a schema of the values, with fields, and {spec.kind} gives "
-                f"none: {instead}ByteArrayFormat"
+                f"'value.converter': {name} needs a schema of the values, with fields, and the {spec.kind} "
+                f"converter returns none: {instead}ByteArrayFormat"
             )

@@ -100,7 +100,7 @@ def encoded(
     nulls: NullBehavior,
     why: Callable[[int, Fate], str],
 ) -> Encoded[EncodedRows]:
-    """Return the joined rows; rows that were not taken become bad records or are left out."""
+    """Return the joined rows; other rows become bad records or are left out."""
     rows, fates = joined
     if not fates.any():
         return Encoded(rows, {})

@@ -29,18 +29,17 @@ from sinksdk.values.json_text import is_json
 HEADERS: Final = pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("value", pa.string())]))
 
 _NO_KEY: Final = (
-    "it has no key (null), and 'store.kafka.keys' asks for one: correct what produces it, or take "
-    "'store.kafka.keys' out"
+    "it has no key (null), but 'store.kafka.keys' needs one: correct the producer, or remove "
+    "'store.kafka.keys'"
 )
 _NO_TEXT: Final = (
-    "the value of its header {name!r} is no UTF-8 text, which is what a file of headers holds: correct what "
-    "produces it, remove the header with the transform DropHeaders, take 'store.kafka.headers' out, or "
-    "archive whole records, which hold any bytes, with 'archive.content' record and AvroFormat or "
-    "ParquetFormat"
+    "the value of its header {name!r} is not UTF-8 text, and a file of headers holds only text: correct the "
+    "producer, remove the header with the transform DropHeaders, remove 'store.kafka.headers', or archive "
+    "whole records, which hold any bytes, with 'archive.content' record and AvroFormat or ParquetFormat"
 )
 _NO_NAME: Final = (
-    "it has a header without a key: correct what produces it, take 'store.kafka.headers' out, or archive "
-    "whole records with 'archive.content' record and AvroFormat or ParquetFormat"
+    "it has a header without a key: correct the producer, remove 'store.kafka.headers', or archive whole "
+    "records with 'archive.content' record and AvroFormat or ParquetFormat"
 )
 _OF_KEYS: Final[Mapping[str, str]] = {
     NO_VALUE: _NO_KEY,
@@ -131,9 +130,9 @@ class FormatOfViews:
         kinds: list[KindsOfViews] = [KindsOfViews()]
         codes = np.zeros(batch.num_rows, np.int32)
         for view in self.views:
-            own, its_bad = view.of(partition, batch)
+            own, bad_of_view = view.of(partition, batch)
             found = self._kinds(view, partition, own)
-            _add(bad, its_bad, view)
+            _add(bad, bad_of_view, view)
             if found is not None:
                 _add(bad, found.bad, view)
                 codes = codes * np.int32(len(found.kinds)) + found.codes
@@ -146,44 +145,44 @@ class FormatOfViews:
         # again.
         rows, bad = [], Bad()
         for view in self.views:
-            own, its_bad = view.of(partition, batch)
-            made = self._encoded(view, partition, own)
-            _add(bad, its_bad, view)
-            _add(bad, made.bad, view)
-            rows.append(made.rows)
+            own, bad_of_view = view.of(partition, batch)
+            result = self._encoded(view, partition, own)
+            _add(bad, bad_of_view, view)
+            _add(bad, result.bad, view)
+            rows.append(result.rows)
         return Encoded(RowsOfViews(rows), bad)
 
     def _kinds(self, view: View, partition: TopicPartition, own: pa.RecordBatch) -> Kinds | None:
-        there = self._has_values(view, own)
-        if there is None:
+        has_values = self._has_values(view, own)
+        if has_values is None:
             return view.format.kinds(partition, own)
-        rows = np.flatnonzero(there)
+        rows = np.flatnonzero(has_values)
         found = view.format.kinds(partition, own.take(long_column(rows))) if len(rows) else None
         if found is None:
             return None
         # A record without a value has any kind, since no value is written.
-        codes = np.zeros(len(there), np.int32)
+        codes = np.zeros(len(has_values), np.int32)
         codes[rows] = found.codes
         return Kinds(
             found.kinds or [None], codes, {int(rows[row]): error for row, error in found.bad.items()}
         )
 
     def _encoded(self, view: View, partition: TopicPartition, own: pa.RecordBatch) -> Encoded[Any]:
-        there = self._has_values(view, own)
-        if there is None:
+        has_values = self._has_values(view, own)
+        if has_values is None:
             return view.format.encode(partition, own)
-        rows = np.flatnonzero(there)
-        before = np.concatenate(([0], np.cumsum(there)))
+        rows = np.flatnonzero(has_values)
+        before = np.concatenate(([0], np.cumsum(has_values)))
         if not len(rows):
             return Encoded(RowsWithValues(NO_ROWS, before), {})
-        made = view.format.encode(partition, own.take(long_column(rows)))
-        bad = {int(rows[row]): error for row, error in made.bad.items()}
-        return Encoded(RowsWithValues(made.rows, before), bad)
+        result = view.format.encode(partition, own.take(long_column(rows)))
+        bad = {int(rows[row]): error for row, error in result.bad.items()}
+        return Encoded(RowsWithValues(result.rows, before), bad)
 
     def _has_values(self, view: View, own: pa.RecordBatch) -> Flags | None:
         """Return which rows have a value; None if the view takes all rows."""
-        there = None if view.name or self.tombstones is None else as_mask(has_value(own))
-        return None if there is None or there.all() else there
+        has_values = None if view.name or self.tombstones is None else as_mask(has_value(own))
+        return None if has_values is None or has_values.all() else has_values
 
     def begin(self, header: FileHeader, key: str, kind: object) -> FileContent[Any]:
         raise NotImplementedError
@@ -206,13 +205,13 @@ def keys_of(*, wrapped: bool) -> Callable[[TopicPartition, pa.RecordBatch], tupl
 
 def headers_of(*, wrapped: bool) -> Callable[[TopicPartition, pa.RecordBatch], tuple[pa.RecordBatch, Bad]]:
     def headers(partition: TopicPartition, batch: pa.RecordBatch) -> tuple[pa.RecordBatch, Bad]:
-        column, whys = _header_texts(_column(batch, "headers"))
+        column, reasons = _header_texts(_column(batch, "headers"))
         if wrapped:
             # Confluent's sink does so in Parquet and JSON.
             column = pa.StructArray.from_arrays([column], ["headers"])
         offsets = batch.column("offset")
         return _as_values(batch, column), {
-            row: bad_record(partition, offsets[row], why) for row, why in whys.items()
+            row: bad_record(partition, offsets[row], why) for row, why in reasons.items()
         }
 
     return headers
@@ -234,37 +233,37 @@ def _as_values(batch: pa.RecordBatch, column: Any) -> pa.RecordBatch:
 def _add(bad: Bad, found: Mapping[int, DataException | None], view: View) -> None:
     for row, error in found.items():
         if row not in bad:
-            bad[row] = _said_of_keys(error) if view.name == "keys" and error is not None else error
+            bad[row] = _about_keys(error) if view.name == "keys" and error is not None else error
 
 
-def _said_of_keys(error: DataException) -> DataException:
-    said = str(error)
+def _about_keys(error: DataException) -> DataException:
+    message = str(error)
     for of_values, of_keys in _OF_KEYS.items():
-        said = said.replace(of_values, of_keys)
-    return DataException(said)
+        message = message.replace(of_values, of_keys)
+    return DataException(message)
 
 
 def _header_texts(column: Any) -> tuple[Any, dict[int, str]]:
-    """Return headers with their values as text, and why rows have no such texts."""
-    rows, whys = len(column), dict[int, str]()
+    """Return headers with their values as text, and the problems of rows without such texts."""
+    rows, reasons = len(column), dict[int, str]()
     if not pa.types.is_list(column.type) or not pa.types.is_struct(column.type.value_type):
         nothing = as_column(np.zeros(rows + 1, np.int32), pa.int32())
-        return pa.ListArray.from_arrays(nothing, pa.nulls(0, HEADERS.value_type), type=HEADERS), whys
+        return pa.ListArray.from_arrays(nothing, pa.nulls(0, HEADERS.value_type), type=HEADERS), reasons
     parts = column.flatten()
     names, values = parts.flatten()
     parents = np.from_dlpack(column.value_parent_indices())
     for row in np.unique(parents[as_mask(names.is_null())]).tolist():
-        whys[row] = _NO_NAME
+        reasons[row] = _NO_NAME
     try:
         texts = values.cast(pa.string())
     except pa.ArrowInvalid:
         listed = values.to_pylist()
         are_bad = np.array([value is not None and not _is_text(value) for value in listed])
         for place in np.flatnonzero(are_bad).tolist():
-            whys.setdefault(int(parents[place]), _NO_TEXT.format(name=names[place].as_py()))
+            reasons.setdefault(int(parents[place]), _NO_TEXT.format(name=names[place].as_py()))
         texts = pc.if_else(flag_column(are_bad), null_scalar(values.type), values).cast(pa.string())
-    made = pa.StructArray.from_arrays([names.cast(pa.string()), texts], fields=list(HEADERS.value_type))
-    return pa.ListArray.from_arrays(list_borders(column), made, type=HEADERS), whys
+    result = pa.StructArray.from_arrays([names.cast(pa.string()), texts], fields=list(HEADERS.value_type))
+    return pa.ListArray.from_arrays(list_borders(column), result, type=HEADERS), reasons
 
 
 def _is_text(value: bytes) -> bool:

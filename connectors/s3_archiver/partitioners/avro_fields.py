@@ -57,7 +57,7 @@ class AvroFields:
         found = [Field() for _ in self._paths]
         for number, of_schema in divided(schema_ids(values)):
             rows = np.flatnonzero(of_schema)
-            why = self._why_not(number)
+            why = self._problem(number)
             if why is None:
                 self._read(number, rows, values, found)
                 continue
@@ -67,13 +67,13 @@ class AvroFields:
             each.end()
         return found
 
-    def _why_not(self, number: int) -> str | None:
+    def _problem(self, number: int) -> str | None:
         if number == IS_NULL:
             return "is null"
         if number == NOT_FRAMED:
             return "does not begin with a zero byte and a schema id, as 'value.converter' = avro requires"
         why = self._schemas.why_not(number)
-        return why and f"is of schema {number}: {why}"
+        return why and f"has schema {number}: {why}"
 
     def _read(self, number: int, rows: Longs, values: pa.Array, found: Sequence[Field]) -> None:
         schema = self._schemas.known[number]
@@ -101,7 +101,7 @@ class AvroFields:
                 except (RetriableException, ConfigException):
                     raise
                 except Exception as error:  # noqa: BLE001 - fastavro raises what its loops meet
-                    each.bad[row] = f"is no datum of schema {number} ({type(error).__name__})"
+                    each.bad[row] = f"does not match schema {number} ({type(error).__name__})"
                 else:
                     each.add(row, at_path(value, path), path, moment)
 

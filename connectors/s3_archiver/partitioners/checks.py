@@ -25,12 +25,12 @@ def folder_problems(config: PartitionerSettings) -> list[str]:
     found: list[str] = []
     if kind.has_fields and not config.partition_field_name:
         found.append(
-            f"'partition.field.name' is empty: name the fields that {kind.name} makes folders of, separated "
-            f"by commas"
+            f"'partition.field.name' is empty: list the fields that {kind.name} names folders after, "
+            f"separated by commas"
         )
     found += [
-        f"'{key}': '{name}' is no field's name: write it as in country, or meta.country for one inside "
-        f"another"
+        f"'{key}': '{name}' is not a field's name: write it like country, or like meta.country for a nested "
+        f"field"
         for key, names in (
             ("partition.field.name", config.partition_field_name if kind.has_fields else ()),
             ("timestamp.field", (config.timestamp_field,) if kind.has_time else ()),
@@ -50,11 +50,11 @@ def _value_problems(config: PartitionerSettings, kind: Partitioner) -> Iterator[
     with suppress(ConfigException):  # an unknown converter is reported for all connectors
         given = config.value_spec().kind
         # Values that the format takes as bytes are read as JSON.
-        if given not in _WITH_FIELDS and not config.takes_what_was_read():
+        if given not in _WITH_FIELDS and not config.copies_bytes():
             key = "partition.field.name" if kind.has_fields else "timestamp.field"
             yield (
-                f"'value.converter': folders are made of fields ('{key}'), and {given} gives values "
-                f"without any: take Avro's or JSON's, or another 'partitioner.class'"
+                f"'value.converter': folders are named after fields ('{key}'), but the {given} converter "
+                f"returns values without fields: use Avro's or JSON's, or another 'partitioner.class'"
             )
 
 
@@ -62,12 +62,12 @@ def _time_problems(config: PartitionerSettings, kind: Partitioner) -> list[str]:
     found: list[str] = []
     if kind.duration is None and config.partition_duration_ms < 1:
         found.append(
-            f"'partition.duration.ms' must be at least 1 for {kind.name}: the milliseconds of one folder, as "
-            f"3600000 for an hour"
+            f"'partition.duration.ms' must be at least 1 for {kind.name}: the milliseconds of one folder, "
+            f"such as 3600000 for an hour"
         )
     if config.extractor not in EXTRACTORS:
         found.append(
-            f"'timestamp.extractor' is '{config.timestamp_extractor}': take Wallclock, Record (the record's "
+            f"'timestamp.extractor' is '{config.timestamp_extractor}': use Wallclock, Record (the record's "
             f"own timestamp) or RecordField (a field of its value, 'timestamp.field')"
         )
     try:
@@ -92,7 +92,7 @@ _LARGEST_NUMBER: Final = 2**31 - 1  # of a record among those that a transform h
 
 def longest_path(config: PartitionerSettings, partition: TopicPartition, last: int) -> int:
     """Return the most bytes of a folder's name that leave no key too long."""
-    view = "headers" if config.has_headers_beside else "keys" if config.has_keys_beside else ""
+    view = "headers" if config.has_header_files else "keys" if config.has_key_files else ""
     number = _LARGEST_NUMBER if config.is_transformed else 0
     extension = max(_LONGEST_EXTENSION, f"{config.format_bytearray_extension}.gz", key=len)
     key = config.layout().file(FileName(partition, last, "", number, extension, view))
@@ -109,8 +109,8 @@ def key_problems(config: PartitionerSettings, topics: Collection[str] | None = N
     wrong = [topic for topic in known if config.directory_delim in topic]
     if wrong:
         yield (
-            f"'directory.delim': the name of topic '{wrong[0]}' has '{config.directory_delim}' in it, and "
-            f"its files would lie in another folder: take a delimiter that is in no topic's name"
+            f"'directory.delim': the name of topic '{wrong[0]}' contains '{config.directory_delim}', so its "
+            f"files would be in another folder: use a delimiter that no topic name contains"
         )
         return
     topic = max(known, key=len, default="")
@@ -127,12 +127,8 @@ def key_problems(config: PartitionerSettings, topics: Collection[str] | None = N
     mine, parts = _parts_of(config, key, name)
     where = f"keys of files of topic '{topic}'" if topic else "keys of files"
     excess = size - MOST_BYTES
-    how = (
-        f"shorten it by {excess:,}"
-        if parts[mine] > excess
-        else f"shorten it, which has {parts[mine]:,} of them"
-    )
-    yield f"'{mine}': {where} can have {size:,} bytes, and S3 allows {MOST_BYTES:,}: {how}"
+    how = f"shorten it by {excess:,}" if parts[mine] > excess else f"shorten its {parts[mine]:,} bytes"
+    yield f"'{mine}': {where} can have {size:,} bytes, but S3 allows {MOST_BYTES:,}: {how}"
 
 
 def _longest_names(config: PartitionerSettings, partition: TopicPartition) -> Iterator[FileName]:
@@ -143,11 +139,11 @@ def _longest_names(config: PartitionerSettings, partition: TopicPartition) -> It
         "JsonFormat": f".json{gzip}",
         "ByteArrayFormat": f"{config.format_bytearray_extension}{gzip}",
     }
-    beside = [("keys", config.keys_format_class)] if config.has_keys_beside else []
-    beside += [("headers", config.headers_format_class)] if config.has_headers_beside else []
-    paths = [(_shortest_folder(config, partition), [("", config.format_name), *beside])]
-    if config.has_keys_beside and config.behavior_on_null_values == "write":
-        paths.append((config.tombstone_encoded_partition, beside))
+    extra_views = [("keys", config.keys_format_class)] if config.has_key_files else []
+    extra_views += [("headers", config.headers_format_class)] if config.has_header_files else []
+    paths = [(_shortest_folder(config, partition), [("", config.format_name), *extra_views])]
+    if config.has_key_files and config.behavior_on_null_values == "write":
+        paths.append((config.tombstone_encoded_partition, extra_views))
     for path, views in paths:
         for view, kind in views:
             yield FileName(partition, _LARGEST_OFFSET, path, number, ends.get(kind, ""), view)
@@ -191,12 +187,15 @@ def letters_warnings(pattern: str) -> Iterator[str]:
     if "D" in letters and ("M" in letters or "DD" in letters.replace("DDD", "")):
         yield "'path.format': D is the day of the year; the day of the month is dd"
     if set("hK") & set(letters) and "a" not in letters:
-        yield "'path.format': h and K are hours of half a day, without a saying which half; the hour is HH"
+        yield (
+            "'path.format': h and K count 12 hours, and there is no a for the half of the day; the hour of "
+            "the day is HH"
+        )
     if "m" in letters and not of_hour & set(letters):
         yield "'path.format': m is the minute, and there is no hour; the month is MM"
     if re.search(r"[HkhK].*M", letters):
-        yield "'path.format': M behind the hour is the month; the minute is mm"
+        yield "'path.format': M after the hour is the month; the minute is mm"
     if "x" in letters and "w" not in letters:
         yield "'path.format': x is the year of the week, another one around New Year; the year is yyyy"
     if of_hour & set(letters) and not of_day & set(letters):
-        yield "'path.format' has an hour and no day: the same hours of all days lie in one folder"
+        yield "'path.format' has an hour and no day: the same hours of all days share a folder"

@@ -109,7 +109,7 @@ class JsonFields:
 
     def read(self, values: pa.Array) -> list[Field]:
         texts = read_json(values)
-        bad = {row: f"is no JSON ({why})" for row, why in texts.failed.items()}
+        bad = {row: f"is not JSON ({why})" for row, why in texts.failed.items()}
         return self._read(texts.column, bad)
 
     def read_texts(self, values: pa.Array) -> list[Field]:
@@ -117,8 +117,8 @@ class JsonFields:
 
     def _read(self, values: pa.Array, bad: Mapping[int, str]) -> list[Field]:
         missing, rows = null_rows(values)
-        whys = {row: bad.get(row, "is null") for row in missing.tolist()}
-        found = [Field(bad=whys) for _ in self._paths]
+        reasons = {row: bad.get(row, "is null") for row in missing.tolist()}
+        found = [Field(bad=reasons) for _ in self._paths]
         texts = (values if len(rows) == len(values) else values.drop_null()).storage
         self._halves(rows, texts.cast(pa.binary()), found)
         for each in found:
@@ -232,7 +232,7 @@ class JsonFields:
         try:
             value = json.loads(data)
         except RecursionError:
-            message = "is JSON of too many levels"
+            message = "is JSON with too many levels"
             raise DataException(message) from None
         if self._schemas_enable is False:
             return value
@@ -240,8 +240,8 @@ class JsonFields:
             return value["payload"]
         if self._schemas_enable:
             message = (
-                "is no object of exactly 'schema' and 'payload', as 'value.converter.schemas.enable' = true "
-                "requires"
+                "is not an object of exactly 'schema' and 'payload', which 'value.converter.schemas.enable' "
+                "= true requires"
             )
             raise DataException(message)
         return value
@@ -303,7 +303,7 @@ class Field:
             try:
                 value.encode()
             except UnicodeEncodeError:
-                self.bad[row] = f"has half of a character in '{name}'"
+                self.bad[row] = f"has an unpaired surrogate in '{name}'"
                 return
         rows, values = self._single.setdefault(kind, ([], []))
         rows.append(row)

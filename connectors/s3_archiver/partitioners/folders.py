@@ -163,7 +163,7 @@ class ValueFolders:
             for row in np.flatnonzero(timestamps == _NO_TIMESTAMP).tolist():
                 bad.setdefault(
                     row,
-                    "it has no timestamp, which 'timestamp.extractor' = Record makes its folder of: take "
+                    "it has no timestamp, which 'timestamp.extractor' = Record needs for the folder: use "
                     "RecordField or Wallclock, or have the producer set it",
                 )
             return timestamps
@@ -177,7 +177,7 @@ class ValueFolders:
                 bad.setdefault(
                     int(rows[place]),
                     f"its value has {what} as '{self._timestamp_field}' ('timestamp.field'), which must "
-                    f"be milliseconds since 1970, a timestamp, or text as 2024-02-29T12:34:56Z",
+                    f"be milliseconds since 1970, a timestamp, or text like 2024-02-29T12:34:56Z",
                 )
         return timestamps
 
@@ -207,8 +207,8 @@ def _exceptions(
     return {
         row: DataException(
             f"topic {partition.topic}, partition {partition.partition}, offset {offsets[row].as_py()}: the "
-            f"record has no folder: {bad[row]}; correct what produces such records, or skip them "
-            f"with 'errors.tolerance' = all"
+            f"record has no folder: {bad[row]}; correct the producer of such records, or skip them with "
+            f"'errors.tolerance' = all"
         )
         for row in sorted(bad)
     }
@@ -273,8 +273,8 @@ def _of_good_length(
         if size > room:
             for row in np.flatnonzero(codes == number).tolist():
                 bad[row] = (
-                    f"the folder's name has {size:,} bytes, and the file's key would have more than the "
-                    f"{MOST_BYTES:,} of S3: take a field with shorter values"
+                    f"the folder's name has {size:,} bytes, and the file's key would exceed S3's "
+                    f"{MOST_BYTES:,} bytes: use a field with shorter values"
                 )
     return [paths[number] for number in kept], ranks[codes]
 
@@ -313,8 +313,8 @@ def _named(  # noqa: PLR0917 - the parts of a level, and where its failures go
 
 def _bad_value(name: str, what: str) -> str:
     return (
-        f"its value has {what} as '{name}' ('partition.field.name'): folders are made of text, whole numbers "
-        f"and booleans that can be the name of one folder"
+        f"its value has {what} as '{name}' ('partition.field.name'): folders are named after text, whole "
+        f"numbers and booleans that can be the name of one folder"
     )
 
 
@@ -371,7 +371,7 @@ class TimeFolders:
             for row in np.flatnonzero(beyond).tolist():
                 bad.setdefault(
                     row,
-                    f"its timestamp {timestamps[row]} is beyond the years -292275055 to 292278994, which "
+                    f"its timestamp {timestamps[row]} is outside of the years -292275055 to 292278994, which "
                     f"can be formatted",
                 )
             timestamps = np.where(beyond, 0, timestamps)

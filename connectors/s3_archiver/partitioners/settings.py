@@ -23,7 +23,7 @@ class LayoutSettings(AccessSettings, FormatSettings):
 
     topics_dir: str = Field(
         default="topics",
-        description="Prefix of all keys; one archive owns it per topic. Empty: no prefix.",
+        description="Prefix of all keys; for each topic, one connector owns it. Empty: no prefix.",
     )
     directory_delim: str = Field(default="/", min_length=1, description="Separates folders in keys.")
     file_delim: str = Field(
@@ -74,8 +74,9 @@ class PartitionerSettings(LayoutSettings):
 
     timezone: str = Field(
         default="UTC",
-        description="Time zone of folders by time, and whose midnight `rotate.schedule.interval.ms` counts "
-        "from: a name like `Europe/Berlin`, or an offset like `+05:30` or `UTC+08:00`.",
+        description="Time zone of folders by time, and of the midnight from which "
+        "`rotate.schedule.interval.ms` counts: a name like `Europe/Berlin`, or an offset like `+05:30` or "
+        "`UTC+08:00`.",
     )
     partitioner_class: str = Field(
         default="DefaultPartitioner",
@@ -92,7 +93,8 @@ class PartitionerSettings(LayoutSettings):
     partition_duration_ms: int = Field(
         default=-1,
         ge=-1,
-        description="Milliseconds that `path.format` is written of: local time is cut to a multiple of them.",
+        description="Milliseconds of one folder: `path.format` formats local time rounded down to a multiple "
+        "of it.",
     )
     locale: str = Field(
         default="",
@@ -101,7 +103,7 @@ class PartitionerSettings(LayoutSettings):
     )
     timestamp_extractor: str = Field(
         default="Wallclock",
-        description="What folders by time are of: `Wallclock`, when a record is archived; `Record`, its "
+        description="Timestamp of folders by time: `Wallclock`, when a record is archived; `Record`, its "
         "Kafka timestamp; or `RecordField`, a field of its value.",
     )
     timestamp_field: str = Field(
@@ -111,8 +113,8 @@ class PartitionerSettings(LayoutSettings):
     )
     partition_field_name: NameList = Field(
         default=(),
-        description="Fields of the value that folders are made of, as in `country,meta.shop`: text, whole "
-        "numbers and booleans; a null is the folder `country=null`.",
+        description="Fields of the value that folders are named after, such as `country,meta.shop`: text, "
+        "whole numbers and booleans; a null is the folder `country=null`.",
     )
     partition_field_format_path: bool = Field(
         default=True,
@@ -154,11 +156,13 @@ def _folder_problem(name: str) -> str:
     if not (parts[0] and parts[-1]):
         return f"write it without slashes at its ends, as '{name.strip('/')}'"
     if "" in parts:
-        return "'' is no folder, and tools that list folders would not find what lies below it"
+        return "'' is not a folder's name: tools that list folders would not find the files below it"
     if why := path_problem(name):
         return why
     size = len(name.encode())
-    return f"it has {size:,} bytes, and an object's key has 1,024 at most" if size > _LONGEST_FOLDER else ""
+    return (
+        f"it has {size:,} bytes, but an object's key can have 1,024 at most" if size > _LONGEST_FOLDER else ""
+    )
 
 
 class Partitioner(NamedTuple):
@@ -197,12 +201,13 @@ def partitioner(name: str) -> Partitioner | None:
 def unknown_partitioner(name: str) -> str:
     if name.rpartition(".")[2] == "TimeAndFieldBasedPartitioner":
         return (
-            f"'partitioner.class' is '{name}': take FieldAndTimeBasedPartitioner with the field as "
-            f"'partition.field.name' and 'partition.field.format.path' = false, which makes the same folders"
+            f"'partitioner.class' is '{name}': use FieldAndTimeBasedPartitioner with the field as "
+            f"'partition.field.name' and 'partition.field.format.path' = false, which creates the same "
+            f"folders"
         )
     return (
-        f"'partitioner.class' is '{name}': take one of {', '.join(_PARTITIONERS)} (or Confluent's class "
-        f"name); a class of one's own in Java cannot run here"
+        f"'partitioner.class' is '{name}': use one of {', '.join(_PARTITIONERS)} (or Confluent's class "
+        f"name); custom Java classes cannot run here"
     )
 
 

@@ -104,11 +104,11 @@ class PathFormat:
         self._locale = locale
         # Milliseconds within which the text never changes, counted from midnight.
         self.unit = DAY
-        # Whether the text says more than the local time.
+        # Whether the text depends on more than the local time.
         self.has_offset = False
         self._pieces = list(self._read())
         if not pattern.strip():
-            message = "it is empty: give the folders' format, as in 'year'=YYYY/'month'=MM/'day'=dd"
+            message = "it is empty: set the format of folders, such as 'year'=YYYY/'month'=MM/'day'=dd"
             raise ConfigException(message)
 
     def __call__(self, at: Moment) -> str:
@@ -165,18 +165,18 @@ class PathFormat:
                 else lambda at: _offset(at.offset, ":" * (length - 1))
             )
         raise ConfigException(
-            f"{letter * length!r} means nothing: put text between apostrophes ('date'=YYYY-MM-dd), and take "
+            f"{letter * length!r} has no meaning: put text between apostrophes ('date'=YYYY-MM-dd), and use "
             f"the letters C Y x w e E y D M d a K h H k m s S Z for parts of the time"
             if letter != "z"
-            else f"{letter * length!r}, a zone's name in words, is not supported: take Z (+0100), ZZ "
-            f"(+01:00) or ZZZ (Europe/Berlin)"
+            else f"{letter * length!r}, a zone's name in words, is not supported: use Z (+0100), ZZ (+01:00) "
+            f"or ZZZ (Europe/Berlin)"
         )
 
     def _text(self, letter: str, length: int) -> Piece:
         if not self._is_english:
             raise ConfigException(
-                f"{letter * length!r} is text, and of languages only English is there, not 'locale' "
-                f"{self._locale}: take numbers (MM for the month, e for the weekday, HH for the hour), or "
+                f"{letter * length!r} is text, which is available only in English, not in 'locale' "
+                f"{self._locale}: use numbers (MM for the month, e for the weekday, HH for the hour), or "
                 f"locale=en"
             )
         cut = None if length >= _LONG else 3
@@ -330,7 +330,7 @@ def _whole(column: pa.Array) -> tuple[Longs, dict[int, str]]:
     if pa.types.is_uint64(column.type):
         beyond = np.flatnonzero(as_mask(pc.greater(column, long_scalar(_BOUND - 1, pa.uint64()))))
         numbers = np.from_dlpack(column).astype(np.int64)
-        return numbers, dict.fromkeys(beyond.tolist(), "a number that is no timestamp")
+        return numbers, dict.fromkeys(beyond.tolist(), "a number that is not a timestamp")
     return np.from_dlpack(column.cast(pa.int64())).view(np.int64), {}
 
 
@@ -338,7 +338,7 @@ def _fractions(column: pa.Array) -> tuple[Longs, dict[int, str]]:
     numbers = np.from_dlpack(column.cast(pa.float64()))
     good = np.abs(numbers) < _BOUND
     values = np.where(good, numbers, 0).astype(np.int64)
-    return values, dict.fromkeys(np.flatnonzero(~good).tolist(), "a number that is no timestamp")
+    return values, dict.fromkeys(np.flatnonzero(~good).tolist(), "a number that is not a timestamp")
 
 
 def _moments(column: pa.Array) -> tuple[Longs, dict[int, str]]:
@@ -346,7 +346,7 @@ def _moments(column: pa.Array) -> tuple[Longs, dict[int, str]]:
     numbers = np.from_dlpack(column.view(pa.int64())).view(np.int64)
     good = (numbers > -(_BOUND // unit)) & (numbers < _BOUND // unit)
     values = np.where(good, numbers, 0) // per * unit
-    return values, dict.fromkeys(np.flatnonzero(~good).tolist(), "a moment that is no timestamp")
+    return values, dict.fromkeys(np.flatnonzero(~good).tolist(), "a timestamp out of range")
 
 
 def _days(column: pa.Array) -> tuple[Longs, dict[int, str]]:
@@ -379,7 +379,7 @@ def _texts(column: pa.Array) -> tuple[Longs, dict[int, str]]:
             for row, text in enumerate(part.to_pylist(), begin):
                 value = milliseconds_of(text)
                 if value is None:
-                    wrong[row] = "a text that is no timestamp"
+                    wrong[row] = "a text that is not a timestamp"
                 else:
                     found[row] = value
 

@@ -1,1 +1,1 @@
-"""Requests to S3: clients, uploads in two phases, owner markers, and what an endpoint can do."""
+"""Requests to S3: clients, uploads in two phases, owner markers, and the abilities of an endpoint."""

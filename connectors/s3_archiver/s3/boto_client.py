@@ -88,7 +88,7 @@ class _ClientKey(NamedTuple):
     proxy: str
 
 
-_MAKING = threading.Lock()
+_CREATING = threading.Lock()
 
 
 def connect(config: UploadSettings, endpoint: str | None = None) -> BotoS3:
@@ -104,7 +104,7 @@ def connect(config: UploadSettings, endpoint: str | None = None) -> BotoS3:
         role=config.role(),
         proxy=config.proxy(),
     )
-    with _MAKING:  # tasks that start concurrently in one process would each create one
+    with _CREATING:  # tasks that start concurrently in one process would each create one
         client = _client(key)
     return BotoS3(client, address, config.creation_options())
 
@@ -143,13 +143,15 @@ def leaves_payload_unsigned(endpoint: str, proxy: str = "") -> bool:
 
 
 def _session(keys: Keys, role: Role | None, proxy: str) -> Session:
-    made = botocore.session.get_session()
+    session = botocore.session.get_session()
     if keys.key_id:
-        made.set_credentials(keys.key_id, keys.secret)
+        session.set_credentials(keys.key_id, keys.secret)
     if role is None:
-        return made
+        return session
     assuming = botocore.session.get_session()
-    assuming.register_component("credential_provider", CredentialResolver([_AssumedRole(made, role, proxy)]))
+    assuming.register_component(
+        "credential_provider", CredentialResolver([_AssumedRole(session, role, proxy)])
+    )
     return assuming
 
 
@@ -175,12 +177,12 @@ class _AssumedRole(CredentialProvider):
             connect_timeout=_CONNECT_TIMEOUT,
             read_timeout=_CONNECT_TIMEOUT,
         )
-        wanted = {"RoleSessionName": role.session, "ExternalId": role.external_id}
+        optional = {"RoleSessionName": role.session, "ExternalId": role.external_id}
         fetcher = AssumeRoleCredentialFetcher(
             client_creator=partial(source.create_client, region_name=role.region, config=config),
             source_credentials=own,
             role_arn=role.arn,
-            extra_args={name: value for name, value in wanted.items() if value},
+            extra_args={name: value for name, value in optional.items() if value},
         )
         return DeferredRefreshableCredentials(fetcher.fetch_credentials, self.METHOD)
 
@@ -207,11 +209,11 @@ class BotoS3:
         self._has_checksums = True
 
     def head_bucket(self, bucket: str) -> float:
-        answer: Mapping[str, Any] = self._ask(
+        response: Mapping[str, Any] = self._send(
             "HeadBucket", Location(bucket, ""), lambda: self._client.head_bucket(Bucket=bucket)
         )
         try:
-            date = answer["ResponseMetadata"]["HTTPHeaders"]["date"]
+            date = response["ResponseMetadata"]["HTTPHeaders"]["date"]
             return parsedate_to_datetime(date).timestamp()
         except (KeyError, ValueError):
             return -math.inf
@@ -219,7 +221,7 @@ class BotoS3:
     def create_upload(
         self, location: Location, metadata: Mapping[str, str], checksum: Checksum = Checksum.FULL
     ) -> str:
-        answer = self._ask_of(
+        response = self._request(
             "CreateMultipartUpload",
             location,
             Metadata=metadata,
@@ -229,7 +231,7 @@ class BotoS3:
             **_CREATED_WITH[checksum],
             **self._options,
         )
-        upload_id: str = answer["UploadId"]
+        upload_id: str = response["UploadId"]
         return upload_id
 
     def upload_part(
@@ -247,10 +249,10 @@ class BotoS3:
             sums = {"ContentMD5": base64.b64encode(md5).decode()}
         else:
             sums = {"ChecksumCRC32": crc32}
-        answer = self._ask_of(
+        response = self._request(
             "UploadPart", location, UploadId=upload_id, PartNumber=number, Body=body, **sums
         )
-        return Part(answer["ETag"], crc32)
+        return Part(response["ETag"], crc32)
 
     def complete_upload(
         self,
@@ -271,7 +273,7 @@ class BotoS3:
         whole: dict[str, Any] = {"MpuObjectSize": size} if has_sums else {}
         if checksum is Checksum.FULL:
             whole |= {"ChecksumCRC32": crc32, "ChecksumType": "FULL_OBJECT"}
-        self._ask_of(
+        self._request(
             "CompleteMultipartUpload",
             location,
             UploadId=upload_id,
@@ -281,32 +283,32 @@ class BotoS3:
         )
 
     def abort_upload(self, location: Location, upload_id: str) -> None:
-        self._ask_of("AbortMultipartUpload", location, UploadId=upload_id)
+        self._request("AbortMultipartUpload", location, UploadId=upload_id)
 
     def head(self, location: Location) -> ObjectInfo | None:
         try:
-            answer = self._head(location)
+            response = self._head(location)
         except S3Error as failure:
             if failure.code in MISSING:
                 return None
             raise
-        checksum = answer.get("ChecksumCRC32", "")
+        checksum = response.get("ChecksumCRC32", "")
         # "…-3" is a checksum of checksums, from a store that does not know FULL_OBJECT.
-        is_whole = bool(checksum) and "-" not in checksum and answer.get("ChecksumType") != "COMPOSITE"
+        is_whole = bool(checksum) and "-" not in checksum and response.get("ChecksumType") != "COMPOSITE"
         whole = checksum if is_whole else None
-        return ObjectInfo(answer["ContentLength"], answer["Metadata"], whole, answer.get("ETag", ""))
+        return ObjectInfo(response["ContentLength"], response["Metadata"], whole, response.get("ETag", ""))
 
     def _head(self, location: Location) -> dict[str, Any]:
         if self._has_checksums:
             try:
-                return self._ask_of("HeadObject", location, ChecksumMode="ENABLED")
+                return self._request("HeadObject", location, ChecksumMode="ENABLED")
             except S3Error as failure:
                 if failure.code not in REFUSED_HEADERS:
                     raise
-                answer = self._ask_of("HeadObject", location)
+                response = self._request("HeadObject", location)
                 self._has_checksums = False
-                return answer
-        return self._ask_of("HeadObject", location)
+                return response
+        return self._request("HeadObject", location)
 
     def put_if_absent(self, location: Location, body: bytes) -> bool:
         return self._put_if(location, body, IfNoneMatch="*")
@@ -316,7 +318,7 @@ class BotoS3:
 
     def _put_if(self, location: Location, body: bytes, **condition: str) -> bool:
         try:
-            self._ask_of("PutObject", location, Body=body, ContentType="application/json", **condition)
+            self._request("PutObject", location, Body=body, ContentType="application/json", **condition)
         except S3Error as failure:
             if failure.code == PRECONDITION_FAILED or (
                 "IfMatch" in condition and failure.code == NO_SUCH_KEY
@@ -326,25 +328,25 @@ class BotoS3:
         return True
 
     def put(self, location: Location, body: bytes) -> None:
-        self._ask_of("PutObject", location, Body=body, ContentType="application/json")
+        self._request("PutObject", location, Body=body, ContentType="application/json")
 
     def read(self, location: Location) -> BinaryIO:
-        answer = self._ask_of("GetObject", location)
-        body = _Body(answer["Body"], lambda request: self._ask("GetObject", location, request))
+        response = self._request("GetObject", location)
+        body = _Body(response["Body"], lambda request: self._send("GetObject", location, request))
         return io.BufferedReader(body, _READ_SIZE)
 
     def list(self, bucket: str, prefix: str, after: str = "") -> Iterator[ObjectSummary]:
         begin: Any = {"StartAfter": after} if after else {}
         paginator = self._client.get_paginator("list_objects_v2")
         pages = iter(paginator.paginate(Bucket=bucket, Prefix=prefix, **begin))
-        while page := self._ask("ListObjectsV2", Location(bucket, prefix), lambda: next(pages, None)):
+        while page := self._send("ListObjectsV2", Location(bucket, prefix), lambda: next(pages, None)):
             for item in page.get("Contents", ()):
                 yield ObjectSummary(item["Key"], item["Size"])
 
     def list_uploads(self, bucket: str, prefix: str) -> Iterator[PendingUpload]:
         paginator = self._client.get_paginator("list_multipart_uploads")
         pages = iter(paginator.paginate(Bucket=bucket, Prefix=prefix))
-        while page := self._ask("ListMultipartUploads", Location(bucket, prefix), lambda: next(pages, None)):
+        while page := self._send("ListMultipartUploads", Location(bucket, prefix), lambda: next(pages, None)):
             for item in page.get("Uploads", ()):
                 initiated = item.get("Initiated")
                 yield PendingUpload(
@@ -355,7 +357,7 @@ class BotoS3:
         paginator = self._client.get_paginator("list_parts")
         pages = paginator.paginate(Bucket=location.bucket, Key=location.key, UploadId=upload_id)
         try:
-            return self._ask(
+            return self._send(
                 "ListParts",
                 location,
                 lambda: [part["Size"] for page in pages for part in page.get("Parts", ())],
@@ -366,19 +368,19 @@ class BotoS3:
             raise
 
     def delete(self, location: Location) -> None:
-        self._ask_of("DeleteObject", location)
+        self._request("DeleteObject", location)
 
     def tag(self, location: Location, tags: Mapping[str, str]) -> None:
         pairs = [{"Key": key, "Value": value} for key, value in tags.items()]
-        self._ask_of("PutObjectTagging", location, Tagging={"TagSet": pairs})
+        self._request("PutObjectTagging", location, Tagging={"TagSet": pairs})
 
-    def _ask_of(self, operation: str, location: Location, **arguments: Any) -> dict[str, Any]:
+    def _request(self, operation: str, location: Location, **arguments: Any) -> dict[str, Any]:
         request: Callable[..., dict[str, Any]] = getattr(self._client, xform_name(operation))
-        return self._ask(
+        return self._send(
             operation, location, lambda: request(Bucket=location.bucket, Key=location.key, **arguments)
         )
 
-    def _ask(self, operation: str, location: Location, request: Callable[[], T]) -> T:
+    def _send(self, operation: str, location: Location, request: Callable[[], T]) -> T:
         try:
             return request()
         except Exception as error:
@@ -393,16 +395,16 @@ class BotoS3:
 
 
 class _Body(io.RawIOBase):
-    def __init__(self, body: StreamingBody, ask: Callable[[Callable[[], bytes]], bytes]) -> None:
+    def __init__(self, body: StreamingBody, send: Callable[[Callable[[], bytes]], bytes]) -> None:
         super().__init__()
         self._body = body
-        self._ask = ask
+        self._send = send
 
     def readable(self) -> bool:
         return True
 
     def readinto(self, buffer: Any) -> int:
-        data = self._ask(lambda: self._body.read(len(buffer)))
+        data = self._send(lambda: self._body.read(len(buffer)))
         buffer[: len(data)] = data
         return len(data)
 

@@ -99,7 +99,7 @@ def _tell(
     if refused:
         log.warning(
             "connector %s: %s refuses uploads with a better checksum than '%s' (%s): files are written with "
-            "this one. 's3.checksum=%s' says so without a try",
+            "this one. Set 's3.checksum=%s' to skip this test at each start",
             config.name,
             endpoint,
             kind,
@@ -109,7 +109,7 @@ def _tell(
     if not has_conditions and config.s3_conditional_writes == "auto":
         log.warning(
             "connector %s: %s does not honour If-None-Match of CompleteMultipartUpload: the archiver checks "
-            "whether an object is there before it completes an upload",
+            "whether the object exists before it completes an upload",
             config.name,
             endpoint,
         )
@@ -182,7 +182,7 @@ def _give_up(s3: S3, where: Location, upload_id: str) -> None:
     try:
         _expect(NO_SUCH_UPLOAD, partial(s3.abort_upload, where, upload_id))
     except S3TransientError as error:
-        log.info("cannot abort an upload to %s, the next start will: %s", where, error)
+        log.info("cannot abort an upload to %s (the next start aborts it): %s", where, error)
 
 
 def _refusal(config: UploadSettings, kinds: list[Checksum], refused: list[S3Error]) -> ConfigException:
@@ -190,9 +190,10 @@ def _refusal(config: UploadSettings, kinds: list[Checksum], refused: list[S3Erro
     if config.s3_checksum != "auto" and may_be_a_checksum(refused[-1].code):
         return ConfigException(
             f"files cannot be written to bucket {bucket}{_configured(config, checksum=True)}: {refused[-1]}. "
-            f"If this endpoint has no such checksum: set 's3.checksum' to auto, which finds one that works"
+            f"If this endpoint does not support that checksum, set 's3.checksum' to auto, which finds one "
+            f"that works"
         )
-    tried = f". No 's3.checksum' helps, tried: {', '.join(kinds[: len(refused)])}" if len(refused) > 1 else ""
+    tried = f". No 's3.checksum' works; tried: {', '.join(kinds[: len(refused)])}" if len(refused) > 1 else ""
     return ConfigException(
         f"files cannot be written to bucket {bucket}{_configured(config)}: {refused[-1]}{tried}"
     )
@@ -232,7 +233,7 @@ def sweep(
                     _expect(NO_SUCH_UPLOAD, partial(s3.abort_upload, where, found.upload_id))
                     swept += 1
     except (S3Error, S3TransientError) as error:
-        log.info("connector %s: empty uploads of earlier runs may be left: %s", config.name, error)
+        log.info("connector %s: cannot abort all empty uploads of earlier runs: %s", config.name, error)
     if swept:
         log.info("connector %s: aborted %d empty uploads of earlier runs", config.name, swept)
 

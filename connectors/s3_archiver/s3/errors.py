@@ -18,27 +18,27 @@ ROLE_REFUSED: Final = "AssumeRole."  # prefix of STS's codes
 _CHECK_KEYS: Final = "check 'aws.access.key.id' and 'aws.secret.access.key', or the default credential chain"
 _GRANT: Final = "grant these credentials {permission} on this bucket"
 _CREATE: Final = "create the bucket, or correct 's3.bucket.name' (now '{bucket}') or 'store.url'"
-_UNKNOWN: Final = "S3 refuses this permanently; look the code up in its manual"
+_UNKNOWN: Final = "S3 refuses this permanently; see the code in the endpoint's documentation"
 _ADVICE: Final[Mapping[tuple[str, ...], str]] = {
     (ACCESS_DENIED, "AllAccessDisabled", "AccountProblem", "403", "Forbidden"): _GRANT,
     (NO_SUCH_BUCKET,): _CREATE,
     ("InvalidAccessKeyId", "SignatureDoesNotMatch", "InvalidToken"): _CHECK_KEYS,
     ("NoCredentialsError", "PartialCredentialsError"): _CHECK_KEYS,
     ("PermanentRedirect", "AuthorizationHeaderMalformed", "301"): (
-        "the bucket is in another region: set 's3.region' to it"
+        "the bucket is in another region: set 's3.region' to that region"
     ),
     ("KeyTooLongError", "XMinioInvalidObjectName"): (
-        "this endpoint has no names like that: take another 'topics.dir', or leave the topic out if its own "
-        "name is too long (S3: 1,024 bytes in all; MinIO: 255 between two slashes, and a file's name begins "
-        "with the topic's)"
+        "this endpoint does not allow this key: set another 'topics.dir', or leave the topic out if its own "
+        "name is too long (S3: 1,024 bytes for the key; MinIO: 255 between two slashes, and a file's name "
+        "begins with the topic's)"
     ),
-    ("InvalidStorageClass",): "set 's3.storage.class' to a class of this endpoint, or leave it out",
-    ("AccessControlListNotSupported",): "the bucket takes no ACLs: leave 's3.acl.canned' out",
+    ("InvalidStorageClass",): "set 's3.storage.class' to a class of this endpoint, or remove it",
+    ("AccessControlListNotSupported",): "the bucket does not accept ACLs: remove 's3.acl.canned'",
     (NOT_IMPLEMENTED, "501"): (
-        "this endpoint cannot do it: leave out what asks for it, as 's3.ssea.name' does for encryption, "
-        "which MinIO has only with a KMS, and 's3.checksum' for checksums (auto finds one that works)"
+        "this endpoint does not support the request: remove the setting that causes it, such as "
+        "'s3.ssea.name' (MinIO encrypts only with a KMS) or 's3.checksum' (auto finds one that works)"
     ),
-    (NO_SUCH_UPLOAD,): "it was aborted or expired; its records are read again from the last commit",
+    (NO_SUCH_UPLOAD,): "the upload was aborted or expired; its records are read again from the last commit",
     # S3 can send these inside a 200.
     (NO_SUCH_KEY, PRECONDITION_FAILED): _UNKNOWN,
     ("EntityTooSmall", "InvalidArgument", "InvalidPart", "InvalidPartOrder", "InvalidRequest"): _UNKNOWN,
@@ -93,10 +93,10 @@ class Request(NamedTuple):
 def error_of(
     request: Request, code: str, detail: str, status: int | None = None
 ) -> S3Error | S3TransientError:
-    what = f"{request} failed with {Failure(code, detail)}"
+    message = f"{request} failed with {Failure(code, detail)}"
     if is_transient(code, status):
-        return S3TransientError(what, code)
-    return S3Error(f"{what}: {_advice(request, code)}", code)
+        return S3TransientError(message, code)
+    return S3Error(f"{message}: {_advice(request, code)}", code)
 
 
 def _advice(request: Request, code: str) -> str:
@@ -104,8 +104,8 @@ def _advice(request: Request, code: str) -> str:
         return "check that the key of 's3.sse.kms.key.id' is enabled and that these credentials may use it"
     if code.startswith(ROLE_REFUSED):
         return (
-            "check 's3.credentials.provider.sts.role.arn' and its external id, and that the role trusts the "
-            "credentials it is assumed with"
+            "check 's3.credentials.provider.sts.role.arn' and its external id, and that the role's trust "
+            "policy allows these credentials"
         )
     advice = _CREATE if code == "404" and not request.key else _ADVICE_OF.get(code) or _UNKNOWN
     return advice.format(permission=_permission(request.operation), bucket=request.bucket)
@@ -117,8 +117,8 @@ def _permission(operation: str) -> str:
         "ListObjectsV2": "s3:ListBucket",
         "ListMultipartUploads": "s3:ListBucketMultipartUploads",
         "ListParts": "s3:ListMultipartUploadParts",
-        "HeadObject": "s3:GetObject (and s3:ListBucket, without which a missing object looks like a denial)",
-        "GetObject": "s3:GetObject (and s3:ListBucket, without which a missing object looks like a denial)",
+        "HeadObject": "s3:GetObject (and s3:ListBucket; without it S3 denies access to missing objects)",
+        "GetObject": "s3:GetObject (and s3:ListBucket; without it S3 denies access to missing objects)",
         "AbortMultipartUpload": "s3:AbortMultipartUpload",
         "PutObjectTagging": "s3:PutObjectTagging",
     }.get(

@@ -1,4 +1,4 @@
-"""Owner markers: one small object per topic says which connector archives it."""
+"""Owner markers: one small object per topic names the connector that archives it."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Owners:
         """Return topics whose marker names a connector of this name, in any store."""
         found = []
         for each in list(self.s3.list(self.bucket, self.layout.markers())):
-            topic = self.layout.marked(each.key)
+            topic = self.layout.topic_of_marker(each.key)
             marker = self._read(Location(self.bucket, each.key)) if topic is not None else None
             if topic is not None and marker and marker.get("connector") == self.identity.connector:
                 found.append(topic)
@@ -70,7 +70,10 @@ class Owners:
         # some stores ignore the condition.
         marker = self._read(location)
         if marker is None:
-            return f"{location}, the owner marker of topic {topic}, is gone after it was written: start again"
+            return (
+                f"{location}, the owner marker of topic {topic}, disappeared after it was written: start "
+                f"again"
+            )
         return None if marker == self._own() else self._refusal(topic, location, marker)
 
     def _own(self) -> dict[str, Any]:
@@ -115,18 +118,17 @@ class Owners:
                 f"written by a newer version"
             )
         if marker["connector"] != mine.connector:
-            whose = f"connector '{marker['connector']}'"
+            owner = f"connector '{marker['connector']}'"
         elif marker["store_id"] != mine.store_id:
-            whose = (
+            owner = (
                 f"a connector of the same name whose commits are in another store (id {marker['store_id']}, "
                 f"this one is {mine.store_id})"
             )
         else:
-            whose = "an earlier connector of the same name, which was deleted"
+            owner = "an earlier connector of the same name, which was deleted"
         return (
-            f"the archive of topic {topic} under {where} belongs to {whose} ({location} says so): writing "
-            f"there would archive its records twice. Start with that connector's store, or choose another "
-            f"'topics.dir'. If no other connector writes there (that store is lost), and you want to "
-            f"continue this archive: 'sinksdk offsets recover CONFIG' takes it over, and commits its "
-            f"records"
+            f"the archive of topic {topic} under {where} belongs to {owner} (owner marker {location}): "
+            f"writing there would archive its records twice. Start with that connector's store, or choose "
+            f"another 'topics.dir'. If that store is lost, no other connector writes there, and you want to "
+            f"continue this archive: 'sinksdk offsets recover CONFIG' takes it over, and commits its records"
         )

@@ -91,7 +91,7 @@ class PartRequest:
         self.crc32 = buffer.crc32
         self._send = send
         self._join: Callable[[], None] | None = None
-        self.is_over = False  # the concurrent request has finished, successfully or not
+        self.is_finished = False  # the concurrent request has finished, successfully or not
         self._error: BaseException | None = None
         self._part: Part | None = None
         self.is_abandoned = False  # the result is no longer needed
@@ -99,49 +99,49 @@ class PartRequest:
     @property
     def is_due(self) -> bool:
         """Whether the request failed, or was never begun."""
-        return self._part is None and (self._join is None or self.is_over)
+        return self._part is None and (self._join is None or self.is_finished)
 
     @property
     def needs_buffer(self) -> bool:
         return self._part is None and not (self.is_abandoned and self.is_due)
 
     def begin(self, beside: Beside) -> None:
-        self._join = beside(self._make)
+        self._join = beside(self._run)
 
     def wait(self) -> None:
         if self._join is not None:
             self._join()  # the client's timeouts end it
 
     def check(self) -> None:
-        """Raise the error of a concurrent request once; :meth:`answer` then repeats the request."""
+        """Raise the error of a concurrent request once; :meth:`result` then repeats the request."""
         if self._error is not None:
             try:
                 raise self._error
             finally:
                 self._error = None
 
-    def answer(self) -> Part:
+    def result(self) -> Part:
         """Return the part as S3 has it; repeat the request here if it is due."""
         self.wait()
         self.check()
         if self._part is None:
-            self._part = self._made()
+            self._part = self._send_now()
         return self._part
 
     def release(self) -> PartBuffer | None:
         buffer, self._buffer = self._buffer, None
         return buffer
 
-    def _make(self) -> None:
+    def _run(self) -> None:
         try:
-            self._part = self._made()
+            self._part = self._send_now()
         except BaseException as error:  # noqa: BLE001 - raised in the task's thread
             self._error = error
-        self.is_over = True
+        self.is_finished = True
 
-    def _made(self) -> Part:
+    def _send_now(self) -> Part:
         if self._buffer is None:
-            message = "cannot send the part again: its buffer was given back"
+            message = "cannot send the part again: its buffer was released"
             raise ValueError(message)
         return self._send(self._buffer)
 
@@ -166,8 +166,8 @@ class PartPool:
 
     def begin(self, request: PartRequest) -> bool:
         """Return False if too many requests are in flight."""
-        for over in [request for request in self._requests if not request.needs_buffer]:
-            self.end(over)
+        for finished in [request for request in self._requests if not request.needs_buffer]:
+            self.end(finished)
         if len(self._requests) >= self._limit:
             return False
         request.begin(self._beside)

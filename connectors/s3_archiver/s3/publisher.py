@@ -107,30 +107,29 @@ def expect_visible(s3: S3, token: Token) -> None:
 def is_replaced(s3: S3, token: Token, connector: str) -> bool:
     """Return whether the connector has archived another file under the token's key."""
     # The connector had withdrawn the token's commit, which only an older copy of the store still knows.
-    there = s3.head(location_of(token))
-    if there is None or there.metadata.get(NONCE) == token.data["nonce"]:
+    existing = s3.head(location_of(token))
+    if existing is None or existing.metadata.get(NONCE) == token.data["nonce"]:
         return False
     try:
-        return FileHeader.of_object(there.metadata).connector == connector
+        return FileHeader.of_object(existing.metadata).connector == connector
     except ValueError:
         return False
 
 
 def is_visible(s3: S3, token: Token) -> bool:
     location = location_of(token)
-    there = s3.head(location)
-    if there is None:
+    existing = s3.head(location)
+    if existing is None:
         return False
-    nonce = there.metadata.get(NONCE)
+    nonce = existing.metadata.get(NONCE)
     if nonce == token.data["nonce"]:
         return True
     raise ForeignObject(
-        f"{location} cannot be published: the key holds another object, of {there.size} bytes, "
-        f"{f'written by upload nonce {nonce}' if nonce else 'not written by this archiver'}, where "
-        f"upload nonce {token.data['nonce']} was committed. Nothing was overwritten. If the store was "
-        f"restored from an older copy, 'sinksdk offsets recover CONFIG' commits what the archive holds. "
-        f"Otherwise find out who writes under this prefix; move that object away, and this one is published "
-        f"at the next start"
+        f"{location} cannot be published: the key holds another object, of {existing.size} bytes, "
+        f"{f'written by upload nonce {nonce}' if nonce else 'not written by this archiver'}, where upload "
+        f"nonce {token.data['nonce']} was committed. Nothing was overwritten. If the store was restored from "
+        f"an older copy, 'sinksdk offsets recover CONFIG' commits the records in the archive. Otherwise find "
+        f"the writer that uses this prefix, and move its object away; the next start then publishes this one"
     )
 
 
@@ -138,10 +137,10 @@ def _expired(token: Token) -> str:
     start, end = token.data.get("start", "?"), token.data.get("end", "?")
     which = f"{token.data.get('records')} records" if "group" in token.data else "the records"
     return (
-        f"the multipart upload {token.id} of {location_of(token)} was committed but is gone before it was "
-        f"published, and the object is not there: {which} of offsets [{start}, {end}) are not in the "
-        f"archive; they and what follows are read from the source again. If a lifecycle rule aborts "
-        f"incomplete uploads, let it wait longer than the connector may be down"
+        f"the multipart upload {token.id} of {location_of(token)} was committed but disappeared before it "
+        f"was published, and the object does not exist: {which} of offsets [{start}, {end}) are not in the "
+        f"archive; they and later records are read from the source again. If a lifecycle rule aborts "
+        f"incomplete uploads, make it wait longer than the connector may be down"
     )
 
 
@@ -181,9 +180,9 @@ class Publisher:
         # with part of a group until the rest is archived again.
         try:
             left = [token for token in group if token.id not in self._visible]
-            there = self._listed(left)
+            listed = self._listed(left)
             self._together(
-                [partial(self._expect_publishable, token) for token in left if token.id not in there]
+                [partial(self._expect_publishable, token) for token in left if token.id not in listed]
             )
             self._together([partial(self._complete, token) for token in group])
         except UploadExpired as error:
@@ -200,7 +199,7 @@ class Publisher:
         prefix = "".join(letter for letter, _ in same)
         s3, wanted = self._client(tokens[0]), {token.id for token in tokens}
 
-        def ask() -> None:
+        def collect() -> None:
             for pending in itertools.islice(s3.list_uploads(bucket, prefix), _LONGEST_LISTING):
                 if pending.upload_id in wanted:
                     found.add(pending.upload_id)
@@ -208,9 +207,9 @@ class Publisher:
                         return
 
         try:
-            self._together([ask])
+            self._together([collect])
         except S3Error as error:
-            log.info("%s: %s", Location(bucket, prefix), error)
+            log.info("cannot list uploads below %s: %s", Location(bucket, prefix), error)
         self._lists_uploads = bool(found)
         return found
 

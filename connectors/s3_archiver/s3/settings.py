@@ -42,8 +42,8 @@ class AccessSettings(ConnectorConfig):
     s3_region: str = Field(default="us-west-2", description="The bucket's AWS region.")
     store_url: str = Field(
         default="",
-        description="Address of an S3-compatible endpoint, as in `https://minio.example:9000`; "
-        "AWS's own if not set. Bodies sent over plain http to another machine are signed, which is slow.",
+        description="Address of an S3-compatible endpoint, such as `https://minio.example:9000`; AWS's own "
+        "if not set. Bodies sent over plain http to another machine are signed, which is slow.",
     )
     s3_path_style_access: bool = Field(
         default=True,
@@ -57,14 +57,15 @@ class AccessSettings(ConnectorConfig):
     )
     aws_access_key_id: str = Field(
         default="",
-        description="Access key; without it boto3's default chain is used (environment, profile, role).",
+        description="Access key; boto3's default chain (environment, profile, role) if not set.",
     )
     aws_secret_access_key: SecretStr | None = Field(default=None, description="Secret of the access key.")
     s3_credentials_provider: str = Field(
         default="",
         alias="s3.credentials.provider.class",
-        description="`AwsAssumeRoleCredentialsProvider` assumes the role that is named below with the keys "
-        "above, or with what the default chain finds. Otherwise only the default chain.",
+        description="`AwsAssumeRoleCredentialsProvider` assumes the role of "
+        "`s3.credentials.provider.sts.role.arn` with the access key, or with credentials of the default "
+        "chain. If not set, no role is assumed.",
     )
     sts_role_arn: str = Field(
         default="", alias="s3.credentials.provider.sts.role.arn", description="Role to assume."
@@ -104,22 +105,22 @@ class AccessSettings(ConnectorConfig):
                 yield f"'{key}': {why}"
         if bool(self.aws_access_key_id) != bool(self.aws_secret_access_key):
             yield (
-                "'aws.access.key.id' and 'aws.secret.access.key' must be set both, or neither (then the "
-                "default credential chain is used)"
+                "'aws.access.key.id' and 'aws.secret.access.key' must both be set, or neither (the default "
+                "credential chain is then used)"
             )
         if self._assumes_role != bool(self.sts_role_arn):
             yield (
                 "'s3.credentials.provider.sts.role.arn' and AwsAssumeRoleCredentialsProvider as "
-                "'s3.credentials.provider.class' must be set both, or neither"
+                "'s3.credentials.provider.class' must both be set, or neither"
             )
         if self.s3_proxy_url and (why := address_problem(self.s3_proxy_url, "http://proxy.example:3128")):
             yield f"'s3.proxy.url': {why}"
         has_user = bool(self.s3_proxy_user)
         if has_user != bool(self.s3_proxy_password) or (has_user and not self.s3_proxy_url):
-            yield "'s3.proxy.user' and 's3.proxy.password' must be set both, with 's3.proxy.url', or none"
+            yield "'s3.proxy.user' and 's3.proxy.password' must both be set, with 's3.proxy.url', or neither"
         if self.s3_wan_mode and (self.store_url or self.s3_path_style_access):
             yield (
-                "'s3.wan.mode' needs AWS's own S3 and the bucket in the host name: take 'store.url' out, and "
+                "'s3.wan.mode' needs AWS's own S3 and the bucket in the host name: remove 'store.url', and "
                 "set 's3.path.style.access.enabled' to false"
             )
 
@@ -162,19 +163,20 @@ class UploadSettings(AccessSettings):
         default=8 * MIB,
         ge=5 * MIB,
         le=5 * 1024 * MIB,
-        description="Bytes of one part of a multipart upload, and the memory an open file takes at most; up "
-        "to two parts of a task are on their way besides. A file can have 10,000 parts. (Confluent: 25 MiB.)",
+        description="Bytes of one part of a multipart upload, and the most memory of an open file; up to two "
+        "more parts of a task are in memory while they are sent. A file can have 10,000 parts. (Confluent: "
+        "25 MiB.)",
     )
     s3_part_retries: int = Field(
         default=3,
         ge=0,
-        description="Attempts, after the first, within one request to S3. After them the archiver retries "
-        "from memory for `errors.retry.timeout`.",
+        description="Retries within one request to S3. When they are used up, the archiver retries from "
+        "memory for `errors.retry.timeout`.",
     )
     s3_retry_backoff_ms: int = Field(
         default=200,
         ge=1,
-        description="Milliseconds before the first of these further attempts at a commit; doubles each time.",
+        description="Milliseconds before the archiver's first retry of a commit; doubles with each retry.",
     )
     s3_sse_algorithm: Literal["", "AES256", "aws:kms", "aws:kms:dsse"] = Field(
         default="", alias="s3.ssea.name", description="Server-side encryption; the bucket's own if not set."
@@ -212,14 +214,14 @@ class UploadSettings(AccessSettings):
     s3_checksum: Literal["auto", "full", "composite", "none"] = Field(
         default="auto",
         description="Checksum that the endpoint verifies of each object: `full`, the CRC32 of the whole; "
-        "`composite`, the CRC32 of each part; `none`, the MD5 of each part, for endpoints that know no "
-        "additional checksums. `auto`: the first of them that the endpoint takes at the start.",
+        "`composite`, the CRC32 of each part; `none`, the MD5 of each part, for endpoints without "
+        "additional checksums. `auto`: the first of these that the endpoint accepts at the start.",
     )
     s3_conditional_writes: Literal["auto", "true", "false"] = Field(
         default="auto",
         description="Whether the endpoint refuses to complete an upload over an existing object "
-        "(`If-None-Match`). `false`: the archiver looks for an object before it completes an upload. `auto`: "
-        "tried at the start.",
+        "(`If-None-Match`). `false`: the archiver checks for an existing object before it completes an "
+        "upload. `auto`: tested at the start.",
     )
 
     def upload_problems(self) -> Iterator[str]:
@@ -233,7 +235,7 @@ class UploadSettings(AccessSettings):
             if len(tags) > _MAX_TAGS - len(_OWN_TAGS):
                 yield (
                     f"'s3.object.tagging.key.value.pairs' has {len(tags)} tags; S3 allows {_MAX_TAGS} on an "
-                    f"object, and {', '.join(_OWN_TAGS)} are three of them"
+                    f"object, and the archiver sets three ({', '.join(_OWN_TAGS)})"
                 )
 
     def creation_options(self) -> dict[str, str]:
@@ -277,16 +279,19 @@ def bucket_problem(name: str) -> str:
     if _BUCKET.fullmatch(name) or _ARN.fullmatch(name):
         return ""
     if name != name.strip():
-        return f"take the space at its ends out, as in '{name.strip()}'"
-    bucket, others = _taken_apart(name)
+        return f"remove the spaces around it: '{name.strip()}'"
+    bucket, others = _split_url(name)
     if not bucket and others:
-        return "it is an address, which is 'store.url': name the bucket"
+        return "it is an address, which 'store.url' takes: set it to the bucket's name"
     if not _BUCKET.fullmatch(bucket):
-        return "it has 3 to 255 letters, digits, dots, hyphens and underscores, or is an access point's ARN"
-    return ", and ".join([f"it is the bucket's name only: set it to '{bucket}'", *others])
+        return (
+            "it must be 3 to 255 letters, digits, dots, hyphens and underscores, or the ARN of an access "
+            "point"
+        )
+    return ", and ".join([f"it must be the bucket's name alone: set it to '{bucket}'", *others])
 
 
-def _taken_apart(name: str) -> tuple[str, list[str]]:
+def _split_url(name: str) -> tuple[str, list[str]]:
     """Split a URL into the bucket and advice on the keys for its other parts."""
     scheme, _, rest = name.rpartition("://")
     host, _, path = rest.strip("/").partition("/")
@@ -304,8 +309,8 @@ def _taken_apart(name: str) -> tuple[str, list[str]]:
 
 def bucket_warning(name: str) -> Iterator[str]:
     if found := _HOST.fullmatch(name):
-        what = f"the bucket is '{found['bucket']}'" if found["bucket"] else "it is no bucket"
-        yield f"'s3.bucket.name' is the name of a host of S3: {what}, unless a bucket is called so"
+        guess = f"the bucket is '{found['bucket']}'" if found["bucket"] else "it does not name a bucket"
+        yield f"'s3.bucket.name' is a host name of S3: {guess}, unless a bucket really has this name"
 
 
 def endpoint_problem(url: str) -> str:
@@ -313,10 +318,7 @@ def endpoint_problem(url: str) -> str:
     host = "" if why else urlsplit(url).hostname or ""
     if why or re.fullmatch(r"[a-z0-9.:%-]+", host):
         return why
-    return (
-        f"the host name {host!r} has characters besides letters, digits, dots and hyphens, which botocore "
-        f"refuses: give the host another name"
-    )
+    return f"botocore refuses the host name {host!r}: use a name of letters, digits, dots and hyphens only"
 
 
 def region_problem(region: str, *, is_aws: bool) -> str:
@@ -326,7 +328,7 @@ def region_problem(region: str, *, is_aws: bool) -> str:
     letters = "lower-case letters" if is_aws else "letters"
     lower = region.strip().lower()
     example = lower if is_aws and _AWS_REGION.fullmatch(lower) else "eu-central-1"
-    return f"{region!r} is no region, whose name has {letters}, digits and hyphens: write it like {example}"
+    return f"{region!r} is not a region name ({letters}, digits and hyphens): write it like {example}"
 
 
 def region_warning(bucket: str, url: str, region: str) -> Iterator[str]:
@@ -336,6 +338,6 @@ def region_warning(bucket: str, url: str, region: str) -> Iterator[str]:
         named = found["region"] if found else ""
         if named and named != region:
             yield (
-                f"'s3.region' is {region} and {where} is of {named}: requests are signed for the first, and "
-                f"S3 may refuse them"
+                f"'s3.region' is {region}, but {where} names region {named}: requests are signed for "
+                f"{region}, and S3 may refuse them"
             )

@@ -162,12 +162,13 @@ class Upload:
         # The pool sends it concurrently if it may; a last part is sent by the thread that collects it.
         if self._id is None or not self.is_prepared:
             raise ValueError(
-                f"the upload to {self.location} is not prepared: no successor could find its data"
+                f"the upload to {self.location} is not prepared: its token is not stored, so no successor "
+                f"could find its data"
             )
         self._collect()
         buffer, self._buffer = self._buffer, PartBuffer(0) if is_last else self._pool.take()
         self._request = PartRequest(buffer, partial(self._put, self._id, len(self._parts) + 1))
-        if not is_last and (not self._pool.begin(self._request) or self._request.is_over):
+        if not is_last and (not self._pool.begin(self._request) or self._request.is_finished):
             self._collect()
 
     def _put(self, upload_id: str, number: int, buffer: PartBuffer) -> Part:
@@ -177,7 +178,7 @@ class Upload:
     def _collect(self) -> None:
         request = self._request
         if request is not None:
-            self._parts.append(request.answer())
+            self._parts.append(request.result())
             self._crc32 = crc.combine(self._crc32, request.crc32, request.size)
             self._request = None
             self._pool.end(request)

@@ -1,4 +1,4 @@
-"""Check an archive against its commits: read every file to its end, and trust no name."""
+"""Check an archive against its commits: read every file completely, whatever its name states."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Group:
         return self.before.with_group(len(self.files), self.records, self.end)
 
     def is_followed_by(self, before: Archived) -> bool:
-        """Return whether the next group may state this as what was before it."""
+        """Return whether the next group may state this one as the archive before it."""
         # After a withdrawn commit, only those files count that were visible by then.
         whole = self.archived
         if not self.is_counted:
@@ -82,7 +82,7 @@ class PartitionReport:
     size: int = 0
     first: int | None = None
     last: int | None = None
-    # Offsets that no file holds; the topic may lack them, too. None: unknown, since a transform may
+    # Offsets that no file holds; they may be gaps of the topic. None: unknown, since a transform may
     # return several values of an offset.
     gaps: int | None = 0
     # Offsets that more than one file holds.
@@ -91,10 +91,10 @@ class PartitionReport:
     left_out: list[OffsetRange] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
-    judged: list[Judged] = field(default_factory=list)
+    file_runs: list[FileRun] = field(default_factory=list)
 
 
-class Judged(NamedTuple):
+class FileRun(NamedTuple):
     files: int
     first: str
     last: str
@@ -147,7 +147,7 @@ def verify(config: LayoutSettings, s3: S3, commits: Callable[[], Commits]) -> Re
     places = _places(config, before)
     listing = list_files(s3, places, topics)
     after = commits()
-    unread = [f"{key} is no file of this archive and was not read" for key in listing.others]
+    unread = [f"{key} is not a file of this archive and was not read" for key in listing.others]
     report = Report(notes=unread, places=places)
     uncounted = False
     for partition in sorted({*listing.files, *before}):
@@ -171,9 +171,9 @@ def verify(config: LayoutSettings, s3: S3, commits: Callable[[], Commits]) -> Re
         report.partitions.append(found)
     if uncounted:
         report.notes.append(
-            "files of bytes do not tell their values apart: there are as many records as the commits say"
+            "values in files of bytes cannot be counted: the number of records is that of the commits"
         )
-    report.notes += _judgements(report)
+    report.notes += _file_run_notes(report)
     report.notes += _pending_uploads(s3, places, topics, after)
     return report
 
@@ -198,7 +198,7 @@ def list_files(s3: S3, places: Sequence[Place], topics: Iterable[str]) -> Listin
                 if name is None:
                     others[location] = None
                 else:
-                    # Layouts may share a prefix: a file counts once, by the first that knows its name.
+                    # Layouts may share a prefix: a file counts once, in the first layout that parses it.
                     files[name.partition].setdefault(location, Found(name, place))
     known = {location for found in files.values() for location in found}
     return Listing(
@@ -207,17 +207,17 @@ def list_files(s3: S3, places: Sequence[Place], topics: Iterable[str]) -> Listin
     )
 
 
-def _judgements(report: Report) -> list[str]:
-    judged = [(found.partition, each) for found in report.partitions for each in found.judged]
-    kinds = {(each.where, each.content) for _, each in judged}
+def _file_run_notes(report: Report) -> list[str]:
+    file_runs = [(found.partition, each) for found in report.partitions for each in found.file_runs]
+    kinds = {(each.where, each.content) for _, each in file_runs}
     if len(kinds) == 1:
         ((where, content),) = kinds
-        files = sum(each.files for _, each in judged)
-        return [f"{files:,} files were judged as {content} in {where}"]
+        files = sum(each.files for _, each in file_runs)
+        return [f"{files:,} files were checked as {content} in {where}"]
     return [
-        f"{partition}: {each.files:,} files, {each.first} to {each.last}, were judged as {each.content} in "
+        f"{partition}: {each.files:,} files, {each.first} to {each.last}, were checked as {each.content} in "
         f"{each.where}"
-        for partition, each in judged
+        for partition, each in file_runs
     ]
 
 
@@ -240,16 +240,16 @@ def _read(
         found.size += file.size
         found.first = file.first if found.first is None else min(found.first, file.first)
         found.last = file.last if found.last is None else max(found.last, file.last)
-        _note_judgement(found, file, each.place.text)
+        _add_to_file_run(found, file, each.place.text)
         yield window.add(file)
 
 
-def _note_judgement(found: PartitionReport, file: ArchivedFile, where: str) -> None:
-    last = found.judged[-1] if found.judged else None
+def _add_to_file_run(found: PartitionReport, file: ArchivedFile, where: str) -> None:
+    last = found.file_runs[-1] if found.file_runs else None
     if last is not None and (last.where, last.content) == (where, file.content):
-        found.judged[-1] = last._replace(files=last.files + 1, last=file.key)
+        found.file_runs[-1] = last._replace(files=last.files + 1, last=file.key)
     else:
-        found.judged.append(Judged(1, file.key, file.key, where, file.content))
+        found.file_runs.append(FileRun(1, file.key, file.key, where, file.content))
 
 
 def _grouped(files: Iterable[ArchivedFile]) -> list[Group]:
@@ -264,8 +264,8 @@ def _grouped(files: Iterable[ArchivedFile]) -> list[Group]:
 
 
 def _check_chain(found: PartitionReport, groups: Sequence[Group]) -> None:
-    # Topics have gaps (compaction, transactions), so offsets do not show a missing file. Each file says
-    # what its group follows, and each commit what it covers: that proves the archive complete.
+    # Topics have gaps (compaction, transactions), so offsets do not show a missing file. Each file states
+    # the archive before its group, and each commit the archive up to it: together they prove it complete.
     if groups and groups[0].before.files:
         before = groups[0].before
         found.problems.append(
@@ -278,7 +278,7 @@ def _check_chain(found: PartitionReport, groups: Sequence[Group]) -> None:
         for one, other in itertools.pairwise(group.files):
             if one.header.index == other.header.index:
                 found.problems.append(
-                    f"{found.partition}: {one.key} and {other.key} both say that they are file "
+                    f"{found.partition}: {one.key} and {other.key} are both marked as file "
                     f"{one.header.index} of the same commit"
                 )
     for group in groups:
@@ -296,34 +296,34 @@ def _check_views(found: PartitionReport, group: Group) -> None:
         other = by_name.setdefault(file.name[1:4], file)
         if other.records != file.records:
             found.problems.append(
-                f"{found.partition}: {other.key} has {other.records} rows and {file.key} {file.records}, "
-                f"though they are of the same records"
+                f"{found.partition}: {other.key} has {other.records} rows and {file.key} has {file.records}, "
+                f"although they are of the same records"
             )
 
 
 def _check_link(found: PartitionReport, previous: Group, group: Group) -> None:
-    says, is_now = group.before, previous.archived
-    if previous.is_followed_by(says):
+    stated, actual = group.before, previous.archived
+    if previous.is_followed_by(stated):
         return
-    if not says.files:
-        found.left_out.append(OffsetRange(is_now.end or 0, says.end or 0))
+    if not stated.files:
+        found.left_out.append(OffsetRange(actual.end or 0, stated.end or 0))
         found.notes.append(
-            f"{found.partition}: {group.key} begins a new chain at offset {says.end}, after an archive that "
-            f"ended at {is_now.end}: the offsets were altered by hand"
+            f"{found.partition}: {group.key} begins a new chain of files at offset {stated.end}, and the "
+            f"archive before it ends at offset {actual.end}: an operator altered the offsets"
         )
         return
     found.problems.append(
-        f"{found.partition}: {group.key} follows {says.files} files of {says.records} records up to "
-        f"offset {says.end}, but {_called(previous)} before it is number {is_now.files}, of "
-        f"{is_now.records} records up to offset {is_now.end}: files in between are missing or unreadable, "
-        f"or not what was committed"
+        f"{found.partition}: the header of {group.key} states {stated.files} files of {stated.records} "
+        f"records up to offset {stated.end} before it, but there are {actual.files} files of "
+        f"{actual.records} records up to offset {actual.end}, up to {_named(previous)}: files in between are "
+        f"missing, unreadable, or not those that were committed"
     )
 
 
-def _called(group: Group) -> str:
+def _named(group: Group) -> str:
     if len(group.files) == 1:
         return group.key
-    return f"the last of {len(group.files)} files of one commit, {group.key} first,"
+    return f"the commit of {group.key} ({len(group.files)} files)"
 
 
 def _count_offsets(
@@ -363,7 +363,7 @@ def _gaps_of_values(
     is_withdrawn = False
     # The next group, or the commit, says where a group ended and how many records it has.
     for group, after in zip(chain, [*(group.before for group in chain[1:]), said], strict=True):
-        _check_most(found, group, after)
+        _check_at_most(found, group, after)
         is_withdrawn = is_withdrawn or (after is not None and after.end == group.before.end)
     if said is not None and said.end is not None:
         found.last = said.end - 1
@@ -394,20 +394,20 @@ def _gaps_of_values(
         return None
     if records > end - start:
         found.problems.append(
-            f"{found.partition}: there are {records} records of offsets {start} to {end - 1}, more than "
-            f"there are offsets"
+            f"{found.partition}: the files hold {records} records of offsets {start} to {end - 1}, more "
+            f"records than offsets"
         )
     return max(said.end - start - records, 0)
 
 
-def _check_most(found: PartitionReport, group: Group, after: Archived | None) -> None:
+def _check_at_most(found: PartitionReport, group: Group, after: Archived | None) -> None:
     """Check that a file of bytes holds at least as many values as were committed."""
     if group.is_counted or group.at_most is None or after is None or after.files != group.archived.files:
         return
     committed = after.records - group.before.records
     if group.at_most < committed:
         found.problems.append(
-            f"{found.partition}: {_called(group)} holds {group.at_most} values at most, and {committed} were "
+            f"{found.partition}: {_named(group)} holds at most {group.at_most} values, but {committed} were "
             f"committed"
         )
 
@@ -452,15 +452,15 @@ class _Window:
         firsts, lasts = (
             np.concatenate(column) for column in ([r.first for r in runs], [r.last for r in runs])
         )
-        whose = np.repeat(np.arange(len(files)), [each.runs for each in runs])
-        order = np.lexsort((whose, firsts))
-        firsts, lasts, whose = firsts[order], lasts[order], whose[order]
+        file_of_run = np.repeat(np.arange(len(files)), [each.runs for each in runs])
+        order = np.lexsort((file_of_run, firsts))
+        firsts, lasts, file_of_run = firsts[order], lasts[order], file_of_run[order]
         reach = np.maximum.accumulate(lasts)
         self.gaps += int(np.maximum(firsts[1:] - reach[:-1] - 1, 0).sum())
         may_share = self._may_share or any(file.header.may_repeat for file in files)
         twice = np.flatnonzero(firsts[1:] <= reach[:-1]) + 1
         holders = np.maximum.accumulate(np.where(lasts == reach, np.arange(len(lasts)), 0))
-        pairs = whose[holders[twice - 1]] * len(files) + whose[twice]
+        pairs = file_of_run[holders[twice - 1]] * len(files) + file_of_run[twice]
         until = np.minimum(reach[twice - 1], lasts[twice])
         for pair in np.unique(pairs):
             one, other = (files[place] for place in divmod(int(pair), len(files)))
@@ -498,13 +498,13 @@ def _check_commit(
     if missing > 0:
         found.problems.append(
             f"{found.partition}: {missing} files are missing at the end: {committed.files} files up to "
-            f"offset {committed.end} are committed, those there end at {archived.end}"
+            f"offset {committed.end} are committed, but the existing files end at offset {archived.end}"
         )
     is_last = bool(groups) and groups[-1].is_counted and committed.files == archived.files
     if is_last and committed.records != archived.records and not found.problems:
         found.problems.append(
-            f"{found.partition}: {committed.records} records are committed up to offset {committed.end}, the "
-            f"files that end with {_called(groups[-1])} have {archived.records}"
+            f"{found.partition}: {committed.records} records are committed up to offset {committed.end}, but "
+            f"the files up to {_named(groups[-1])} hold {archived.records}"
         )
 
 
@@ -518,14 +518,15 @@ def _check_above(
     files = [file for group in groups for file in group.files]
     if all(skip.covers(file.view, _runs(file).beyond(end)) for file in files):
         found.notes.append(
-            f"{found.partition}: offsets up to {visible_end - 1} are visible, {end} is committed: a "
-            f"commit was withdrawn since others of its files had expired; the next start archives those again"
+            f"{found.partition}: offsets up to {visible_end - 1} are visible, but {end} is committed: a "
+            f"commit was withdrawn because some of its files had expired; the next start archives their "
+            f"records again"
         )
         return
     found.problems.append(
         f"{found.partition}: offsets up to {visible_end - 1} are visible, but "
-        f"{f'only those below {end} are' if committed else 'nothing is'} committed: was the "
-        f"archive written by another store's connector?"
+        f"{f'only those below {end} are' if committed else 'nothing is'} committed: did a connector with "
+        f"another store write this archive?"
     )
 
 
@@ -542,7 +543,7 @@ def _pending(found: PartitionReport, committed: OffsetAndMetadata | None, keys: 
     for token in waiting:
         found.problems.append(
             f"{found.partition}: {token.data['key']}, offsets [{token.data['start']}, {token.data['end']}), "
-            f"is committed but not visible yet: start the connector, which publishes it first of all"
+            f"is committed but not visible yet: start the connector, which publishes it"
         )
     return len(waiting)
 
@@ -564,13 +565,13 @@ def _pending_uploads(s3: S3, places: Sequence[Place], topics: Iterable[str], com
             continue
         size = sum(sizes)
         if upload_id in committed:
-            what = f"{size} bytes, is committed and will be published"
+            state = f"{size} bytes, committed; the connector will publish it"
         elif size:
-            what = f"{size} bytes, is a running task's, or will be discarded when the connector starts"
+            state = f"{size} bytes, of a running task, or to be discarded when the connector starts"
         else:
             empty += 1
             continue
-        notes.append(f"upload {upload_id} of {location}: {what}")
+        notes.append(f"upload {upload_id} of {location}: {state}")
     if empty:
         notes.append(
             "1 upload is empty; it costs nothing"

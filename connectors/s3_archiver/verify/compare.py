@@ -30,7 +30,7 @@ class Original(Protocol):
     def batches(self, partition: TopicPartition, end: int) -> Iterator[pa.RecordBatch]:
         """Yield the records below an offset, in order, as batches of ``RECORDS`` with at least one row."""
 
-    def why_gone(self, partition: TopicPartition, offset: int) -> str:
+    def removal_cause(self, partition: TopicPartition, offset: int) -> str:
         """Return why a record may have been removed from the source; empty if nothing explains it."""
 
 
@@ -39,10 +39,10 @@ def compare(s3: S3, original: Original, report: Report) -> None:
     for found in report.partitions:
         if found.problems:
             continue
-        if any(not judged.content.startswith("whole records") for judged in found.judged):
+        if any(not run.content.startswith("whole records") for run in found.file_runs):
             found.notes.append(
-                f"{found.partition}: not compared with {original}: some of its files hold values, which do "
-                f"not say their offsets"
+                f"{found.partition}: not compared with {original}: some of its files hold values without "
+                f"offsets"
             )
             continue
         files = list_files(s3, report.places, [found.partition.topic]).files.get(found.partition, ())
@@ -96,40 +96,45 @@ class _Comparison:
         self._before = 0
         self._gone: Counter[str] = Counter()
 
-    def rows(self, there: pa.RecordBatch, archived: pa.RecordBatch) -> None:
-        ours, theirs = archived.column("offset").to_numpy(), there.column("offset").to_numpy()
-        if len(ours) == len(theirs) and (ours == theirs).all():
-            self._both(there, archived)
+    def rows(self, source: pa.RecordBatch, archived: pa.RecordBatch) -> None:
+        archived_offsets, source_offsets = (
+            archived.column("offset").to_numpy(),
+            source.column("offset").to_numpy(),
+        )
+        if len(archived_offsets) == len(source_offsets) and (archived_offsets == source_offsets).all():
+            self._both(source, archived)
             return
-        both, at_theirs, at_ours = np.intersect1d(theirs, ours, return_indices=True)
-        self._both(there.take(pa.array(at_theirs)), archived.take(pa.array(at_ours)))
+        both, rows_of_source, rows_of_archive = np.intersect1d(
+            source_offsets, archived_offsets, return_indices=True
+        )
+        self._both(source.take(pa.array(rows_of_source)), archived.take(pa.array(rows_of_archive)))
         findings = [
-            *((offset, self._only_there) for offset in np.setdiff1d(theirs, both).tolist()),
-            *((offset, self._only_archived) for offset in np.setdiff1d(ours, both).tolist()),
+            *((offset, self._only_in_source) for offset in np.setdiff1d(source_offsets, both).tolist()),
+            *((offset, self._only_in_archive) for offset in np.setdiff1d(archived_offsets, both).tolist()),
         ]
         for offset, note in sorted(findings, key=lambda finding: finding[0]):
             note(offset)
 
-    def _both(self, there: pa.RecordBatch, archived: pa.RecordBatch) -> None:
-        differing = {name: ~_are_equal(there.column(name), archived.column(name)) for name in _COMPARED}
+    def _both(self, source: pa.RecordBatch, archived: pa.RecordBatch) -> None:
+        differing = {name: ~_are_equal(source.column(name), archived.column(name)) for name in _COMPARED}
         rows: list[int] = np.flatnonzero(np.logical_or.reduce(list(differing.values()))).tolist()
-        self._same += len(there) - len(rows)
+        self._same += len(source) - len(rows)
         for row in rows:
             fields = ", ".join(name for name, are_other in differing.items() if are_other[row])
-            offset = there.column("offset")[row].as_py()
-            self._differs(f"offset {offset} has another {fields} in the archive")
+            offset = source.column("offset")[row].as_py()
+            self._differs(f"offset {offset} has a different {fields} in the archive")
 
-    def _only_there(self, offset: int) -> None:
+    def _only_in_source(self, offset: int) -> None:
         if any(left_out.start <= offset < left_out.end for left_out in self._found.left_out):
             self._before += 1
         else:
-            self._differs(f"offset {offset} is in {self._original} and not in the archive")
+            self._differs(f"offset {offset} is in {self._original} but not in the archive")
 
-    def _only_archived(self, offset: int) -> None:
-        if why := self._original.why_gone(self._found.partition, offset):
+    def _only_in_archive(self, offset: int) -> None:
+        if why := self._original.removal_cause(self._found.partition, offset):
             self._gone[why] += 1
         else:
-            self._differs(f"offset {offset} is in the archive and not in {self._original}")
+            self._differs(f"offset {offset} is in the archive but not in {self._original}")
 
     def close(self) -> None:
         partition, notes = self._found.partition, self._found.notes
@@ -142,7 +147,7 @@ class _Comparison:
         if self._before:
             notes.append(
                 f"{partition}: {self._before:,} records of {self._original} are not in the archive: the "
-                f"connector began behind them"
+                f"connector started at a later offset"
             )
         if not self._differing:
             notes.append(f"{partition}: {self._same:,} records are the same as in {self._original}")
@@ -173,12 +178,12 @@ def _are_equal_lists(one: pa.Array, other: pa.Array) -> Flags:
     rows = np.flatnonzero(equal & (lengths > 0))
     if not len(rows):
         return equal
-    mine, theirs = (column.take(pa.array(rows)).flatten() for column in (one, other))
-    items = np.logical_and.reduce(
-        [_are_equal(left, right) for left, right in zip(mine.flatten(), theirs.flatten(), strict=True)]
+    items, other_items = (column.take(pa.array(rows)).flatten() for column in (one, other))
+    is_same = np.logical_and.reduce(
+        [_are_equal(left, right) for left, right in zip(items.flatten(), other_items.flatten(), strict=True)]
     )
     starts = np.concatenate([[0], np.cumsum(lengths[rows])[:-1]]).astype(np.int64)
-    equal[rows] &= np.logical_and.reduceat(items, starts)
+    equal[rows] &= np.logical_and.reduceat(is_same, starts)
     return equal
 
 
@@ -223,7 +228,7 @@ class TopicDirectory:
 
     def __init__(self, root: Path) -> None:
         if not root.is_dir():
-            raise ConfigException(f"'{root}' is no directory")
+            raise ConfigException(f"'{root}' is not a directory")
         self._root = root
 
     def __str__(self) -> str:
@@ -240,7 +245,7 @@ class TopicDirectory:
                     if len(kept):
                         yield kept
 
-    def why_gone(self, partition: TopicPartition, offset: int) -> str:  # noqa: ARG002 - as for other originals
+    def removal_cause(self, partition: TopicPartition, offset: int) -> str:  # noqa: ARG002 - as for other originals
         return ""
 
 

@@ -32,12 +32,12 @@ Names = Mapping[TopicPartition, Sequence[FileName]]
 
 
 class End(NamedTuple):
-    # None: the files do not say, since values have no offsets.
+    # None: unknown, since values have no offsets.
     offset: int | None
     at_least: int
     keys: Sequence[str]  # of the files that were committed last
     begin: int  # where the archive ended before their commit: everything below is visible
-    # The highest possible end by the commits; None if these do not know the files.
+    # The highest possible end by the commits; None if these do not cover the files.
     at_most: int | None
     # Whether the commit counts exactly these files: then it is published as a whole.
     is_committed: bool
@@ -69,7 +69,7 @@ def _listed(
             if count == most:
                 log.warning(
                     "connector %s: topic %s has more than %s keys; those from %s on are not compared with "
-                    "the commits, so that an older copy of the store may go unnoticed. 'python -m "
+                    "the commits, so a store restored from an older copy may go unnoticed. 'python -m "
                     "sinksdk.connectors.s3_archiver verify CONFIG' compares them all",
                     *(config.name, topic, f"{most:,}", found.key),
                 )
@@ -119,8 +119,8 @@ def end_of(
             ends.append(None)
     known = [end for end in ends if end is not None]
     keys = [layout.file(name) for name in group]
-    # Values do not say their offsets; a commit that counts exactly these files does.
-    exact, at_most = _said_by(commit, group, before)
+    # Values have no offsets; a commit that counts exactly these files states their end.
+    exact, at_most = _end_by_commit(commit, group, before)
     is_committed = exact is not None
     if commit is not None and exact is not None and len(together) > len(group):
         at_most, exact = max(exact, commit.offset), None
@@ -130,7 +130,7 @@ def end_of(
     )
 
 
-def _said_by(
+def _end_by_commit(
     commit: OffsetAndMetadata | None, group: Sequence[FileName], before: Archived | None
 ) -> tuple[int | None, int | None]:
     """Return where files end by a commit, and the offset that they cannot end above."""
@@ -185,7 +185,7 @@ def above(s3: S3, config: LayoutSettings, topics: Collection[str], commits: Comm
     """Return the problems of partitions with files that no commit covers."""
     # Commits and files disagree after an operator's rewind, or when the store was lost or restored from an
     # older copy. Reading on below the files would archive records again, under other names.
-    before = {partition: _certain(commit) for partition, commit in commits().items()}
+    before = {partition: _visible_below(commit) for partition, commit in commits().items()}
     names = files_of(s3, config, topics, before, _MOST_LISTED)
     if not names:
         return []
@@ -193,28 +193,28 @@ def above(s3: S3, config: LayoutSettings, topics: Collection[str], commits: Comm
     now, problems = commits(), []
     for partition, files in sorted(names.items()):
         commit = now.get(partition)
-        if wrong := _unknown(s3, config, commit, files):
+        if wrong := _uncommitted(s3, config, commit, files):
             committed = "nothing is committed" if commit is None else f"offset {commit.offset} is committed"
             if commit and commit.tokens:
-                committed += f", not yet visible from {_certain(commit)} on"
-            problems.append(f"of {partition} {committed}, and {_described(config, wrong)}")
+                committed += f", not yet visible from {_visible_below(commit)} on"
+            problems.append(f"{partition}: {committed}, but {_described(config, wrong)}")
     return problems
 
 
-def _certain(commit: OffsetAndMetadata) -> int:
+def _visible_below(commit: OffsetAndMetadata) -> int:
     """Return the offset below which everything is visible."""
     # A commit is withdrawn to the start of its first unpublished upload if one has expired.
     begins = [token.data.get("group", [token.data.get("start", commit.offset)])[0] for token in commit.tokens]
     return min(begins, default=commit.offset)
 
 
-def _unknown(
+def _uncommitted(
     s3: S3, config: LayoutSettings, commit: OffsetAndMetadata | None, files: Iterable[FileName]
 ) -> list[FileName]:
-    """Return the files above the certain offset that a commit does not know."""
-    # A commit knows the files that it has yet to publish, and those visible at its withdrawal. Each row
-    # is in one file, so a file is known by its first row.
-    begin = _certain(commit) if commit else 0
+    """Return the files beyond the visible offsets that a commit does not cover."""
+    # A commit covers the files that it has yet to publish, and those visible at its withdrawal. Each row
+    # is in one file, so the first row of a file identifies it.
+    begin = _visible_below(commit) if commit else 0
     tokens = {token.data.get("key"): token for token in (commit.tokens if commit else ())}
     texts = (Archived.of(commit).skip, *(token.data.get("skip", "") for token in tokens.values()))
     skip, layout = Skip.union(map(Skip.of_text, texts)), config.layout()
@@ -244,7 +244,7 @@ def problems_of(
         if end is None:
             continue
         at_most = end.at_most
-        # The operator gave the end, which neither files nor commits state.
+        # Neither files nor commits state the end: the operator has passed it.
         if end.offset is None and given.get(partition) == offset:
             at_most = end.at_least
         if at_most is not None and max(end.at_least, at_most) <= offset:
@@ -252,15 +252,15 @@ def problems_of(
         covering = [name for name in files if name.start >= offset] or _last_group(s3, config, files).group
         reach = max(end.at_least, end.offset or 0)
         if end.offset is not None or offset < end.at_least:
-            problem, where = "would", "at" if end.offset is not None else "not before"
-            advice = "Set an offset from there on"
+            problem, where = "would", "at" if end.offset is not None else "at or above"
+            advice = "Set that offset or a higher one"
         else:
-            problem, where = "may", "not before"
-            until = "" if at_most is None else f", and not after offset {at_most}"
+            problem, where = "may", "at or above"
+            until = "" if at_most is None else f", which is at most {at_most}"
             advice = (
-                f"Its files and the commits do not say where{until}. If you know that it is at or before "
-                f"this offset: 'sinksdk offsets recover CONFIG {partition}={offset}'. Otherwise set another"
-                f"{'' if at_most is None else f', {at_most} or above'}"
+                f"Its files and the commits do not state the exact end{until}. If you know that it is at or "
+                f"below this offset: 'sinksdk offsets recover CONFIG {partition}={offset}'. Otherwise set "
+                f"another{'' if at_most is None else f', {at_most} or above'}"
             )
         problems.append(
             f"{partition}{'' if wanted is None else f'={wanted}'} {problem} be archived twice from offset "
@@ -289,21 +289,20 @@ def recovered(
         if (
             partition in waiting
             or partition in given
-            # Only the commit says which records of its files are visible.
-            or (Archived.of(commit).skip and not _unknown(s3, config, commit, files))
+            # Only the commit states which records of its files are visible.
+            or (Archived.of(commit).skip and not _uncommitted(s3, config, commit, files))
         ):
             continue
         end = end_of(s3, config, files, commit)
         if end is None or end.is_committed:
             continue
         last = sum(name.start >= end.begin for name in files)
-        away = f"move what was committed last ({last} files) away, and give {partition}={end.begin}"
+        move = f"move the files of the last commit ({last} files) away, and pass {partition}={end.begin}"
         if end.offset is None:
             unknown.append(
-                f"{partition}: {', '.join(end.keys[:_NAMED])} do not say where they end. If the topic has "
-                f"no gaps, as compaction and transactions leave them, and each commit has one file: "
-                f"{partition}={end.at_least}. Otherwise "
-                f"{away}"
+                f"{partition}: the end offset of {', '.join(end.keys[:_NAMED])} is unknown. If the topic has "
+                f"no gaps (from compaction or transactions) and each commit has one file, pass "
+                f"{partition}={end.at_least}. Otherwise {move}"
             )
         elif (commit and not commit.tokens and commit.offset == end.offset) or (
             missing := _missing(s3, config, files, end)
@@ -311,10 +310,10 @@ def recovered(
             offsets[partition] = end.offset
         else:
             unknown.append(
-                f"{partition}: {', '.join(end.keys[:_NAMED])} were committed last, perhaps with other files, "
-                f"and may have been published only in part: records from offset {missing} on may be "
-                f"missing. If the topic has none that is not archived, because of compaction or "
-                f"transactions: {partition}={end.offset}. Otherwise {away}"
+                f"{partition}: the last commit, of {', '.join(end.keys[:_NAMED])} and perhaps other files, "
+                f"may have been published only in part: records from offset {missing} on may be missing. If "
+                f"the topic has no such records (because of compaction or transactions), pass "
+                f"{partition}={end.offset}. Otherwise {move}"
             )
     if unknown:
         raise ConnectException("; ".join(unknown))
@@ -356,4 +355,4 @@ def _described(config: LayoutSettings, names: Sequence[FileName]) -> str:
     keys = [layout.file(name) for name in names[:_NAMED]]
     more = f" and {len(names) - _NAMED:,} more" if len(names) > _NAMED else ""
     count = "1 file holds" if len(names) == 1 else f"{len(names):,} files hold"
-    return f"{count} records from there on ({', '.join(keys)}{more})"
+    return f"{count} records from that offset on ({', '.join(keys)}{more})"

@@ -33,15 +33,15 @@ _PLACES: Final = ["topic", "partition", "offset"]
 
 
 class Unreadable(Exception):
-    """A file is damaged, or does not match its name; the message says how."""
+    """A file is damaged, or does not match its name."""
 
 
 class Configured(NamedTuple):
-    """Today's configuration, for files that do not say what was configured at their commit."""
+    """Today's configuration, for files that do not state the configuration at their commit."""
 
     # Consecutive records may share an offset: a transform has multiplied them.
     may_repeat: bool = False
-    # Behind each value of a file of bytes; empty: there is none.
+    # After each value of a file of bytes; empty: there is none.
     separator: bytes = b"\n"
 
 
@@ -79,7 +79,7 @@ class _Content(NamedTuple):
 
 
 def inspect(s3: S3, location: Location, name: FileName, configured: Configured) -> ArchivedFile:
-    """Read a file to its end. Raises Unreadable if it is damaged, or not what its name says."""
+    """Read a file completely. Raises Unreadable if it is damaged or does not match its name."""
     info = s3.head(location)
     if info is None:
         raise Unreadable(f"{location} was removed while it was being read")
@@ -104,14 +104,14 @@ def inspect(s3: S3, location: Location, name: FileName, configured: Configured) 
     header = found.header or said
     if header is None:
         raise Unreadable(
-            f"{location}: its metadata do not say what it is: it was not written by this archiver"
+            f"{location} was not written by this archiver: its metadata lack the archiver's entries"
         )
     firsts, lasts = found.runs or (None, None)
-    begins = "" if firsts is None else f", its records begin at {firsts[0] if len(firsts) else -1}"
+    begins = "" if firsts is None else f", and its records begin at offset {firsts[0] if len(firsts) else -1}"
     is_as_named = firsts is None or (len(firsts) and firsts[0] == name.start)
     if (header.partition, header.start) != (name.partition, name.start) or not is_as_named:
         raise Unreadable(
-            f"{location} is not what its name says: its header says {header.partition} from offset "
+            f"{location} does not match its name: its header states {header.partition} from offset "
             f"{header.start}{begins}"
         )
     last = header.start if lasts is None else int(lasts[-1])
@@ -160,8 +160,8 @@ def _read_avro(stream: BinaryIO, name: FileName, configured: Configured) -> _Con
 
 
 _WHY: Final = {fit: fit.name.lower().replace("_", " ") for fit in Fit} | {
-    Fit.LONGER: "there are bytes behind the last one of its block",
-    Fit.ODD: "it is not canonical Avro, which readers do not agree about",
+    Fit.LONGER: "its block has bytes after the last row",
+    Fit.ODD: "it is not canonical Avro, and readers disagree about it",
 }
 
 
@@ -224,7 +224,7 @@ def _inflated(stream: BinaryIO) -> Iterator[bytes]:
         while inflate.unconsumed_tail:  # a few bytes may become gigabytes
             yield inflate.decompress(inflate.unconsumed_tail, _INFLATED)
     if not inflate.eof:
-        message = "it ends before its compressed data do"
+        message = "its gzip data are truncated"
         raise ValueError(message)
 
 
@@ -248,7 +248,7 @@ def _checked_lines(data: bytes, before: int) -> int:
         pa.large_binary(), len(ends), [None, pa.py_buffer(borders), pa.py_buffer(data)]
     )
     for row, why in bad_json(lines).items():
-        raise ValueError(f"line {before + row + 1} is no JSON: {why}")
+        raise ValueError(f"line {before + row + 1} is not JSON: {why}")
     return len(ends)
 
 
@@ -287,8 +287,8 @@ class _Order:
         wrong = np.flatnonzero(steps < (0 if self._may_repeat else 1))
         if len(wrong):
             row = int(wrong[0])
-            what = "twice" if steps[row] == 0 else f"after {before[row]}"
-            raise ValueError(f"it holds offset {offsets[row]} {what}")
+            order = "twice" if steps[row] == 0 else f"after offset {before[row]}"
+            raise ValueError(f"it holds offset {offsets[row]} {order}")
         begins = np.flatnonzero(steps > 1)
         self._firsts.append(offsets[begins].copy())
         self._lasts.append(before[begins if self._last is not None else begins[1:]].copy())

@@ -24,7 +24,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined] # public, but 
 from sinksdk import ConfigException, ConnectException, TopicPartition
 from sinksdk.connectors.s3_archiver.verify.reading import HEADERS, RECORDS
 
-Answer = TypeVar("Answer")
+T = TypeVar("T")
 _Setting = str | int | float | bool
 
 _PATIENCE: Final = 60.0  # seconds without a response
@@ -71,9 +71,9 @@ class KafkaLog:
                 if batch is not None:
                     yield batch
 
-    def why_gone(self, partition: TopicPartition, offset: int) -> str:
+    def removal_cause(self, partition: TopicPartition, offset: int) -> str:
         if offset < self._begin(partition, offset):
-            return "which begins behind them"
+            return "which now begins at a later offset"
         if self._is_compacted(partition.topic):
             return "which is compacted"
         # The start offset is not requested again for each further missing record.
@@ -86,18 +86,20 @@ class KafkaLog:
             return Consumer(settings)
         except KafkaException as error:
             raise ConfigException(
-                f"the Kafka client properties are not accepted: {error.args[0].str()}"
+                f"the Kafka client properties are invalid: {error.args[0].str()}"
             ) from error
 
     def _check(self, consumer: Consumer, partition: TopicPartition) -> None:
         # A consumer would wait for a topic that does not exist.
-        found = self._ask(
+        found = self._request(
             f"topic {partition.topic}",
             consumer,
             lambda: consumer.list_topics(partition.topic, timeout=_PATIENCE),
         )
         if partition.partition not in found.topics[partition.topic].partitions:
-            raise ConnectException(f"{partition} is not in Kafka at {self._where}: was the topic deleted?")
+            raise ConnectException(
+                f"{partition} does not exist in Kafka at {self._where}: was the topic deleted?"
+            )
 
     def _next(self, consumer: Consumer, partition: TopicPartition) -> tuple[list[Message], bool]:
         """Return the next records, and whether there may be more."""
@@ -110,7 +112,7 @@ class KafkaLog:
             if records:
                 return records, True
         raise ConnectException(
-            f"{partition} cannot be read: no Kafka broker at {self._where} answered within {_PATIENCE:g} s"
+            f"{partition} cannot be read: no Kafka broker at {self._where} responded within {_PATIENCE:g} s"
         )
 
     def _is_at_end(self, found: Sequence[Message], partition: TopicPartition) -> bool:
@@ -129,8 +131,8 @@ class KafkaLog:
             return known
         where = KafkaPartition(partition.topic, partition.partition)
         with closing(self._consumer()) as consumer:
-            begin, _ = self._ask(
-                f"the begin of {partition}",
+            begin, _ = self._request(
+                f"the start offset of {partition}",
                 consumer,
                 lambda: consumer.get_watermark_offsets(where, _PATIENCE, cached=False),
             )
@@ -141,22 +143,23 @@ class KafkaLog:
         if topic not in self._compacted:
             resource = ConfigResource(ConfigResource.Type.TOPIC, topic)
             admin = AdminClient(self._properties)
-            found = self._ask(
-                f"the settings of topic {topic} (which needs the right DESCRIBE_CONFIGS)",
+            found = self._request(
+                f"the settings of topic {topic} (which needs the permission DESCRIBE_CONFIGS)",
                 admin,
                 admin.describe_configs([resource], request_timeout=_PATIENCE)[resource].result,
             )
             self._compacted[topic] = "compact" in found["cleanup.policy"].value
         return self._compacted[topic]
 
-    def _ask(self, what: str, client: Consumer | AdminClient, question: Callable[[], Answer]) -> Answer:
+    def _request(self, subject: str, client: Consumer | AdminClient, request: Callable[[], T]) -> T:
         try:
-            return question()
+            return request()
         except KafkaException as error:
             reason: KafkaError = error.args[0]
             client.poll(0)  # the error callback reports why authentication failed
             raise ConnectException(
-                f"the Kafka cluster at {self._where} was asked for {what}: {self._refusal or reason.str()}"
+                f"cannot read {subject} from the Kafka cluster at {self._where}: "
+                f"{self._refusal or reason.str()}"
             ) from error
 
     def _note(self, error: KafkaError) -> None:

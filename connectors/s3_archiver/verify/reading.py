@@ -52,7 +52,7 @@ class AvroFile:
     def __init__(self, stream: BinaryIO) -> None:
         self._stream = stream
         if self._exactly(len(_MAGIC)) != _MAGIC:
-            raise ValueError("it does not begin as an Avro object container file")  # noqa: EM101 - one sentence
+            raise ValueError("it is not an Avro object container file")  # noqa: EM101 - one sentence
         metadata: Any = fastavro.schemaless_reader(
             cast("Any", SimpleNamespace(read=self._exactly)), _METADATA, None
         )
@@ -65,7 +65,7 @@ class AvroFile:
         self.schema: AvroSchema = parse_schema(metadata["avro.schema"].decode())
         name = metadata.get("avro.codec", b"null").decode()
         if name not in _DECOMPRESS:
-            raise ValueError(f"it is compressed with '{name}', which Avro does not have")
+            raise ValueError(f"it is compressed with '{name}', which is not an Avro codec")
         self._decompress = _DECOMPRESS[name]
 
     @property
@@ -81,10 +81,10 @@ class AvroFile:
         while (rows := self._number()) is not None:
             size = self._number()
             if size is None or rows < 0 or not 0 <= size <= _MOST_BLOCK:
-                raise ValueError("a block of it has an impossible size")  # noqa: EM101 - one sentence
+                raise ValueError("it has a block of an impossible size")  # noqa: EM101 - one sentence
             data = self._decompress(self._exactly(size))
             if self._exactly(SYNC_BYTES) != self._sync:
-                raise ValueError("a block of it does not end with its sync marker")  # noqa: EM101
+                raise ValueError("it has a block without the sync marker")  # noqa: EM101
             yield AvroBlock(rows, data)
 
     def _number(self) -> int | None:
@@ -104,7 +104,7 @@ class AvroFile:
     def _exactly(self, size: int) -> bytes:
         data: bytes = self._stream.read(size)
         if len(data) < size:
-            raise ValueError("it ends too soon")  # noqa: EM101 - one sentence
+            raise ValueError("it is truncated")  # noqa: EM101 - one sentence
         return data
 
 
@@ -118,10 +118,10 @@ def _without_checksum(data: bytes) -> bytes:
         if byte < 0x80:  # noqa: PLR2004 - no other byte follows
             break
     if size > _MOST_BLOCK:
-        raise ValueError("a block of it has an impossible size")  # noqa: EM101 - one sentence
+        raise ValueError("it has a block of an impossible size")  # noqa: EM101 - one sentence
     found: bytes = pa.Codec("snappy").decompress(packed, size, asbytes=True)
     if zlib.crc32(found).to_bytes(_CRC_BYTES, "big") != said:
-        raise ValueError("a block of it does not have its checksum")  # noqa: EM101 - one sentence
+        raise ValueError("it has a block with a wrong checksum")  # noqa: EM101 - one sentence
     return found
 
 
