@@ -50,7 +50,7 @@ TRACES: dict[str, tuple[Sequence[tuple[Any, ...]], str]] = {
     "IgnoresLost": ([("deliver", 0, 1), ("lose", 0)], "close wrote offset 0 of records-0"),
     "LetsOffsetsGoBack": (
         [("deliver", 0, 3), ("commit",), ("deliver", 0, 1), ("commit",)],
-        "pre_commit returned offset 0 for records-0, below what is committed",
+        "pre_commit returned offset 0 for records-0, below the committed offset",
     ),
     "ClosesEverything": (
         [("deliver", 0, 1), ("deliver", 1, 1), ("lose", 1), ("rebalance",)],
