@@ -63,7 +63,7 @@ $(SPARK_ARCHIVE): $(INSTALLED)
 # Slow tests wait for a third of their time or more: there are more processes than cores.
 test tests: JOBS := 4
 test-rest test-all nightly coverage: JOBS := 3
-test: install ## Lint, types, and each fact once: Spark, Kafka, S3, a browser, a kill of each kind (8 minutes)
+test: install ## Lint, types, and each fact once: Spark, Kafka, S3, a browser, a kill of each kind (10 minutes)
 	@$(MAKE) --no-print-directory --jobs 2 lint types tests
 
 tests: $(SPARK_ARCHIVE)
