@@ -15,6 +15,7 @@ import itertools
 import json
 import re
 import textwrap
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
@@ -38,7 +39,6 @@ from sinksdk import (
 )
 from sinksdk.cli.output import ExitCode
 from sinksdk.config import ConfigKey
-from sinksdk.connectors.s3_archiver.compatibility import verdicts as compat
 from sinksdk.connectors.s3_archiver.compatibility.verdicts import AIVEN, CONFLUENT_CLOUD, LENSES
 from sinksdk.connectors.s3_archiver.config import S3ArchiverConfig
 from sinksdk.connectors.s3_archiver.formats.schema import RECORD_SCHEMA
@@ -60,7 +60,6 @@ from sinksdk.source import (
 )
 from sinksdk.source import records as source_records
 from sinksdk.source.config import SOURCE_OPTIONS
-from sinksdk.store import keys, records
 from sinksdk.testing import (
     Capabilities,
     FaultKind,
@@ -121,14 +120,28 @@ def attribute_docs(thing: type | ModuleType) -> Iterator[tuple[str, str]]:
 
 
 def config_keys(found: Iterable[ConfigKey]) -> str:
-    return table(("key", "type", "default", "meaning"), map(_key_row, found))
+    keys = list(found)
+    twins = {(key.name, key.type, key.default, key.meaning) for key in keys}
+    # Keys of `key.converter` are those of `value.converter`.
+    return "\n".join(
+        _key_line(key)
+        for key in keys
+        if not key.name.startswith("key.converter")
+        or (
+            key.name.replace("key.", "value.", 1),
+            key.type,
+            key.default,
+            key.meaning.replace("keys", "values"),
+        )
+        not in twins
+    )
 
 
-def _key_row(key: ConfigKey) -> tuple[str, str, str, str]:
+def _key_line(key: ConfigKey) -> str:
     options = [option for option in key.type.split(" | ") if option]
     kind = key.type if len(options) == 1 else " or ".join(f"`{option}`" for option in options)
-    default = "**required**" if key.required else f"`{key.default}`" if key.default else ""
-    return f"`{key.name}`", kind, default, key.meaning
+    default = "**required**" if key.required else f"default `{key.default}`" if key.default else ""
+    return f"- `{key.name}` ({', '.join(filter(None, [kind, default]))}): {key.meaning}"
 
 
 def common_keys() -> str:
@@ -142,19 +155,17 @@ def source_keys() -> str:
 
 
 def reserved() -> str:
+    """Return the names of :class:`ConfigModel` that may be overridden, and the others."""
     owners = {**reserved_names(SourceConnectorConfig), **reserved_names(ConnectorConfig)}
     attributes = dict(attribute_docs(ConfigModel))
-    return table(
-        ("name", "what it is", "for overriding"),
+    hooks = table(
+        ("name to override", "what it is"),
         (
-            (
-                f"`{name}`",
-                attributes.get(name) or sentence(inspect.getattr_static(owner, name)),
-                "yes" if name in HOOKS else "no",
-            )
-            for name, owner in sorted(owners.items())
+            (f"`{name}`", attributes.get(name) or sentence(inspect.getattr_static(owners[name], name)))
+            for name in sorted(HOOKS)
         ),
     )
+    return f"{hooks}\n\nTaken: {', '.join(f'`{name}`' for name in sorted(owners.keys() - set(HOOKS)))}."
 
 
 def own_keys(config: type[ConnectorConfig]) -> Iterator[ConfigKey]:
@@ -171,25 +182,51 @@ def meanings() -> str:
     return table(("verdict", "meaning"), rows)
 
 
-def verdicts(rules: Mapping[str, Verdict]) -> str:
-    """Return what becomes of each key and of certain values; neighbours with one verdict share a row."""
-    found = itertools.chain(*map(_rows, rules.items()))
-    groups = itertools.groupby(found, key=lambda row: row[1:])
-    rows = ((", ".join(key for key, *_ in keys), *verdict) for verdict, keys in groups)
-    return table(("key", "verdict", "why, how, or what instead"), rows)
+def verdicts(rules: Mapping[str, Verdict], prefix: str = "") -> str:
+    """Return the keys by meaning, without ``prefix``; of those that differ, with the difference."""
+    groups: dict[Meaning, dict[str, dict[str, list[str]]]] = defaultdict(
+        lambda: defaultdict(lambda: defaultdict(list))
+    )
+    for key, rule in rules.items():
+        if not _is_twin(key, rules):
+            for value, verdict in _cases(rule):
+                why = as_cell(verdict.why) if verdict.meaning is Meaning.DIFFERS else ""
+                groups[verdict.meaning][why][key.removeprefix(prefix)].append(value)
+    differing = ((_keys(keys), why) for why, keys in groups[Meaning.DIFFERS].items())
+    lists = (
+        f"**{meaning.capitalize()}:** {_keys(groups[meaning][''])}."
+        for meaning in (Meaning.UNSUPPORTED, Meaning.IGNORED, Meaning.SAME)
+    )
+    return "\n\n".join((table(("differs", "difference"), differing), *lists))
 
 
-_PACKAGES: Final = ("io.confluent.*.", "?*.")
+_PACKAGES: Final = ("io.confluent.", "?*.")
 
 
-def _rows(rule: tuple[str, Verdict]) -> Iterator[tuple[str, str, str]]:
-    key, verdict = rule
+def _is_twin(key: str, rules: Mapping[str, Verdict]) -> bool:
+    """Whether a key of ``key.converter`` has the verdict of its twin of ``value.converter``."""
+    twin = key.replace("key.converter", "value.converter", 1)
+    text = repr(rules[key]).replace("key.converter", "value.converter")
+    return key.startswith("key.converter") and twin in rules and text == repr(rules[twin])
+
+
+def _cases(verdict: Verdict) -> Iterator[tuple[str, Verdict]]:
     for value, special in verdict.cases.items():
-        if value.startswith(_PACKAGES):
-            continue  # the same as without the package
-        yield f"`{key}` = {f'`{value}`' if value else 'empty'}", special.meaning, as_cell(special.why)
-    name = f"`{key}`, else" if verdict.cases else f"`{key}`"
-    yield name, verdict.meaning, as_cell(verdict.why)
+        is_packaged = value.startswith(_PACKAGES) and value.endswith(tuple({*verdict.cases} - {value, ""}))
+        is_spelling = value != value.lower() and value.lower() in verdict.cases
+        if not (is_packaged or is_spelling or value.startswith("*$")):  # a short name says the same
+            yield f"`{value}`" if value else "empty", special
+    yield "else" if verdict.cases else "", verdict
+
+
+def _keys(values_of: Mapping[str, Sequence[str]]) -> str:
+    return ", ".join(itertools.starmap(_key, values_of.items()))
+
+
+def _key(key: str, values: Sequence[str]) -> str:
+    if "else" in values:
+        return f"`{key}` (other values)"
+    return f"`{key}` = {' or '.join(values)}" if any(values) else f"`{key}`"
 
 
 def as_cell(text: str) -> str:
@@ -238,22 +275,6 @@ def closing_reasons() -> str:
     return table(("reason", "meaning"), ((f"`{name}`", text) for name, text in attribute_docs(ClosingReason)))
 
 
-def store_keys() -> str:
-    name = "NAME"
-    found: list[tuple[str, object]] = [
-        (keys.STORE_KEY, records.StoreIdentity),
-        (keys.config_key(name), keys.config_key),
-        (keys.task_count_key(name), keys.task_count_key),
-        (keys.plan_key(name, 7), keys.plan_key),
-        (keys.dropped_key(name, 7), keys.dropped_key),
-        (keys.task_key(name, 0), keys.task_key),
-        (keys.status_key(name), keys.status_key),
-        (keys.progress_key(name, 0), keys.progress_key),
-        (keys.totals_key(name), keys.totals_key),
-    ]
-    return table(("key", "value"), ((f"`{key}`", sentence(about)) for key, about in found))
-
-
 # -- metrics -------------------------------------------------------------------------------------------
 
 _STARTS = "Starts are counted by no record of the store; a connector that cannot start has `status` failed."
@@ -299,31 +320,40 @@ LEFT_OUT: Final[Mapping[tuple[str, str], str]] = {
 
 
 def metrics(found: Iterable[Metric[Any]]) -> str:
-    rows = (
-        (
-            f"`{m.prometheus_name}`",
-            ", ".join(f"`{label}`" for label in m.labels),
-            m.kind,
-            m.unit,
-            m.description,
-        )
-        for m in found
+    """Return the metrics with their type and meaning, by labels."""
+    by_labels = itertools.groupby(
+        sorted(found, key=lambda metric: metric.labels), lambda metric: metric.labels
     )
-    return table(("metric", "labels", "type", "unit", "meaning"), rows)
+    return "\n\n".join(
+        f"{_labels(labels)}\n\n"
+        + "\n".join(f"- `{metric.prometheus_name}` ({metric.kind}): {metric.description}" for metric in same)
+        for labels, same in by_labels
+    )
+
+
+def _labels(labels: Sequence[str]) -> str:
+    return f"Labels {', '.join(f'`{label}`' for label in labels)}:" if labels else "No labels:"
+
+
+def metric_names(found: Iterable[Metric[Any]]) -> str:
+    """Return the names of Connect's metrics by group and labels."""
+    lines = []
+    for (group, labels), same in itertools.groupby(found, key=lambda metric: (metric.group, metric.labels)):
+        prefix = f"kafka_connect_{group.replace('-', '_')}_"
+        names = ", ".join(f"`{metric.prometheus_name.removeprefix(prefix)}`" for metric in same)
+        lines.append(f"- `{prefix}…`, {_labels(labels).lower()} {names}")
+    return "\n".join(lines)
 
 
 def metrics_left_out() -> str:
-    together = itertools.groupby(LEFT_OUT.items(), lambda item: (item[0][0], item[1]))
-    rows = (
-        (group, ", ".join(f"`{attribute}`" for (_, attribute), _ in same), reason)
-        for (group, reason), same in together
-    )
-    return table(("group", "metrics of Kafka Connect", "why they are left out"), rows)
+    by_reason: dict[str, list[str]] = defaultdict(list)
+    for (_, attribute), reason in LEFT_OUT.items():
+        by_reason[reason].append(f"`{attribute}`")
+    return "\n".join(f"- {', '.join(names)}: {reason}" for reason, names in by_reason.items())
 
 
 def phases() -> str:
-    rows = ((f"`{Phase[name].value}`", text) for name, text in attribute_docs(Phase))
-    return table(("phase", "what the time was spent with"), rows)
+    return "\n".join(f"- `{Phase[name].value}`: {text}" for name, text in attribute_docs(Phase))
 
 
 # -- the author's names --------------------------------------------------------------------------------
@@ -486,23 +516,17 @@ PARTS: Final[Mapping[str, Callable[[], str]]] = {
     "rooms": lambda: rooms("sinksdk", "sinksdk", FLOORS),
     "archiver-rooms": lambda: rooms(ARCHIVER, "connectors/s3_archiver", ARCHIVER_FLOORS),
     "archiver-keys": lambda: config_keys(own_keys(S3ArchiverConfig)),
-    "aiven-verdicts": lambda: verdicts(AIVEN),
-    "lenses-verdicts": lambda: verdicts(LENSES),
-    "record-verdicts": lambda: verdicts(
-        {**compat.OF_RECORDS, **compat.NOT_CONVERTED, **compat.NO_BAD_RECORDS}
-    ),
     "avro-schema": avro_schema,
     "check-sink-options": lambda: options(testing.check_sink, testing.SinkOptions, Subject),
     "check-source-options": lambda: options(testing.check_source, testing.SourceOptions, SourceSubject),
     "capabilities": lambda: capabilities(Capabilities),
     "closing-reasons": closing_reasons,
-    "cloud-verdicts": lambda: verdicts(CONFLUENT_CLOUD),
     "columns": columns,
     "common-keys": common_keys,
     "confluent-verdicts": lambda: verdicts(confluents()),
-    "connect-metrics": lambda: metrics(CONNECT_METRICS),
+    "connect-metrics": lambda: metric_names(CONNECT_METRICS),
     "connect-verdicts": lambda: verdicts(CONNECT_OPTIONS),
-    "converter-verdicts": lambda: verdicts(CONVERTER_KEYS),
+    "converter-verdicts": lambda: verdicts(CONVERTER_KEYS, "value.converter."),
     "exactly-once-task": lambda: source(
         exactly_once_folder_sink.HiddenFile, exactly_once_folder_sink.FolderTask
     ),
@@ -543,7 +567,6 @@ PARTS: Final[Mapping[str, Callable[[], str]]] = {
     "source-verdicts": lambda: verdicts(SOURCE_OPTIONS),
     "steps": lambda: steps(Trial, STEPS),
     "testing-names": lambda: names_of(testing),
-    "store-keys": store_keys,
     "transaction-context": lambda: methods(TransactionContext),
     "upsert-apply": lambda: source(UpsertTask.apply, UpsertTask.lock),
     "upsert-bad-records": lambda: source(UpsertTask.put, UpsertTask.write_each),

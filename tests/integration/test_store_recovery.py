@@ -1,4 +1,4 @@
-"""The runbooks of docs/operations.md with the commands as an operator types them."""
+"""The runbooks of docs/recover.md with the commands as an operator types them."""
 
 from __future__ import annotations
 

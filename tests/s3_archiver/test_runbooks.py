@@ -1,4 +1,4 @@
-"""The runbooks of docs/operations.md with the driver in this process.
+"""The runbooks of docs/recover.md with the driver in this process.
 
 ``tests/integration/test_store_recovery.py`` runs them with the commands and Spark.
 """
