@@ -734,7 +734,7 @@ class Archive:
                 self._begins_of_parts = {
                     TopicPartition("orders", int(number)): int(begin)
                     for number, begin in re.findall(
-                        r"only in part[^;]*and give orders-(\d+)=(\d+)", str(error)
+                        r"only in part[^;]*and pass orders-(\d+)=(\d+)", str(error)
                     )
                 }
                 raise
