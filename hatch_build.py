@@ -79,7 +79,7 @@ def compile_module(source: Path, made: Path) -> None:
     """
     link = shlex.split(sysconfig.get_config_var("LDSHARED") or "")
     if sys.implementation.name != "cpython" or sysconfig.get_config_var("Py_GIL_DISABLED") or not link:
-        raise ValueError("this Python loads no abi3 modules")  # noqa: EM101 - one sentence
+        raise ValueError("this Python loads no abi3 modules")
     if "CC" in os.environ:
         link[:1] = shlex.split(os.environ["CC"])
     command = [

@@ -44,8 +44,7 @@ class BatchPolicy:
         if self.max_records is not None and self.max_records < 1:
             raise ValueError(f"max_records must be at least 1, got {self.max_records}")
         if self.max_records is None and self.max_wait is None:
-            message = "a policy without max_records and without max_wait would never read anything"
-            raise ValueError(message)
+            raise ValueError("a policy without max_records and without max_wait would never read anything")
         if self.align_to:
             time_zone(self.align_to)
 
@@ -260,8 +259,7 @@ class SinkConnector(Connector):
             ConnectException: the destination does not have the offsets; the message names partitions and
                 what to do.
         """
-        message = (
+        raise ConnectException(
             "this connector cannot recover its offsets from its destination: set them with 'sinksdk offsets "
             "alter'"
         )
-        raise ConnectException(message)

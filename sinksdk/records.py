@@ -189,8 +189,7 @@ class SinkRecords(Sequence[SinkRecord]):
         if isinstance(index, slice):
             start, stop, step = index.indices(len(self))
             if step != 1:
-                message = "records can only be sliced in order, with a step of 1"
-                raise ValueError(message)
+                raise ValueError("records can only be sliced in order, with a step of 1")
             return SinkRecords(
                 self.partition,
                 self.arrow.slice(start, max(stop - start, 0)),

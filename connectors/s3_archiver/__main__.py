@@ -72,20 +72,17 @@ def _parser() -> argparse.ArgumentParser:
 def _original(given: argparse.Namespace, config: S3ArchiverConfig) -> Original | None:
     has_source = given.bootstrap_servers or given.source_directory
     if has_source and (config.is_transformed or config.transforms):
-        message = (
+        raise ConfigException(
             "the archive holds the output of 'records.sql', 'records.transform' or 'transforms', so it "
             "cannot be compared with the topic: leave out --bootstrap-servers and --topic-directory"
         )
-        raise ConfigException(message)
     if has_source and config.holds_values:
-        message = (
+        raise ConfigException(
             "the archive holds values without their offsets, so it cannot be compared with the topic record "
             "by record: leave out --bootstrap-servers and --topic-directory"
         )
-        raise ConfigException(message)
     if given.kafka_config and not given.bootstrap_servers:
-        message = "--kafka-config needs --bootstrap-servers"
-        raise ConfigException(message)
+        raise ConfigException("--kafka-config needs --bootstrap-servers")
     if given.bootstrap_servers:
         return _kafka(given.bootstrap_servers, given.kafka_config, config)
     return TopicDirectory(given.source_directory) if given.source_directory else None

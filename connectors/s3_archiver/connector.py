@@ -76,8 +76,7 @@ class S3ArchiverConnector(SinkConnector):
     def subscribed(self, topics: Collection[str]) -> None:
         owners = self._owners
         if owners is None:
-            message = "subscribed() must be called after start()"
-            raise ValueError(message)
+            raise ValueError("subscribed() must be called after start()")
         # The topics of ``topics.regex`` are known only now.
         self._claim(owners, topics)
         self._expect_nothing_above(owners.s3, topics)

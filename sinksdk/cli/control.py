@@ -118,11 +118,10 @@ def delete(
                         WorkerConnector(Environment(opened), name, None, openers, patience=_PATIENCE).run()
                 elif time.monotonic() > deadline:
                     why = f" ({info.trace.splitlines()[-1]})" if info.trace else ""
-                    message = (
+                    raise ConnectException(
                         f"connector '{name}' is DELETING, but its driver has not completed this{why}: check "
                         f"the driver's log; once the driver is dead, run 'sinksdk delete {name}' again"
                     )
-                    raise ConnectException(message)
                 else:
                     time.sleep(_POLL)
     write_result(f"{name}: deleted", {"name": name, "deleted": True}, as_json=as_json)

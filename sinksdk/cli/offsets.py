@@ -197,8 +197,7 @@ def _change(text: str) -> tuple[TopicPartition, int | None]:
     where, _, offset = text.partition("=")
     topic, _, partition = where.rpartition("-")
     if "=" not in text or not topic or not partition.isdigit() or not (offset.isdigit() or not offset):
-        message = f"'{text}' is not TOPIC-PARTITION=OFFSET, as in orders-0=1200"
-        raise ConfigException(message)
+        raise ConfigException(f"'{text}' is not TOPIC-PARTITION=OFFSET, as in orders-0=1200")
     return TopicPartition(topic, int(partition)), int(offset) if offset else None
 
 

@@ -122,15 +122,13 @@ class SourceOptions:
 
     def topics(self) -> Topics:
         if bool(self.directory) == bool(self.bootstrap_servers):
-            message = "give either --topic-directory DIR or --bootstrap-servers HOST:PORT"
-            raise ConfigException(message)
+            raise ConfigException("give either --topic-directory DIR or --bootstrap-servers HOST:PORT")
         if not self.directory:
             if problems := list(address_problems(self.bootstrap_servers, "--bootstrap-servers")):
                 raise ConfigException(problems)
             return KafkaTopics(self.bootstrap_servers, self.kafka_config or None)
         if self.kafka_config:
-            message = "--kafka-config needs --bootstrap-servers"
-            raise ConfigException(message)
+            raise ConfigException("--kafka-config needs --bootstrap-servers")
         return TopicDirectory(self.directory)
 
     def deployment(self, store: str, **spark: Any) -> DeploymentOptions:

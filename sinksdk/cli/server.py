@@ -173,8 +173,7 @@ def server(
                 worker.close()
                 run.join()
     if left:
-        message = f"these connectors did not stop in time and were abandoned: {', '.join(left)}"
-        raise ConnectException(message)
+        raise ConnectException(f"these connectors did not stop in time and were abandoned: {', '.join(left)}")
     write(console, "stopped")
 
 

@@ -141,8 +141,9 @@ class ConnectorCalls:
             # SystemExit and the like must not end the driver's thread.
             if not call.ended_a_thread:
                 raise
-            message = f"connector {self._name}: {what} raised {type(error).__name__}: {error}"
-            raise ConnectException(message) from error
+            raise ConnectException(
+                f"connector {self._name}: {what} raised {type(error).__name__}: {error}"
+            ) from error
 
     def stop(self, *, is_deleted: bool, timeout: float) -> None:
         """Call ``stop``, with KIP-883's flag if it takes one; log an error or a hang."""

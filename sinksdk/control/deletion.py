@@ -71,8 +71,9 @@ def _run(
 ) -> Sequence[PartitionOutcome]:
     taken = take_over(store, name, plan.generation, 0)
     if taken is None:
-        message = f"connector {name}: another process has taken over; this process changes nothing more"
-        raise FencedException(message)
+        raise FencedException(
+            f"connector {name}: another process has taken over; this process changes nothing more"
+        )
     raw = {**plan.config, **plan.tasks[0].config}
     worker = WorkerSinkTask(
         connector.task_class(),
@@ -99,13 +100,13 @@ class Deletion:
         # After the claim: another process cannot remove and create it again without fencing us.
         row = table.read(store, config_key(connector), ConnectorRecord)
         if row is None or row.value.incarnation != record.incarnation:
-            message = (
+            raise FencedException(
                 f"connector {connector}: another process has deleted it; this process changes nothing more"
             )
-            raise FencedException(message)
         if not row.value.deleted:
-            message = f"connector '{connector}' is not being deleted; its records in the store are kept"
-            raise ConnectException(message)
+            raise ConnectException(
+                f"connector '{connector}' is not being deleted; its records in the store are kept"
+            )
 
     @property
     def is_settled(self) -> bool:

@@ -546,10 +546,9 @@ def converter_of(
     if spec.kind in _NUMBERS:
         return NumberConverter(spec.kind)
     if registry is None or spec.registry is None:
-        message = (
+        raise ConfigException(
             "the Avro converter needs a schema registry: set its URL, and pass a function that connects to it"
         )
-        raise ConfigException(message)
     return AvroConverter(
         registry(spec.registry), is_key=spec.is_key, gives_json=spec.gives_json, fills_items=spec.fills_items
     )

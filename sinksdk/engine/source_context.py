@@ -120,11 +120,10 @@ class WorkerTransactionContext(TransactionContext):
             before = self._batch if record is None else next(requested, Decision.CONTINUE)
             if before not in (decision, Decision.CONTINUE):
                 where = "this batch" if record is None else "this record"
-                message = (
+                raise ValueError(
                     f"{self._label}: the task requested both a commit and an abort of the transaction after "
                     f"{where}; request only one of the two"
                 )
-                raise ValueError(message)
             if record is None:
                 self._batch = decision
             elif before is Decision.CONTINUE:

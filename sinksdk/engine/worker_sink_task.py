@@ -86,8 +86,7 @@ class WorkerSinkTask:
         ranges = {plan.topic_partition: plan for plan in plans}
         for partition in ranges:
             if partition in self.assignment():
-                message = f"{self._label}: {partition} is open already"
-                raise RuntimeError(message)
+                raise RuntimeError(f"{self._label}: {partition} is open already")
         for partition, plan in ranges.items():
             committed = self.committed(partition)
             self._scope.begin(partition, plan)
@@ -215,8 +214,7 @@ class WorkerSinkTask:
 
     def deliver(self, records: SinkRecords) -> None:
         if self.pending:
-            message = f"{self._label}: a batch is offered while another awaits redelivery"
-            raise RuntimeError(message)
+            raise RuntimeError(f"{self._label}: a batch is offered while another awaits redelivery")
         partition = records.partition
         state = self._states.get(partition)
         if state is None or not state.is_open or not len(records):

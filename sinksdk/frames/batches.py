@@ -186,8 +186,7 @@ class FrameBatches:
                 return _Newest(count)
             plan = self._read_plan(count.value.planned)
             if plan is not None and plan.value.frames is None:
-                why = "a connector of this name has started a generation since"
-                raise self._of_a_connector(why)
+                raise self._of_a_connector("a connector of this name has started a generation since")
             if plan is not None:
                 return _Newest(count, plan)
             if self._store.version(key) == count.version:

@@ -47,8 +47,7 @@ class SinkDataSource(DataSource):
         # Spark calls this method for reads.
         from sinksdk.errors import ConfigException
 
-        message = 'format("sinksdk") only writes; connectors read topics with sinksdk.run()'
-        raise ConfigException(message)
+        raise ConfigException('format("sinksdk") only writes; connectors read topics with sinksdk.run()')
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
         return BatchWriter(self._prepared(schema, is_overwriting=overwrite), uuid.uuid4().hex)
@@ -67,8 +66,9 @@ class SinkDataSource(DataSource):
         from sinksdk.frames.prepare import prepare_writer
 
         if is_overwriting:
-            message = "a sink only appends: use mode('append'), or outputMode('append') with a stream"
-            raise ConfigException(message)
+            raise ConfigException(
+                "a sink only appends: use mode('append'), or outputMode('append') with a stream"
+            )
         return prepare_writer(dict(self.options), to_arrow_schema(schema, timezone="UTC"))
 
 
@@ -102,8 +102,9 @@ class StreamWriter(DataSourceStreamArrowWriter):
         task = _task()
         query, run, batch = (task.getLocalProperty(key) for key in (_QUERY, _RUN, _BATCH))
         if query is None or run is None or batch is None:
-            message = f"Spark does not identify the micro-batch: query {query}, run {run}, batch {batch}"
-            raise RuntimeError(message)
+            raise RuntimeError(
+                f"Spark does not identify the micro-batch: query {query}, run {run}, batch {batch}"
+            )
         return _written(self._frame, Writing(query, run, int(batch)), iterator)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
@@ -126,8 +127,7 @@ def _written(frame: FrameWriter, writing: Writing, batches: Iterator[pa.RecordBa
 def _task() -> TaskContext:
     task: TaskContext | None = TaskContext.get()
     if task is None:
-        message = "write() is called outside of a Spark task"
-        raise RuntimeError(message)
+        raise RuntimeError("write() is called outside of a Spark task")
     return task
 
 

@@ -197,8 +197,7 @@ class LauncherOnDemand:
         except Exception as error:
             if not self._spark.has_died():
                 raise
-            message = f"Spark died while it launched generation {plan.generation}"
-            raise RetriableException(message) from error
+            raise RetriableException(f"Spark died while it launched generation {plan.generation}") from error
 
 
 def columns_read(ready: PreparedSink) -> Collection[str]:

@@ -112,12 +112,10 @@ def open_source(topics: Topics, config: ConnectorConfig | None) -> OpenedSource 
     if isinstance(topics, KafkaTopics):
         return None if config is None else _open_kafka(topics, config)
     if config is not None and config.offset_source == "group":
-        message = "'offset.source' is 'group', but a topic directory has no consumer groups"
-        raise ConfigException(message)
+        raise ConfigException("'offset.source' is 'group', but a topic directory has no consumer groups")
     source = TopicDirectorySource(topics.path)
     if not source.root.is_dir():
-        message = f"the topic directory {source.root} does not exist or is not a folder"
-        raise ConfigException(message)
+        raise ConfigException(f"the topic directory {source.root} does not exist or is not a folder")
     return OpenedSource(source)
 
 
@@ -131,8 +129,9 @@ def open_target(topics: Topics, config: SourceConnectorConfig) -> Target:
     if isinstance(topics, TopicDirectory):
         root = Path(topics.path)
         if not root.parent.is_dir():
-            message = f"cannot create the topic directory {root}: the folder {root.parent} does not exist"
-            raise ConfigException(message)
+            raise ConfigException(
+                f"cannot create the topic directory {root}: the folder {root.parent} does not exist"
+            )
         return TopicDirectoryTarget(str(root))
     client = _client(topics)
     from sinksdk.topics.kafka import KafkaTarget, ensure_offsets_topic  # noqa: PLC0415 - an extra

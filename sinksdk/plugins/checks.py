@@ -182,14 +182,14 @@ def _connector(name: str) -> SinkConnector | SourceConnector:
     cls = load_class(name)
     if inspect.isabstract(cls) or not hasattr(cls, "task_class"):
         task = "SourceTask" if issubclass(cls, SourceConnector) else "SinkTask"
-        message = f"'connector.class': {name} names no task_class, the {task} that does its work"
-        raise ConfigException(message)
+        raise ConfigException(f"'connector.class': {name} names no task_class, the {task} that does its work")
     _expect_creatable(name, cls.task_class)
     try:
         return cls()
     except (Exception, SystemExit) as error:
-        message = f"'connector.class': {name} cannot be created: {type(error).__name__}: {error}"
-        raise ConfigException(message) from error
+        raise ConfigException(
+            f"'connector.class': {name} cannot be created: {type(error).__name__}: {error}"
+        ) from error
 
 
 def _expect_creatable(name: str, task: type) -> None:
@@ -217,8 +217,9 @@ def load_class(name: str) -> type[SinkConnector | SourceConnector]:
     except ConfigException:
         raise
     except (Exception, SystemExit) as error:  # a script without a main guard may call sys.exit on import
-        message = f"'connector.class': importing {name} failed: {type(error).__name__}: {error}"
-        raise ConfigException(message) from error
+        raise ConfigException(
+            f"'connector.class': importing {name} failed: {type(error).__name__}: {error}"
+        ) from error
 
 
 def connector_type(name: str) -> ConnectorType:

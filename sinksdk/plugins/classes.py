@@ -70,8 +70,7 @@ def _of_kind(kind: type[C], name: str) -> type[C]:
 
 def connector_class(name: str) -> type[SinkConnector | SourceConnector]:
     if not name:
-        message = f"'connector.class' is required and not set; installed are {_installed()}"
-        raise ConfigException(message)
+        raise ConfigException(f"'connector.class' is required and not set; installed are {_installed()}")
     entry = _entry_point({**DROP_IN_NAMES, **_MOVED}.get(name, name))
     loaded = _load(name, entry.value if entry else name)
     if not (isinstance(loaded, type) and issubclass(loaded, (SinkConnector, SourceConnector))):

@@ -38,8 +38,7 @@ class ConnectorRunner:
 
     def start(self) -> None:
         if self._ended is not None:
-            message = "a runner can be started only once"
-            raise RuntimeError(message)
+            raise RuntimeError("a runner can be started only once")
         # A thread per connector: one that hangs in its author's code does not block others.
         self._ended = start_call(partial(self._driver.run, until_caught_up=self._until_caught_up), "driver")
 

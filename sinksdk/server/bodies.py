@@ -37,8 +37,7 @@ def _number(value: object) -> object:
     # As Kafka Connect: "7" is accepted, true and 7.0 are not.
     if type(value) is int or (isinstance(value, str) and value.isascii() and value.isdigit()):
         return value
-    message = "must be a whole number"
-    raise ValueError(message)
+    raise ValueError("must be a whole number")
 
 
 _Int32 = Annotated[int, Field(ge=0, lt=2**31)]

@@ -75,8 +75,7 @@ def create(
     config = as_strings(request.config)
     name = (request.name or config.get("name", "")).strip()
     if not name:
-        message = "'name' is required and not set"
-        raise ConfigException(message)
+        raise ConfigException("'name' is required and not set")
     if config.get("name", name) != name:
         raise ConfigException(f"'name' is {name} in the request, but {config['name']} in the configuration")
     _expect_startable({**config, "name": name}, providers)
@@ -126,8 +125,7 @@ def patch_config(herder: TheHerder, providers: TheProviders, name: Name, changes
 
     def changed(before: Mapping[str, str] | None) -> dict[str, str]:
         if before is None:
-            message = f"connector '{name}' does not exist; PUT creates it"
-            raise ConnectorNotFoundException(message)
+            raise ConnectorNotFoundException(f"connector '{name}' does not exist; PUT creates it")
         kept = {key: value for key, value in before.items() if key not in changes}
         given = as_strings(changes, before.get("connector.class", ""))
         return {**kept, **with_secrets(given, before)}

@@ -130,8 +130,9 @@ class RestServer:
         while not self._server.started:
             if not self._thread.is_alive() or time.monotonic() > deadline:
                 config = self._server.config
-                message = f"cannot listen on {config.host}:{config.port}: the port may be in use"
-                raise ConnectException(message)
+                raise ConnectException(
+                    f"cannot listen on {config.host}:{config.port}: the port may be in use"
+                )
             time.sleep(_POLL)
 
     def __exit__(self, *_: object) -> None:

@@ -40,11 +40,11 @@ def read_config_file(path: str | os.PathLike[str]) -> ConfigFile:
     try:
         text = path.read_text(encoding="utf-8-sig")
     except OSError as error:
-        message = f"the configuration {path} cannot be read: {error.strerror}"
-        raise ConfigException(message) from error
+        raise ConfigException(f"the configuration {path} cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:
-        message = f"the configuration {path} is not UTF-8: {error.reason} at byte {error.start}"
-        raise ConfigException(message) from error
+        raise ConfigException(
+            f"the configuration {path} is not UTF-8: {error.reason} at byte {error.start}"
+        ) from error
     if path.suffix == ".properties":
         return _from_properties(path, text)
     return _from_json(f"the configuration {path}", text)
@@ -78,8 +78,7 @@ def _from_json(what: str, text: str) -> ConfigFile:
         # Numbers stay as written: the configuration's model judges 1e5 or 1.0.
         document = json.loads(text, object_pairs_hook=as_dict, parse_int=str, parse_float=str)
     except ValueError as error:
-        message = f"{what} is not a JSON document: {error}"
-        raise ConfigException(message) from error
+        raise ConfigException(f"{what} is not a JSON document: {error}") from error
     if not isinstance(document, dict):
         raise ConfigException(
             f'{what} must be a JSON object: {{"name": "…", "config": {{"connector.class": "…", …}}}}'

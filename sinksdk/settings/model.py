@@ -143,8 +143,9 @@ class ConfigModel(BaseModel):
     def _of_text(cls, values: Mapping[str, Any], written: Mapping[str, Any]) -> Self:
         config = call_author(f"a validator of {cls.__name__}", cls._validated, values)
         if not isinstance(config, cls):
-            message = f"a model_validator of {cls.__name__} returned {config!r}: it must return self"
-            raise ConfigException(message)
+            raise ConfigException(
+                f"a model_validator of {cls.__name__} returned {config!r}: it must return self"
+            )
         config._written = dict(written)  # noqa: SLF001 - of this very class
         return config
 
@@ -374,11 +375,10 @@ class ConfigModel(BaseModel):
 
     def __reduce__(self) -> tuple[Any, ...]:
         if self._written is None or self._is_changed:
-            message = (
+            raise TypeError(
                 f"this {type(self).__name__} cannot be pickled: it was created or changed in Python, and "
                 f"secrets must not travel; send the configuration's text and parse it where it is needed"
             )
-            raise TypeError(message)
         # References travel, and are resolved again on unpickling.
         return type(self).parse, (dict(self._written),)
 

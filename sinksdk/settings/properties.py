@@ -36,8 +36,7 @@ def read_properties(text: str, where: str) -> Iterator[Property]:
             # Unlike in Java, blanks at a value's end are dropped, for they are invisible; "\ " keeps one.
             yield Property(number, _unescaped(key), _unescaped(_stripped(rest)), separator)
         except ValueError as error:
-            message = f"{where}: line {number}: {error}"
-            raise ConfigException(message) from None
+            raise ConfigException(f"{where}: line {number}: {error}") from None
 
 
 def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
@@ -73,6 +72,7 @@ def _unescaped_character(escape: re.Match[str]) -> str:
     if len(code) > 1:
         return chr(int(code[1:], 16))
     if code == "u":
-        message = r"'\u' must be followed by four hexadecimal digits; a backslash itself is written '\\'"
-        raise ValueError(message)
+        raise ValueError(
+            r"'\u' must be followed by four hexadecimal digits; a backslash itself is written '\\'"
+        )
     return _CONTROLS.get(code, code)

@@ -92,18 +92,15 @@ def _look_up(match: re.Match[str]) -> str:
     reference, what = match.group(0), match.group("what")
     if match.group("provider") == "env":
         if what not in os.environ:
-            message = f"{reference}: the environment variable {what} is not set here"
-            raise ConfigException(message)
+            raise ConfigException(f"{reference}: the environment variable {what} is not set here")
         return os.environ[what]
     path, _, key = what.rpartition(":")
     if not path:
-        message = f"{reference}: it must name a file and a key, as ${{file:/path:key}}"
-        raise ConfigException(message)
+        raise ConfigException(f"{reference}: it must name a file and a key, as ${{file:/path:key}}")
     properties = read_properties(_text_of(reference, path), reference)
     found = [each.value for each in properties if each.key == key]
     if not found:
-        message = f"{reference}: the file has no line '{key}=…'"
-        raise ConfigException(message)
+        raise ConfigException(f"{reference}: the file has no line '{key}=…'")
     return found[-1]  # as in Java, the last one counts
 
 
@@ -117,5 +114,4 @@ def _text_of(reference: str, path: str) -> str:
     except ValueError:
         problem = "the path does not exist"
     # Raised outside the handlers, because a decoding error contains the file's bytes.
-    message = f"{reference}: {problem}"
-    raise ConfigException(message)
+    raise ConfigException(f"{reference}: {problem}")

@@ -101,15 +101,13 @@ def context_of(session: object) -> SparkContext:
     if not isinstance(session, SparkContext):
         what = type(session)
         if what.__module__.startswith("pyspark.sql.connect"):
-            message = (
+            raise ConfigException(
                 "spark is a session of Spark Connect, whose driver is in another process, but a connector "
                 "runs in the driver's process: give a classic session"
             )
-            raise ConfigException(message)
         raise ConfigException(f"spark is a {what.__name__}: give a SparkSession or a SparkContext")
     if not is_alive(session):
-        message = "the given Spark session was stopped: create another one"
-        raise ConfigException(message)
+        raise ConfigException("the given Spark session was stopped: create another one")
     return session
 
 

@@ -91,8 +91,9 @@ class SparkGeneration(Generic[R]):
             if transformed is not None and (failure := transformed.failure(_text(error), error)) is not None:
                 raise failure from error
             what = "was cancelled" if self._is_cancelled else f"failed: {_first_line(error)}"
-            message = f"the Spark job{f' with {transformed.key!r}' if transformed else ''} {what}"
-            raise ConnectException(message) from error
+            raise ConnectException(
+                f"the Spark job{f' with {transformed.key!r}' if transformed else ''} {what}"
+            ) from error
 
     def cancel(self) -> None:
         self._is_cancelled = True

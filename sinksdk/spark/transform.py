@@ -138,8 +138,9 @@ class _Query:
         try:  # in brackets, because Spark would execute a statement at once
             frame = _within_brackets(session, self._text)
         except ParseException as error:
-            message = "the query is a statement: give one SELECT over the view 'records'"
-            raise ConfigException(message) from error
+            raise ConfigException(
+                "the query is a statement: give one SELECT over the view 'records'"
+            ) from error
         if self._is_confined:
             confine_analyzed(frame._jdf.queryExecution().analyzed())  # noqa: SLF001 - as above
         return frame

@@ -246,8 +246,9 @@ def arranged(
             raise failure
         # ``rows`` also ends when an operator fails.
         if not has_ended():
-            message = "the transform failed or was cancelled: rows that may be incomplete are not committed"
-            raise ConnectException(message)
+            raise ConnectException(
+                "the transform failed or was cancelled: rows that may be incomplete are not committed"
+            )
 
     before: TopicPartition | None = None
     for records in _whole_offsets(rows, check_end):
@@ -317,10 +318,9 @@ def _by_partition(batch: pa.RecordBatch) -> Iterator[SinkRecords]:
 def _check_headers(headers: pa.ListArray) -> None:
     entries = headers.flatten()
     if entries.null_count or entries.field("key").null_count:
-        message = (
+        raise ConnectException(
             "the transform returns a record with a header that is null or has no key: remove that header"
         )
-        raise ConnectException(message)
 
 
 def _as_read(name: str, column: pa.Array) -> pa.Array:

@@ -76,16 +76,14 @@ def absolute_store_url(text: str) -> str:
         return text
     path = Path(str(address.database))
     if not path.parent.is_dir():
-        message = f"cannot create the store {text}: the folder {path.parent} does not exist"
-        raise ConfigException(message)
+        raise ConfigException(f"cannot create the store {text}: the folder {path.parent} does not exist")
     return address.render_as_string(hide_password=False)
 
 
 def _resolved(text: str) -> str:
     url = resolve_references(text) if text.startswith("${") else text
     if "://" not in url:
-        message = f"'{text}' is not the URL of a store; give one such as sqlite:///FILE"
-        raise ConfigException(message)
+        raise ConfigException(f"'{text}' is not the URL of a store; give one such as sqlite:///FILE")
     return url
 
 
@@ -99,8 +97,7 @@ def _opened(url: str, *, create: bool) -> Store:
 
         return S3Store(url, create=create)
     except ModuleNotFoundError as error:
-        message = f"a store on S3 needs boto3: {error}; pip install 'sinksdk[s3]'"
-        raise ConfigException(message) from error
+        raise ConfigException(f"a store on S3 needs boto3: {error}; pip install 'sinksdk[s3]'") from error
 
 
 def identify(store: Store) -> str:

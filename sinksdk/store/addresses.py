@@ -58,21 +58,23 @@ class S3Address:
         bucket, _, prefix = path.removeprefix(S3_SCHEME).partition("/")
         bucket, prefix = aside.back(unquote(bucket)), aside.back(unquote(prefix))
         if not bucket:
-            message = "a store on S3 must name its bucket: s3://BUCKET/PREFIX"
-            raise ConfigException(message)
+            raise ConfigException("a store on S3 must name its bucket: s3://BUCKET/PREFIX")
         # A plus sign stays one: many secrets have it.
         options = {name: aside.back(unquote(value)) for name, value in _options(query)}
         if bool(options.get("access_key_id")) != bool(options.get("secret_access_key")):
-            message = "a store on S3 needs both 'access_key_id' and 'secret_access_key', or neither"
-            raise ConfigException(message)
+            raise ConfigException(
+                "a store on S3 needs both 'access_key_id' and 'secret_access_key', or neither"
+            )
         endpoint = options.get("endpoint", "")
         if endpoint and urlsplit(endpoint).scheme not in {"http", "https"}:
-            message = f"the endpoint {endpoint!r} of a store on S3 must begin with http:// or https://"
-            raise ConfigException(message)
+            raise ConfigException(
+                f"the endpoint {endpoint!r} of a store on S3 must begin with http:// or https://"
+            )
         path_style = options.pop("path_style", "true" if endpoint else "false")
         if path_style.lower() not in ("true", "false"):
-            message = f"option 'path_style' of a store on S3 must be true or false, not {path_style!r}"
-            raise ConfigException(message)
+            raise ConfigException(
+                f"option 'path_style' of a store on S3 must be true or false, not {path_style!r}"
+            )
         return cls(
             bucket=bucket,
             prefix=prefix.strip("/"),
@@ -103,6 +105,5 @@ def _options(query: str) -> Iterator[tuple[str, str]]:
         if name not in _OPTIONS:
             nearest = difflib.get_close_matches(name, _OPTIONS, n=1)
             hint = f"; did you mean '{nearest[0]}'?" if nearest else f"; there are {', '.join(_OPTIONS)}"
-            message = f"a store on S3 has no option '{name}'{hint}"
-            raise ConfigException(message)
+            raise ConfigException(f"a store on S3 has no option '{name}'{hint}")
         yield name, value

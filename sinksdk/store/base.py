@@ -133,8 +133,7 @@ class Store(ABC):
             Conflict: also if another process wrote while the outcome of our own write was unknown.
         """
         if own := _OWN_FIELDS & value.keys():
-            message = f"{key}: a value must not have fields called {', '.join(sorted(own))}"
-            raise ValueError(message)
+            raise ValueError(f"{key}: a value must not have fields called {', '.join(sorted(own))}")
         # The nonce is the version: it never repeats, even if a key is created again, and shows whether an
         # attempt without a response took effect.
         nonce = uuid.uuid4().hex
@@ -194,8 +193,9 @@ class Store(ABC):
                 # Tasks that lost the store together must not return together.
                 pause += random.uniform(0.0, self._pause)  # noqa: S311 - no secret
                 if time.monotonic() + pause - begun > self._patience:
-                    message = f"store {self.url}: {what} got no response for {self._patience:g} s: {error}"
-                    raise StoreUnavailable(message) from error
+                    raise StoreUnavailable(
+                        f"store {self.url}: {what} got no response for {self._patience:g} s: {error}"
+                    ) from error
                 time.sleep(pause)
                 attempt += 1
             else:

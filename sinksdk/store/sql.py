@@ -227,8 +227,7 @@ class SqlStore(Store):
                 f"store {self.url} cannot be {self._doing}: {_message(error)}; {words}"
             ) from error
         except PoolTimeoutError as error:
-            message = f"all {MOST_CONNECTIONS} connections of this process are busy"
-            raise Lost(message) from error
+            raise Lost(f"all {MOST_CONNECTIONS} connections of this process are busy") from error
         except SQLAlchemyError as error:
             raise Lost(str(error).splitlines()[0]) from error  # what follows links to SQLAlchemy's manual
 

@@ -104,8 +104,7 @@ def sql_address(text: str) -> URL:
         url = _back(make_url(aside.text), aside)
     except (SQLAlchemyError, ValueError):
         # Neither the URL nor the parser's message is shown: both may hold a password.
-        message = "the store's URL cannot be parsed; give one such as sqlite:///FILE"
-        raise ConfigException(message) from None
+        raise ConfigException("the store's URL cannot be parsed; give one such as sqlite:///FILE") from None
     if url.get_backend_name() not in _DRIVERS:
         raise ConfigException(
             f"store {url.render_as_string()} cannot be opened: a store is sqlite:///FILE, "
@@ -117,8 +116,9 @@ def sql_address(text: str) -> URL:
 
 def _absolute(url: URL) -> URL:
     if not url.database or url.database == ":memory:":
-        message = f"store {url}: a database in memory ends with its process; use a file, sqlite:///FILE"
-        raise ConfigException(message)
+        raise ConfigException(
+            f"store {url}: a database in memory ends with its process; use a file, sqlite:///FILE"
+        )
     # Other processes have other working directories.
     return url.set(database=str(Path(url.database).absolute()))
 

@@ -483,8 +483,9 @@ def _require_faults(report: Report, *, has_transforms: bool) -> None:
         what for what in _OF_TRANSFORMS if has_transforms and report.exercised[what] < report.cases // 100
     ]
     if report.exercised["keys checked"] and not report.exercised["key written again"]:
-        problem = "no key was written twice, so 'last write wins' was not checked: let `record` repeat keys"
-        raise KitError(problem)
+        raise KitError(
+            "no key was written twice, so 'last write wins' was not checked: let `record` repeat keys"
+        )
     if rare:
         raise KitError(
             f"these faults happened in fewer than 1 % of the {report.cases} cases: {', '.join(rare)}; run "

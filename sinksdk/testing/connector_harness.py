@@ -86,8 +86,9 @@ class ConnectorHarness(ConnectorContext):
             is_requested = self._wants_tasks
         if not is_requested:
             who = type(self.connector).__name__
-            message = f"{who} has not requested a reconfiguration of its tasks within {timeout:g} s"
-            raise AssertionError(message)
+            raise AssertionError(
+                f"{who} has not requested a reconfiguration of its tasks within {timeout:g} s"
+            )
 
     @property
     def wants_reconfiguration(self) -> bool:
@@ -107,11 +108,10 @@ class ConnectorHarness(ConnectorContext):
         for thread in set(threading.enumerate()) - self._before:
             thread.join(max(until - time.monotonic(), 0.0))
             if thread.is_alive():
-                message = (
+                raise AssertionError(
                     f"the thread {thread.name!r} still runs after stop() of {type(self.connector).__name__}: "
                     f"let stop() end the thread and join it"
                 )
-                raise AssertionError(message)
 
     def __enter__(self) -> Self:
         self.start()

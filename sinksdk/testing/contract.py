@@ -239,11 +239,10 @@ class Subject(Generic[D]):
         # Two seconds of retries on the manual clock, if there is no configuration.
         options = EngineOptions.of(config) if configured else EngineOptions(retry=RetryPolicy(2.0, 1.0))
         if configured and self.capabilities.dead_letters and _refuses_bad_records(config):
-            problem = (
+            raise KitError(
                 "errors.tolerance=none contradicts dead_letters=True, which the kit checks with records that "
                 "cannot be delivered: remove errors.tolerance from `config`, or set it to all"
             )
-            raise KitError(problem)
         return replace(
             options,
             tolerate_errors=options.tolerate_errors or self.capabilities.dead_letters,

@@ -64,8 +64,7 @@ class MemoryCommitLog(Ledger):
 
     def _save(self, record: TaskRecord) -> None:
         if self.is_fenced:
-            message = "a newer attempt owns this task"
-            raise FencedException(message)
+            raise FencedException("a newer attempt owns this task")
         # Everything passes through JSON, as it does in a store.
         self.saved = TaskRecord.model_validate_json(json.dumps(record.as_json()))
 

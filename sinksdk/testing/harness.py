@@ -275,10 +275,9 @@ class SinkTaskHarness:
 
     def _check_can_make_another(self) -> None:
         if isinstance(self._make, SinkTask):
-            message = (
+            raise TypeError(
                 "pass the task's class or a function that creates a task to the harness, not an instance"
             )
-            raise TypeError(message)
 
     @property
     def committed(self) -> dict[TopicPartition, OffsetAndMetadata]:

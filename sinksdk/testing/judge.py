@@ -314,8 +314,9 @@ class Judge:
 
     def read(self, rows: Iterable[Row] | Mapping[Any, Any]) -> Seen:
         if isinstance(rows, Mapping):
-            problem = "read_back returned records at first, and a mapping later; always return one of them"
-            raise KitError(problem)
+            raise KitError(
+                "read_back returned records at first, and a mapping later; always return one of them"
+            )
         seen: dict[TopicPartition, list[int]] = defaultdict(list)
         for row in rows:
             try:

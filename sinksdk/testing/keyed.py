@@ -27,8 +27,7 @@ class KeyedJudge(Judge):
     ) -> None:
         super().__init__(capabilities, source)
         if capabilities.ordered:
-            problem = "read_back returned a mapping, which has no order: do not declare ordered=True"
-            raise KitError(problem)
+            raise KitError("read_back returned a mapping, which has no order: do not declare ordered=True")
         self._row = row
         self._written: dict[Any, dict[TopicPartition, dict[int, Any]]] = defaultdict(
             lambda: defaultdict(dict)
@@ -80,8 +79,9 @@ class KeyedJudge(Judge):
                 f"the sink refuses"
             ) from error
         if not isinstance(rows, Mapping):
-            problem = "read_back returned a mapping at first, and records later; always return one of them"
-            raise KitError(problem)
+            raise KitError(
+                "read_back returned a mapping at first, and records later; always return one of them"
+            )
         return {key: value for key, value in rows.items() if value is not None}
 
     def changed_by_closing(self, method: str, before: Seen, after: Seen) -> None:

@@ -162,9 +162,8 @@ def explore(machine: type[SinkTaskMachine], chosen: settings) -> SinkContractErr
     except SinkContractError as failure:
         return failure
     except Flaky as error:
-        message = (
+        raise KitError(
             "the same steps led to different results: remove clocks, random numbers and threads from the "
             "sink under test, or pass them in"
-        )
-        raise KitError(message) from error
+        ) from error
     return None

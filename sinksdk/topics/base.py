@@ -28,8 +28,7 @@ class Subscription:
     def __post_init__(self) -> None:
         # The configuration checks this, too; but an author of a connector may override that check.
         if bool(self.topics) == bool(self.regex):
-            message = "exactly one of 'topics' and 'topics.regex' must be set"
-            raise ConfigException(message)
+            raise ConfigException("exactly one of 'topics' and 'topics.regex' must be set")
         if self.regex:
             try:
                 java_pattern(self.regex)

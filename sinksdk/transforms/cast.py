@@ -45,15 +45,13 @@ class CastKeys(FieldKeys):
     @classmethod
     def _known(cls, spec: tuple[str, ...]) -> tuple[str, ...]:
         if not spec:
-            message = "Must specify at least one field to cast."
-            raise ValueError(message)
+            raise ValueError("Must specify at least one field to cast.")
         types = casts_of(spec)
         for kind in types.values():
             if kind not in _TYPES:
                 raise ValueError(f"Invalid type found in casting spec: {kind}; types are {', '.join(_TYPES)}")
         if _WHOLE in types and len(spec) > 1:
-            message = "a spec that casts the entire value may only specify a single cast"
-            raise ValueError(message)
+            raise ValueError("a spec that casts the entire value may only specify a single cast")
         return spec
 
 

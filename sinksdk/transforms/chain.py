@@ -143,8 +143,7 @@ def rows_left(left: Offsets, given: Offsets) -> npt.NDArray[np.intp]:
     """Return the numbers of the rows that are left; of rows that share an offset, the first ones."""
     rows = np.searchsorted(given, left) + np.arange(len(left)) - np.searchsorted(left, left)
     if (np.diff(left) < 0).any() or (rows >= len(given)).any() or (given[rows] != left).any():
-        message = "offsets that are not those given"
-        raise ValueError(message)
+        raise ValueError("offsets that are not those given")
     return rows
 
 

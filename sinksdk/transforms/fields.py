@@ -24,8 +24,7 @@ from sinksdk.values.rows import rows_to_take, valid_flags, valid_rows
 
 def _not_empty(names: tuple[str, ...]) -> tuple[str, ...]:
     if not names:
-        message = "must have at least one entry"
-        raise ValueError(message)
+        raise ValueError("must have at least one entry")
     return names
 
 
@@ -52,14 +51,12 @@ class InsertFieldKeys(FieldKeys):
     @model_validator(mode="after")
     def _has_something(self) -> Self:
         if not any((self.topic, self.partition, self.offset, self.timestamp, self.static)):
-            message = (
+            raise ValueError(
                 "No field insertion configured: set 'topic.field', 'partition.field', 'offset.field', "
                 "'timestamp.field' or 'static.field'"
             )
-            raise ValueError(message)
         if self.static and self.static_value is None:
-            message = "No value specified for static field: set 'static.value'"
-            raise ValueError(message)
+            raise ValueError("No value specified for static field: set 'static.value'")
         return self
 
 
@@ -220,8 +217,7 @@ class MaskField(OfOnePart):
             raise DataException(f"a value of type {kind.__name__} cannot be masked with a replacement")
         number = parsed_decimal(replacement)
         if number is None:
-            message = "the replacement is not a number, but the field's value is"
-            raise DataException(message)
+            raise DataException("the replacement is not a number, but the field's value is")
         return to_whole(number, 64) if kind is int else kind(number)
 
     def _masked_column(self, column: pa.Array) -> pa.Array:
@@ -229,8 +225,7 @@ class MaskField(OfOnePart):
         if not len(rows):
             return column
         if pa.types.is_struct(column.type):
-            message = "a structure cannot be masked"
-            raise DataException(message)
+            raise DataException("a structure cannot be masked")
         masked = to_type(self._masked(column[int(rows[0])].as_py()), column.type)
         if is_decimal(column.type):
             one = decimal_column([unscaled(masked, column.type.scale)], column.type)

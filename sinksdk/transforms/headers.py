@@ -72,8 +72,7 @@ class HeaderFromKeys(FieldKeys):
     @model_validator(mode="after")
     def _pairs(self) -> Self:
         if len(self.fields) != len(self.headers):
-            message = "'fields' config must have the same number of elements as 'headers' config."
-            raise ValueError(message)
+            raise ValueError("'fields' config must have the same number of elements as 'headers' config.")
         return self
 
 
@@ -131,8 +130,7 @@ class SetSchemaMetadataKeys(FieldKeys):
     @model_validator(mode="after")
     def _has_something(self) -> Self:
         if self.name is None and self.version is None:
-            message = "Neither schema name nor version configured"
-            raise ValueError(message)
+            raise ValueError("Neither schema name nor version configured")
         return self
 
 
@@ -169,8 +167,7 @@ class TombstoneHandler(BuiltIn):
         if present.all():
             return records
         if self.keys.behavior == "fail":
-            message = "the record is a tombstone, and 'behavior' of TombstoneHandler is fail"
-            raise DataException(message)
+            raise DataException("the record is a tombstone, and 'behavior' of TombstoneHandler is fail")
         dropped = records.offsets[~present]
         say = log.warning if self.keys.behavior == "warn" else log.debug
         say("%s: %d tombstones dropped, from offset %d on", records.partition, len(dropped), dropped[0])

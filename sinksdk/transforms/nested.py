@@ -62,8 +62,7 @@ class ExtractFieldKeys(FieldKeys):
     @classmethod
     def _known(cls, syntax: str) -> str:
         if syntax.upper() not in ("V1", "V2"):
-            message = "String must be one of (case insensitive): V1, V2"
-            raise ValueError(message)
+            raise ValueError("String must be one of (case insensitive): V1, V2")
         return syntax.upper()
 
     @model_validator(mode="after")

@@ -48,8 +48,7 @@ def of_millis(millis: int, kind: str) -> Temporal:
     try:
         timestamp = _EPOCH + millis * _MILLISECOND
     except OverflowError:
-        message = "a timestamp is outside the years 1 to 9999"
-        raise DataException(message) from None
+        raise DataException("a timestamp is outside the years 1 to 9999") from None
     if kind == "Date":
         return timestamp.date()
     return timestamp.time() if kind == "Time" else timestamp

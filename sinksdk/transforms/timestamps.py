@@ -39,8 +39,9 @@ class TimestampConverterKeys(FieldKeys):
     @model_validator(mode="after")
     def _has_format(self) -> Self:
         if self.target == "string" and not self.format.strip():
-            message = "TimestampConverter requires format option to be specified when using string timestamps"
-            raise ValueError(message)
+            raise ValueError(
+                "TimestampConverter requires format option to be specified when using string timestamps"
+            )
         DateFormat.of(self.format)
         return self
 

@@ -255,8 +255,9 @@ def parse_avro_shape(text: str) -> Shape:
     except (KeyError, TypeError, ValueError, AttributeError, RecursionError, pa.ArrowException) as error:
         raise ConfigException(f"it is not an Avro schema ({type(error).__name__}: {error})") from error
     except _NoArrowType:
-        message = "Arrow has no type for it: it contains itself, or a decimal of more than 76 digits"
-        raise ConfigException(message) from None
+        raise ConfigException(
+            "Arrow has no type for it: it contains itself, or a decimal of more than 76 digits"
+        ) from None
 
 
 class _Shapes:

@@ -84,7 +84,7 @@ def parse_schema(text: str, references: Sequence[Any] = (), *, replaces_nulls: b
     except ValueError as error:
         raise DataException(f"it is not JSON: {error}") from error
     except RecursionError as error:
-        raise DataException("the schema has too many levels") from error  # noqa: EM101 - one sentence
+        raise DataException("the schema has too many levels") from error
     except _Refused as error:
         raise DataException(str(error)) from error
     is_changed = parser.has_changed or _without_comments(text) != text
@@ -259,7 +259,7 @@ class _Parser:
         written, resolved = [], []
         for branch in branches:
             if isinstance(branch, list):
-                raise _Refused("a union is a direct branch of a union")  # noqa: EM101 - one sentence
+                raise _Refused("a union is a direct branch of a union")
             one, other = self.of(branch, space)
             written.append(one)
             resolved.append(other)
@@ -317,7 +317,7 @@ class _Parser:
     def _field(self, given: Any, space: str | None) -> tuple[Any, Any]:
         name = given.get("name") if isinstance(given, dict) else None
         if not isinstance(name, str):
-            raise _Refused("a field has no name")  # noqa: EM101 - one sentence
+            raise _Refused("a field has no name")
         _check_name(name)
         if "type" not in given:
             raise _Refused(f"field '{name}' has no type")
@@ -367,7 +367,7 @@ def _check_name(name: str) -> None:
         if not (letter == "_" or category.startswith("L") or (place and category == "Nd")):
             raise _Refused(f"it contains the name '{name}', which is not legal in Avro")
     if not name:
-        raise _Refused("it contains an empty name")  # noqa: EM101 - one sentence
+        raise _Refused("it contains an empty name")
 
 
 def _check_aliases(schema: Mapping[str, Any], *, are_names: bool) -> None:
@@ -375,7 +375,7 @@ def _check_aliases(schema: Mapping[str, Any], *, are_names: bool) -> None:
     if aliases is None:
         return
     if not isinstance(aliases, list) or not all(isinstance(alias, str) for alias in aliases):
-        raise _Refused("aliases are not a list of names")  # noqa: EM101 - one sentence
+        raise _Refused("aliases are not a list of names")
     for alias in aliases if are_names else ():
         _check_name(alias.rpartition(".")[2])
 
@@ -383,18 +383,18 @@ def _check_aliases(schema: Mapping[str, Any], *, are_names: bool) -> None:
 def _symbols(schema: Mapping[str, Any]) -> list[str]:
     symbols = schema.get("symbols")
     if not isinstance(symbols, list) or not all(isinstance(symbol, str) for symbol in symbols):
-        raise _Refused("an enum has no list of symbols")  # noqa: EM101 - one sentence
+        raise _Refused("an enum has no list of symbols")
     for symbol in symbols:
         _check_name(symbol)
     if len(set(symbols)) < len(symbols):
-        raise _Refused("an enum has a duplicate symbol")  # noqa: EM101 - one sentence
+        raise _Refused("an enum has a duplicate symbol")
     return symbols
 
 
 def _size(schema: Mapping[str, Any]) -> int:
     size: Any = schema.get("size")
     if not _is_int(size) or not 0 <= size <= _MOST_SIZE:
-        raise _Refused("a schema of type fixed has no valid size")  # noqa: EM101 - one sentence
+        raise _Refused("a schema of type fixed has no valid size")
     return int(size)
 
 

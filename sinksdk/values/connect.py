@@ -51,8 +51,7 @@ def _shape(schema: Any, depth: int) -> Shape:
     if kind == "struct":
         fields = schema.get("fields") or []
         if len({field["field"] for field in fields}) < len(fields):
-            message = "the envelope's schema has two fields with the same name"
-            raise DataException(message)
+            raise DataException("the envelope's schema has two fields with the same name")
         return struct_of({field["field"]: _shape(field, depth - 1) for field in fields}, **more)
     if kind == "array":
         return list_of(_shape(schema["items"], depth - 1), **more)
@@ -64,8 +63,7 @@ def _shape(schema: Any, depth: int) -> Shape:
     if name == f"{_LOGICAL}Decimal" and kind == "bytes":
         scale = int((schema.get("parameters") or {})["scale"])
         if not -(2**31) <= scale < 2**31:
-            message = "the envelope's schema has a decimal whose scale is not a 32-bit integer"
-            raise DataException(message)
+            raise DataException("the envelope's schema has a decimal whose scale is not a 32-bit integer")
         return Shape(decimal_type(scale), packs_decimals=True, **more)
     if (name, kind) in _TIMES:
         return Shape(_TIMES[name, kind], times_may_be_numbers=True, **more)

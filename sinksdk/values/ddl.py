@@ -70,8 +70,7 @@ class _Parser:
 
     def schema(self) -> Shape:
         if not self._tokens:
-            message = "it is empty: name fields, as in 'carrier STRING, dep_delay DOUBLE'"
-            raise ConfigException(message)
+            raise ConfigException("it is empty: name fields, as in 'carrier STRING, dep_delay DOUBLE'")
         first, second = self._peek(), self._peek(1)
         is_one = first.upper() in (*_DECIMALS, "ARRAY", "MAP", "STRUCT") and second in ("<", "(")
         is_one = is_one or (len(self._tokens) == 1 and first.upper() in (*_SCALARS, *_DECIMALS))

@@ -82,8 +82,7 @@ def json_object(text: str) -> Any:
     try:
         return json.loads(text)
     except RecursionError:
-        message = "the value is JSON with too many levels"
-        raise DataException(message) from None
+        raise DataException("the value is JSON with too many levels") from None
 
 
 def read_json(values: pa.Array) -> JsonTexts:

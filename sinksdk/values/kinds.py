@@ -30,8 +30,7 @@ def has_times(kind: pa.DataType) -> bool:
 
 def check_times(column: pa.Array) -> None:
     if _has_impossible_times(column):
-        message = "a timestamp is outside the years 1 to 9999, or a time of day outside a day"
-        raise DataException(message)
+        raise DataException("a timestamp is outside the years 1 to 9999, or a time of day outside a day")
 
 
 def _has_impossible_times(column: pa.Array) -> bool:

@@ -187,13 +187,12 @@ class ValueParquet(_Parquet):
     def learn(self, batch: pa.RecordBatch) -> None:
         column = batch.column("value")
         if not self._gives_types and has_bytes(column.type) and column.null_count < len(column):
-            message = (
+            raise ConfigException(
                 "values are bytes, but rows of a Parquet file have fields: set 'value.converter' to Avro's, "
                 "with 'value.converter.schema.registry.url', or to JSON's, with 'value.converter.schema' or "
                 "values in Connect's envelope; or set 'format.class' to JsonFormat for JSON values, or to "
                 "ByteArrayFormat for any; or set 'archive.content' to record"
             )
-            raise ConfigException(message)
 
     def kinds(self, partition: TopicPartition, batch: pa.RecordBatch) -> Kinds:
         values, offsets = batch.column("value"), batch.column("offset")

@@ -232,18 +232,16 @@ class JsonFields:
         try:
             value = json.loads(data)
         except RecursionError:
-            message = "is JSON with too many levels"
-            raise DataException(message) from None
+            raise DataException("is JSON with too many levels") from None
         if self._schemas_enable is False:
             return value
         if isinstance(value, dict) and value.keys() == _ENVELOPE:
             return value["payload"]
         if self._schemas_enable:
-            message = (
+            raise DataException(
                 "is not an object of exactly 'schema' and 'payload', which 'value.converter.schemas.enable' "
                 "= true requires"
             )
-            raise DataException(message)
         return value
 
 

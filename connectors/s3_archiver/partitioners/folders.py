@@ -86,8 +86,9 @@ def _reader_of(
         return TypedFields(paths, of_json, of_bytes)
     schema_of = schema_of or config.schema_of()
     if schema_of is None:
-        message = "fields of Avro values need a schema registry: set 'value.converter.schema.registry.url'"
-        raise ConfigException(message)
+        raise ConfigException(
+            "fields of Avro values need a schema registry: set 'value.converter.schema.registry.url'"
+        )
     return TypedFields(paths, of_json, AvroFields(paths, schema_of))
 
 

@@ -108,8 +108,9 @@ class PathFormat:
         self.has_offset = False
         self._pieces = list(self._read())
         if not pattern.strip():
-            message = "it is empty: set the format of folders, such as 'year'=YYYY/'month'=MM/'day'=dd"
-            raise ConfigException(message)
+            raise ConfigException(
+                "it is empty: set the format of folders, such as 'year'=YYYY/'month'=MM/'day'=dd"
+            )
 
     def __call__(self, at: Moment) -> str:
         return "".join([piece if isinstance(piece, str) else piece(at) for piece in self._pieces])

@@ -141,8 +141,7 @@ class PartRequest:
 
     def _send_now(self) -> Part:
         if self._buffer is None:
-            message = "cannot send the part again: its buffer was released"
-            raise ValueError(message)
+            raise ValueError("cannot send the part again: its buffer was released")
         return self._send(self._buffer)
 
 

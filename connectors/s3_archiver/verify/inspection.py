@@ -224,8 +224,7 @@ def _inflated(stream: BinaryIO) -> Iterator[bytes]:
         while inflate.unconsumed_tail:  # a few bytes may become gigabytes
             yield inflate.decompress(inflate.unconsumed_tail, _INFLATED)
     if not inflate.eof:
-        message = "its gzip data are truncated"
-        raise ValueError(message)
+        raise ValueError("its gzip data are truncated")
 
 
 def _json_lines(pieces: Iterable[bytes]) -> int:
@@ -236,8 +235,7 @@ def _json_lines(pieces: Iterable[bytes]) -> int:
         count += _checked_lines(data[:end], count) if end else 0
         rest = data[end:]
     if rest:
-        message = "its last line does not end with a newline"
-        raise ValueError(message)
+        raise ValueError("its last line does not end with a newline")
     return count
 
 

@@ -52,7 +52,7 @@ class AvroFile:
     def __init__(self, stream: BinaryIO) -> None:
         self._stream = stream
         if self._exactly(len(_MAGIC)) != _MAGIC:
-            raise ValueError("it is not an Avro object container file")  # noqa: EM101 - one sentence
+            raise ValueError("it is not an Avro object container file")
         metadata: Any = fastavro.schemaless_reader(
             cast("Any", SimpleNamespace(read=self._exactly)), _METADATA, None
         )
@@ -81,10 +81,10 @@ class AvroFile:
         while (rows := self._number()) is not None:
             size = self._number()
             if size is None or rows < 0 or not 0 <= size <= _MOST_BLOCK:
-                raise ValueError("it has a block of an impossible size")  # noqa: EM101 - one sentence
+                raise ValueError("it has a block of an impossible size")
             data = self._decompress(self._exactly(size))
             if self._exactly(SYNC_BYTES) != self._sync:
-                raise ValueError("it has a block without the sync marker")  # noqa: EM101
+                raise ValueError("it has a block without the sync marker")
             yield AvroBlock(rows, data)
 
     def _number(self) -> int | None:
@@ -98,13 +98,13 @@ class AvroFile:
             if shift > 63:  # noqa: PLR2004 - ten bytes hold every long
                 break
         if bits or shift:
-            raise ValueError("it ends within a block, or a block has an impossible size")  # noqa: EM101
+            raise ValueError("it ends within a block, or a block has an impossible size")
         return None
 
     def _exactly(self, size: int) -> bytes:
         data: bytes = self._stream.read(size)
         if len(data) < size:
-            raise ValueError("it is truncated")  # noqa: EM101 - one sentence
+            raise ValueError("it is truncated")
         return data
 
 
@@ -118,10 +118,10 @@ def _without_checksum(data: bytes) -> bytes:
         if byte < 0x80:  # noqa: PLR2004 - no other byte follows
             break
     if size > _MOST_BLOCK:
-        raise ValueError("it has a block of an impossible size")  # noqa: EM101 - one sentence
+        raise ValueError("it has a block of an impossible size")
     found: bytes = pa.Codec("snappy").decompress(packed, size, asbytes=True)
     if zlib.crc32(found).to_bytes(_CRC_BYTES, "big") != said:
-        raise ValueError("it has a block with a wrong checksum")  # noqa: EM101 - one sentence
+        raise ValueError("it has a block with a wrong checksum")
     return found
 
 

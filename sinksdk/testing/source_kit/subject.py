@@ -70,14 +70,12 @@ class SourceSubject:
             )
             raise KitError(problem)
         if not isinstance(self.changes, Sequence) or not all(map(callable, self.changes)):
-            problem = "`changes` must be a list of functions of the origin, as in changes=[more]"
-            raise KitError(problem)
+            raise KitError("`changes` must be a list of functions of the origin, as in changes=[more]")
         if self.task_configs is not None and self.config is not None:
-            problem = (
+            raise KitError(
                 "`config` and `task_configs` are both set, and both give the argument of `start`: remove one "
                 "of them"
             )
-            raise KitError(problem)
         grows = self.capabilities.grows
         if isinstance(grows, str):
             raise KitError(f"`grows` must be a list of names of the offset's fields, as in grows=[{grows!r}]")
@@ -106,11 +104,10 @@ class SourceSubject:
         expected = self.expected(origin) if callable(self.expected) else self.expected
         rows = expected if isinstance(expected, Mapping) else list(expected)
         if not rows:
-            message = (
+            raise KitError(
                 "`expected` is empty: name every record that the source holds, as values, as (topic, value), "
                 "as (topic, key, value) or as a mapping of value by key; without it every source would pass"
             )
-            raise KitError(message)
         return rows
 
 

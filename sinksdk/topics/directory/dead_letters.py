@@ -191,8 +191,9 @@ def check_directory(path: str, *, is_sources: bool) -> None:
     except ConnectException as error:
         whose = "the source's directory, the default" if is_sources else f"'{DEAD_LETTER_DIRECTORY}'"
         remedy = f"; set another directory with '{DEAD_LETTER_DIRECTORY}'" if is_sources else ""
-        message = f"dead letters cannot be written to {root} ({whose}): {error}{remedy}"
-        raise ConfigException(message) from error
+        raise ConfigException(
+            f"dead letters cannot be written to {root} ({whose}): {error}{remedy}"
+        ) from error
 
 
 def _size(record: SinkRecord) -> int:

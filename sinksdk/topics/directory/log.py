@@ -228,8 +228,7 @@ class TransactionLog:
         """Append an entry to the state of the last :meth:`refresh`; False if its number is taken."""
         state = self._state
         if state is None:
-            message = "the log must be read before an entry is appended"
-            raise RuntimeError(message)
+            raise RuntimeError("the log must be read before an entry is appended")
         path = self._path(state.number + 1)
         if not self.disk.create(path, entry.model_dump_json().encode()):
             # Another writer was faster; or this one was, and NFS lost the response and retried.

@@ -123,8 +123,9 @@ class Footers:
         except FileNotFoundError:
             return None
         except (pa.ArrowException, OSError) as error:
-            problem = f"{partition}: {stat.path} is not a readable Parquet file ({error})"
-            raise self._unfinished.judge(stat, problem) from error
+            raise self._unfinished.judge(
+                stat, f"{partition}: {stat.path} is not a readable Parquet file ({error})"
+            ) from error
 
 
 def _examine(file: pq.ParquetFile, path: str, partition: TopicPartition) -> DataFile | None:
@@ -246,8 +247,9 @@ def _rows(
                 yield _as_declared(found, columns) if found.num_rows else None
             yield None
     except FileNotFoundError as error:
-        message = f"{partition}: {file.path} was removed after the range was planned"
-        raise RetriableException(message) from error
+        raise RetriableException(
+            f"{partition}: {file.path} was removed after the range was planned"
+        ) from error
     except (pa.ArrowException, OSError) as error:
         raise ConnectException(f"{partition}: {file.path} cannot be read: {error}") from error
 

@@ -114,8 +114,7 @@ class Transactions:
         try:
             paths = _named_by(stat.path)
         except ValueError as error:
-            problem = f"{stat.path} is not a JSON document ({error})"
-            raise self._unfinished.judge(stat, problem) from error
+            raise self._unfinished.judge(stat, f"{stat.path} is not a JSON document ({error})") from error
         self._unfinished.forget(stat.path)
         return paths
 

@@ -101,12 +101,12 @@ def write_transaction(
 
 def _extent(partition: TopicPartition, table: pa.Table) -> tuple[int, int]:
     if not table.num_rows or "offset" not in table.column_names or table.column("offset").null_count:
-        message = f"{partition}: there must be at least one record to write, and each must have an offset"
-        raise ValueError(message)
+        raise ValueError(
+            f"{partition}: there must be at least one record to write, and each must have an offset"
+        )
     offsets = table.column("offset").to_numpy()
     if offsets[0] < 0 or (np.diff(offsets) <= 0).any():
-        message = f"{partition}: offsets must ascend without duplicates, and must not be negative"
-        raise ValueError(message)
+        raise ValueError(f"{partition}: offsets must ascend without duplicates, and must not be negative")
     return int(offsets[0]), int(offsets[-1])
 
 

@@ -219,10 +219,9 @@ class Cluster:
         epochs: dict[TopicPartition, int] = {}
         found = self.extents(led, unavailable, epochs)
         if unavailable and not found:
-            message = (
+            raise RetriableException(
                 f"the Kafka cluster at {self.bootstrap} cannot return offsets: no partition has a leader"
             )
-            raise RetriableException(message)
         return Partitions(found, unavailable, epochs)
 
     def _note_refusal(self, error: KafkaError) -> None:

@@ -135,10 +135,10 @@ class Consumer:
     def _use(self) -> Iterator[Client]:
         # A thread of a forked child's parent may hold the lock for ever.
         if self._process != os.getpid():
-            raise RuntimeError("a Kafka consumer cannot be used after a fork: create one in the child")  # noqa: EM101 - one sentence
+            raise RuntimeError("a Kafka consumer cannot be used after a fork: create one in the child")
         with self._lock:
             if not self._release.alive:
-                raise RuntimeError("the Kafka consumer is closed")  # noqa: EM101 - the same
+                raise RuntimeError("the Kafka consumer is closed")
             yield self._client
 
 
