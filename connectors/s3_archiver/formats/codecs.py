@@ -18,7 +18,7 @@ from sinksdk import ConfigException
 try:
     from isal import isal_zlib
 except ImportError:  # there are wheels for x86-64 and ARM only
-    isal_zlib = None  # type: ignore[assignment]  # checked below
+    isal_zlib = None  # type: ignore[assignment]  # _deflater checks it
 
 BytesLike: TypeAlias = bytes | memoryview
 Compress: TypeAlias = Callable[[BytesLike], BytesLike]

@@ -268,7 +268,7 @@ class RecordAvro(OneKind):
             good, bad = without_bad_headers(partition, batch)
             return Encoded(encoder.encode(good), bad)
 
-    def begin(self, header: FileHeader, key: str, kind: object) -> ContainerWriter:  # noqa: ARG002 - of the protocol
+    def begin(self, header: FileHeader, key: str, kind: object) -> ContainerWriter:  # noqa: ARG002 - a signature of Format
         return ContainerWriter(
             RECORD_SCHEMA, codec(*self._codec), header.to_metadata(), sync_marker(key), self._block_bytes
         )

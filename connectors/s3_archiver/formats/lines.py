@@ -75,7 +75,7 @@ class LineFormat(OneKind):
         self._block_bytes = block_bytes or BLOCK_BYTES
         self._loop = loop
 
-    def begin(self, header: FileHeader, key: str, kind: object) -> LineContent:  # noqa: ARG002 - of the protocol
+    def begin(self, header: FileHeader, key: str, kind: object) -> LineContent:  # noqa: ARG002 - a signature of Format
         return LineContent(self._gzip_level, self._block_bytes)
 
     def _joined(

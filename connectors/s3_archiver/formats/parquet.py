@@ -164,7 +164,7 @@ class RecordParquet(_Parquet, OneKind):
         columns = [_column_of(partition, batch, field) for field in RECORD_TYPE]
         return Encoded(ParquetRows(pa.RecordBatch.from_arrays(columns, schema=RECORD_TYPE)), bad)
 
-    def begin(self, header: FileHeader, key: str, kind: object) -> ParquetContent:  # noqa: ARG002 - of the protocol
+    def begin(self, header: FileHeader, key: str, kind: object) -> ParquetContent:  # noqa: ARG002 - a signature of Format
         return self._file(RECORD_TYPE, header, use_dictionary=_REPEATING, write_statistics=_COMPARED)
 
 
@@ -211,14 +211,14 @@ class ValueParquet(_Parquet):
             bad[row] = None if is_left_out else bad_record(partition, offsets[row], why)
         return Kinds([kind] if (codes == 0).any() else [], codes, bad)
 
-    def encode(self, partition: TopicPartition, batch: pa.RecordBatch) -> Encoded[ParquetRows]:  # noqa: ARG002 - of the protocol
+    def encode(self, partition: TopicPartition, batch: pa.RecordBatch) -> Encoded[ParquetRows]:  # noqa: ARG002 - a signature of Format
         values = batch.column("value")
         fields = [values.type.field(number) for number in range(values.type.num_fields)]
         return Encoded(
             ParquetRows(pa.RecordBatch.from_arrays(values.flatten(), schema=pa.schema(fields))), {}
         )
 
-    def begin(self, header: FileHeader, key: str, kind: object) -> ParquetContent:  # noqa: ARG002 - of the protocol
+    def begin(self, header: FileHeader, key: str, kind: object) -> ParquetContent:  # noqa: ARG002 - a signature of Format
         if not isinstance(kind, pa.StructType):
             raise TypeError(kind)
         return self._file(pa.schema([kind.field(number) for number in range(kind.num_fields)]), header)

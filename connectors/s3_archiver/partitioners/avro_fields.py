@@ -100,7 +100,7 @@ class AvroFields:
                     value = read(io.BytesIO(datum))
                 except (RetriableException, ConfigException):
                     raise
-                except Exception as error:  # noqa: BLE001 - fastavro raises what its loops meet
+                except Exception as error:  # noqa: BLE001 - damaged data make fastavro raise errors of any type
                     each.bad[row] = f"does not match schema {number} ({type(error).__name__})"
                 else:
                     each.add(row, at_path(value, path), path, moment)

@@ -98,7 +98,7 @@ def _reader_of(
 class PartitionFolders:
     def learn(self, batch: pa.RecordBatch) -> None: ...
 
-    def split(self, partition: TopicPartition, batch: pa.RecordBatch, now: float) -> Split:  # noqa: ARG002 - of the protocol
+    def split(self, partition: TopicPartition, batch: pa.RecordBatch, now: float) -> Split:  # noqa: ARG002 - a signature of Folders
         return Split([folder_of(partition)], np.zeros(batch.num_rows, np.int32))
 
 

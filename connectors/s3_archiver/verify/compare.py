@@ -245,7 +245,7 @@ class TopicDirectory:
                     if len(kept):
                         yield kept
 
-    def removal_cause(self, partition: TopicPartition, offset: int) -> str:  # noqa: ARG002 - as for other originals
+    def removal_cause(self, partition: TopicPartition, offset: int) -> str:  # noqa: ARG002 - a signature of Original
         return ""
 
 
