@@ -27,7 +27,7 @@ from sinksdk.records import RECORD_COLUMNS, SinkRecords
 from sinksdk.spark.bypass import Columns, Receiver, Sender
 from sinksdk.store import Store, newest_plan
 from sinksdk.values.text import is_bytes
-from sinksdk.worker.attempts import prepare_process
+from sinksdk.worker.attempts import prepared_process
 from sinksdk.worker.generation_spec import GenerationSpec, unpacked
 from sinksdk.worker.sink_task import ReadAhead, run_attempt
 from sinksdk.worker.task_result import to_row
@@ -121,7 +121,9 @@ def reads(spec: GenerationSpec, columns: Columns) -> Callable[[Rows], Rows]:
 def _read(spec: GenerationSpec, columns: Columns, task: int, channel: _TaskChannel) -> Rows:
     sender: Sender | None = None
     try:
-        with closing(_batches(spec, prepare_process(spec), columns, task)) as batches:
+        with prepared_process(spec, task) as store:
+            unread = _batches(spec, store, columns, task)
+        with closing(unread) as batches:
             for item in batches:
                 if channel.is_stopped():
                     return
@@ -212,7 +214,8 @@ def sinks(spec: GenerationSpec, columns: Columns) -> Callable[[Rows], Rows]:
 
         number = _spark_task().partitionId()
         try:
-            report = run_attempt(spec, prepare_process(spec), number, read)
+            with prepared_process(spec, number) as store:
+                report = run_attempt(spec, store, number, read)
         finally:
             channel.stop()
             if not any(reader.is_reading for reader in ahead):

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import uuid
 from functools import partial
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 from sinksdk.errors import ConfigException
 from sinksdk.offsets import OffsetAndMetadata, TopicPartition
-from sinksdk.settings.references import resolve_references
 from sinksdk.store import table
-from sinksdk.store.addresses import S3_SCHEME, S3Address
+from sinksdk.store.addresses import S3Address, absolute_store_url, parse_address
 from sinksdk.store.base import Conflict, Store, StoreRefused, StoreUnavailable, StoreUnreadable
 from sinksdk.store.keys import STORE_KEY, dropped_key, plan_key, task_count_key, task_key
 from sinksdk.store.ledger import (
@@ -22,6 +21,7 @@ from sinksdk.store.ledger import (
     merge,
     missing_dropped,
     missing_segment,
+    newest_attempt,
     newest_plan,
     request_closing,
     take_over,
@@ -29,6 +29,9 @@ from sinksdk.store.ledger import (
     with_dropped,
 )
 from sinksdk.store.records import Dropped, GenerationPlan, StoreIdentity, TaskCountRecord, TaskRecord
+
+if TYPE_CHECKING:
+    from sqlalchemy.engine import URL
 
 __all__ = [
     "Conflict",
@@ -42,6 +45,7 @@ __all__ = [
     "committed_offsets",
     "identify",
     "is_current",
+    "newest_attempt",
     "newest_plan",
     "open_store",
     "read_commits",
@@ -52,7 +56,7 @@ __all__ = [
 
 def open_store(url: str, *, create: bool = False, expected_id: str | None = None) -> Store:
     """Open a store, with references in its URL resolved. Raises ConfigException."""
-    store = _opened(_resolved(url), create=create)
+    store = _opened(parse_address(url), create=create)
     if expected_id is not None:
         row = table.read(store, STORE_KEY, StoreIdentity)
         if row is None or row.value.id != expected_id:
@@ -64,38 +68,15 @@ def open_store(url: str, *, create: bool = False, expected_id: str | None = None
     return store
 
 
-def absolute_store_url(text: str) -> str:
-    url = _resolved(text)
-    if url.startswith(S3_SCHEME):
-        S3Address.parse(url)
-        return text
-    from sinksdk.store.sql_engine import SQLITE, sql_address  # noqa: PLC0415 - SQLAlchemy, as below
-
-    address = sql_address(url)
-    if address.get_backend_name() != SQLITE:
-        return text
-    path = Path(str(address.database))
-    if not path.parent.is_dir():
-        raise ConfigException(f"cannot create the store {text}: the folder {path.parent} does not exist")
-    return address.render_as_string(hide_password=False)
-
-
-def _resolved(text: str) -> str:
-    url = resolve_references(text) if text.startswith("${") else text
-    if "://" not in url:
-        raise ConfigException(f"'{text}' is not the URL of a store; give one such as sqlite:///FILE")
-    return url
-
-
-def _opened(url: str, *, create: bool) -> Store:
-    if not url.startswith(S3_SCHEME):
+def _opened(address: S3Address | URL, *, create: bool) -> Store:
+    if not isinstance(address, S3Address):
         from sinksdk.store.sql import SqlStore  # noqa: PLC0415 - only the backend used is loaded
 
-        return SqlStore(url, create=create)
+        return SqlStore(address, create=create)
     try:
         from sinksdk.store.s3 import S3Store  # noqa: PLC0415 - as above
 
-        return S3Store(url, create=create)
+        return S3Store(address, create=create)
     except ModuleNotFoundError as error:
         raise ConfigException(f"a store on S3 needs boto3: {error}; pip install 'sinksdk[s3]'") from error
 

@@ -1,4 +1,4 @@
-"""Store URLs: references in them, and ``s3://bucket/prefix?option=value&…``."""
+"""Store URLs: references in them, those of databases, and ``s3://bucket/prefix?option=value&…``."""
 
 from __future__ import annotations
 
@@ -6,23 +6,27 @@ import difflib
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Final, Self
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, Self
 from urllib.parse import quote, unquote, urlsplit
 
 from sinksdk.errors import ConfigException
 from sinksdk.settings.references import references, resolve_references
 
+if TYPE_CHECKING:
+    from sqlalchemy.engine import URL
+
+SQLITE: Final = "sqlite"
+_DRIVERS: Final = {"sqlite": "sqlite", "postgresql": "postgresql+psycopg", "postgres": "postgresql+psycopg"}
 S3_SCHEME: Final = "s3://"
 _MASK: Final = "***"
 _OPTIONS: Final = ("endpoint", "region", "path_style", "access_key_id", "secret_access_key", "session_token")
 
 
-class Aside:
+class _Aside:
     """A URL with numbers in place of references, so that it can be parsed."""
 
     def __init__(self, text: str) -> None:
-        if text.startswith("${"):
-            text = resolve_references(text)
         self._values: dict[str, str] = {}
         for reference in references(text):
             # A password may hold any character.
@@ -35,6 +39,24 @@ class Aside:
         for number, value in self._values.items():
             part = part.replace(number, value)
         return part
+
+
+def parse_address(text: str) -> S3Address | URL:
+    """Parse a store's URL. Raises ConfigException, also for references that cannot be resolved."""
+    url = resolve_references(text) if text.startswith("${") else text
+    if "://" not in url:
+        raise ConfigException(f"'{text}' is not the URL of a store; give one such as sqlite:///FILE")
+    return S3Address.parse(url) if url.startswith(S3_SCHEME) else _sql_address(url)
+
+
+def absolute_store_url(text: str) -> str:
+    address = parse_address(text)
+    if isinstance(address, S3Address) or address.get_backend_name() != SQLITE:
+        return text
+    path = Path(str(address.database))
+    if not path.parent.is_dir():
+        raise ConfigException(f"cannot create the store {text}: the folder {path.parent} does not exist")
+    return address.render_as_string(hide_password=False)
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -53,7 +75,7 @@ class S3Address:
     @classmethod
     def parse(cls, text: str) -> Self:
         """Parse a URL; all parts but values of references may be percent-encoded."""
-        aside = Aside(text)
+        aside = _Aside(text)
         path, _, query = aside.text.partition("?")
         bucket, _, prefix = path.removeprefix(S3_SCHEME).partition("/")
         bucket, prefix = aside.back(unquote(bucket)), aside.back(unquote(prefix))
@@ -107,3 +129,45 @@ def _options(query: str) -> Iterator[tuple[str, str]]:
             hint = f"; did you mean '{nearest[0]}'?" if nearest else f"; there are {', '.join(_OPTIONS)}"
             raise ConfigException(f"a store on S3 has no option '{name}'{hint}")
         yield name, value
+
+
+def _sql_address(text: str) -> URL:
+    from sqlalchemy.engine import make_url  # noqa: PLC0415 - workers with a store on S3 do not load it
+    from sqlalchemy.exc import SQLAlchemyError  # noqa: PLC0415 - as above
+
+    aside = _Aside(text)
+    try:
+        url = _back(make_url(aside.text), aside)
+    except (SQLAlchemyError, ValueError):
+        # Neither the URL nor the parser's message is shown: both may hold a password.
+        raise ConfigException("the store's URL cannot be parsed; give one such as sqlite:///FILE") from None
+    if url.get_backend_name() not in _DRIVERS:
+        raise ConfigException(
+            f"store {url.render_as_string()} cannot be opened: a store is sqlite:///FILE, "
+            f"postgresql://USER@HOST/DATABASE or s3://BUCKET/PREFIX"
+        )
+    url = url.set(drivername=_DRIVERS.get(url.drivername, url.drivername))
+    return _absolute(url) if url.get_backend_name() == SQLITE else url
+
+
+def _absolute(url: URL) -> URL:
+    if not url.database or url.database == ":memory:":
+        raise ConfigException(
+            f"store {url}: a database in memory ends with its process; use a file, sqlite:///FILE"
+        )
+    # Other processes have other working directories.
+    return url.set(database=str(Path(url.database).absolute()))
+
+
+def _back(url: URL, aside: _Aside) -> URL:
+    return url.set(
+        username=None if url.username is None else aside.back(url.username),
+        password=None if url.password is None else aside.back(str(url.password)),
+        host=None if url.host is None else aside.back(url.host),
+        port=None if url.port is None else int(aside.back(str(url.port))),
+        database=None if url.database is None else aside.back(url.database),
+        query={
+            name: aside.back(value) if isinstance(value, str) else tuple(map(aside.back, value))
+            for name, value in url.query.items()
+        },
+    )

@@ -366,6 +366,12 @@ def closing_request(store: Store, connector: str, generation: int) -> Closing | 
     return row.value if row else None
 
 
+def newest_attempt(store: Store, connector: str, generation: int, task: int) -> int:
+    """Return the attempt of a generation that took over a task last; 0: none did."""
+    row = table.read(store, task_key(connector, task), TaskRecord)
+    return row.value.attempt if row is not None and row.value.generation == generation else 0
+
+
 def _successor(before: TaskRecord | None, plan: GenerationPlan, task: int) -> TaskRecord:
     if before is not None and before.generation == plan.generation and before.attempt > 0:
         return before.model_copy(update={"attempt": before.attempt + 1})

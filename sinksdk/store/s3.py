@@ -197,16 +197,16 @@ class S3Store(Store):
 
     def __init__(
         self,
-        url: str,
+        address: S3Address,
         *,
         create: bool = False,
         patience: float = S3_STORE.total,
         pause: float = S3_STORE.first,
     ) -> None:
         super().__init__(patience=min(patience, _OPENING) if create else patience, pause=pause)
-        self._address = S3Address.parse(url)
+        self._address = address
         self._outage = outage_of(self.url)
-        self._objects = _Objects(self._address)
+        self._objects = _Objects(address)
         # Version and ETag of each key. Conditions need ETags; they never repeat, as bodies have nonces.
         self._etags: dict[str, tuple[str, str]] = {}
         self._deletes: bool | None = None  # whether the endpoint deletes conditionally; found out when needed

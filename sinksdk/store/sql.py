@@ -10,20 +10,14 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
 import sqlalchemy as sa
-from sqlalchemy.engine import Connection, Engine
+from sqlalchemy.engine import URL, Connection, Engine
 from sqlalchemy.exc import DBAPIError, IntegrityError, SQLAlchemyError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
 from sinksdk.errors import ConfigException
+from sinksdk.store.addresses import SQLITE
 from sinksdk.store.base import Lost, Store, Stored, StoreRefused, outage_of
-from sinksdk.store.sql_engine import (
-    MOST_CONNECTIONS,
-    SQLITE,
-    advice,
-    create_engine,
-    response_awaited,
-    sql_address,
-)
+from sinksdk.store.sql_engine import MOST_CONNECTIONS, advice, create_engine, response_awaited
 from sinksdk.support.delays import STORE
 
 T = TypeVar("T")
@@ -117,10 +111,10 @@ class Snapshot(Store):
 class SqlStore(Store):
     """One table of keys, values and versions; each write is one conditional statement."""
 
-    def __init__(self, url: str, *, create: bool = False, patience: float = STORE.total) -> None:
+    def __init__(self, address: URL, *, create: bool = False, patience: float = STORE.total) -> None:
         super().__init__(patience=min(patience, _OPENING) if create else patience)
-        self._url = sql_address(url)
-        if self._url.get_backend_name() != SQLITE:  # which has one writer at a time
+        self._address = address
+        if address.get_backend_name() != SQLITE:  # which has one writer at a time
             self.closing_poll = 1.0  # a server serves more tasks than a file
             self.most_at_once = MOST_CONNECTIONS
         self._outage = outage_of(self.url)
@@ -142,7 +136,7 @@ class SqlStore(Store):
 
     @property
     def url(self) -> str:
-        return self._url.render_as_string(hide_password=True)
+        return self._address.render_as_string(hide_password=True)
 
     def snapshot(self, prefix: str) -> Store:
         # One statement sees one state of the table.
@@ -235,7 +229,7 @@ class SqlStore(Store):
         # A forked process must not share, nor close, its parent's connections.
         process = os.getpid()
         if process not in self._engines:
-            self._engines[process] = create_engine(self._url, create=create)
+            self._engines[process] = create_engine(self._address, create=create)
             weakref.finalize(self, _dispose, self._engines).atexit = False
         return self._engines[process]
 

@@ -1,4 +1,4 @@
-"""A SQL store's database: its URL, connections and errors."""
+"""A SQL store's database: its connections and errors."""
 
 from __future__ import annotations
 
@@ -8,21 +8,16 @@ import sqlite3
 import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from pathlib import Path
 from threading import Timer
 from typing import Final
 from urllib.parse import quote
 
 import sqlalchemy as sa
-from sqlalchemy.engine import URL, Connection, Engine, make_url
-from sqlalchemy.exc import DBAPIError, DisconnectionError, SQLAlchemyError
+from sqlalchemy.engine import URL, Connection, Engine
+from sqlalchemy.exc import DBAPIError, DisconnectionError
 from sqlalchemy.pool import ConnectionPoolEntry, QueuePool
 
-from sinksdk.errors import ConfigException
-from sinksdk.store.addresses import Aside
-
-SQLITE: Final = "sqlite"
-_DRIVERS: Final = {"sqlite": "sqlite", "postgresql": "postgresql+psycopg", "postgres": "postgresql+psycopg"}
+from sinksdk.store.addresses import SQLITE
 
 _BUSY_SECONDS: Final = 30  # SQLite's wait for another process's write
 
@@ -95,46 +90,6 @@ _CONNECTING: Final = {
     "session is read-only": _STANDBY,
     "permission denied for database": "grant this user connect on the database",
 }
-
-
-def sql_address(text: str) -> URL:
-    """Parse a store's URL. Raises ConfigException, also for references that cannot be resolved."""
-    aside = Aside(text)
-    try:
-        url = _back(make_url(aside.text), aside)
-    except (SQLAlchemyError, ValueError):
-        # Neither the URL nor the parser's message is shown: both may hold a password.
-        raise ConfigException("the store's URL cannot be parsed; give one such as sqlite:///FILE") from None
-    if url.get_backend_name() not in _DRIVERS:
-        raise ConfigException(
-            f"store {url.render_as_string()} cannot be opened: a store is sqlite:///FILE, "
-            f"postgresql://USER@HOST/DATABASE or s3://BUCKET/PREFIX"
-        )
-    url = url.set(drivername=_DRIVERS.get(url.drivername, url.drivername))
-    return _absolute(url) if url.get_backend_name() == SQLITE else url
-
-
-def _absolute(url: URL) -> URL:
-    if not url.database or url.database == ":memory:":
-        raise ConfigException(
-            f"store {url}: a database in memory ends with its process; use a file, sqlite:///FILE"
-        )
-    # Other processes have other working directories.
-    return url.set(database=str(Path(url.database).absolute()))
-
-
-def _back(url: URL, aside: Aside) -> URL:
-    return url.set(
-        username=None if url.username is None else aside.back(url.username),
-        password=None if url.password is None else aside.back(str(url.password)),
-        host=None if url.host is None else aside.back(url.host),
-        port=None if url.port is None else int(aside.back(str(url.port))),
-        database=None if url.database is None else aside.back(url.database),
-        query={
-            name: aside.back(value) if isinstance(value, str) else tuple(map(aside.back, value))
-            for name, value in url.query.items()
-        },
-    )
 
 
 def create_engine(url: URL, *, create: bool) -> Engine:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
@@ -14,9 +15,9 @@ from sinksdk.engine.clock import SystemWallClock, WallClock
 from sinksdk.errors import FencedException
 from sinksdk.plugins.classes import sink_of, source_class
 from sinksdk.source import SourceConnector
-from sinksdk.store import Store, TakenOver, closing_request, is_current, open_store, table, take_over
+from sinksdk.store import Store, TakenOver, closing_request, is_current, newest_attempt, open_store, take_over
 from sinksdk.store.keys import progress_key, task_key
-from sinksdk.store.records import TaskPlan, TaskRecord
+from sinksdk.store.records import TaskPlan
 from sinksdk.support.logs import configure_logging, logging_about
 from sinksdk.worker.generation_spec import GenerationSpec
 
@@ -67,11 +68,7 @@ class Attempt:
         return self.store.closing_poll if configured_ms is None else configured_ms / 1000
 
     def owns_task(self) -> bool:
-        row = table.read(self.store, task_key(self.spec.connector, self.task), TaskRecord)
-        return row is not None and (row.value.generation, row.value.attempt) == (
-            self.spec.generation,
-            self.number,
-        )
+        return newest_attempt(self.store, self.spec.connector, self.spec.generation, self.task) == self.number
 
     def may_run(self) -> bool:
         which = self.spec.connector, self.spec.generation
@@ -82,13 +79,14 @@ class Attempt:
         )
 
 
-def prepare_process(spec: GenerationSpec) -> Store:
+@contextmanager
+def prepared_process(spec: GenerationSpec, task: int) -> Iterator[Store]:
     """Make this process import and log as the driver does, and open the driver's store."""
     sys.path[:0] = [folder for folder in spec.python_path if folder not in sys.path]
     configure_logging(spec.logs)
-    # A process works for many connectors: log lines about the store name the one that opens it.
-    with logging_about(connector=spec.connector, generation=spec.generation):
-        return open_store(spec.store_url, expected_id=spec.store_id)
+    # A process works for many connectors: log lines name the one whose task runs now.
+    with logging_about(connector=spec.connector, task=task, generation=spec.generation):
+        yield open_store(spec.store_url, expected_id=spec.store_id)
 
 
 def run_owned(
@@ -108,16 +106,15 @@ def run_owned(
         FencedException: another attempt owns the task, and the generation is closing or over.
     """
     clock = clock or SystemWallClock()
-    with logging_about(connector=spec.connector, task=task, generation=spec.generation):
-        if _leaves_closing_alone(spec, store, task, clock):
-            return nothing
-        taken = take_over(store, spec.connector, spec.generation, task)
-        if taken is None:
-            raise _wait_fenced(spec, store, task, clock)
-        try:
-            return work(Attempt(spec, store, task, taken, clock))
-        except FencedException as error:
-            raise _wait_fenced(spec, store, task, clock) from error
+    if _leaves_closing_alone(spec, store, task, clock):
+        return nothing
+    taken = take_over(store, spec.connector, spec.generation, task)
+    if taken is None:
+        raise _wait_fenced(spec, store, task, clock)
+    try:
+        return work(Attempt(spec, store, task, taken, clock))
+    except FencedException as error:
+        raise _wait_fenced(spec, store, task, clock) from error
 
 
 def _wait_fenced(spec: GenerationSpec, store: Store, task: int, clock: WallClock) -> FencedException:
@@ -157,8 +154,7 @@ def _leaves_closing_alone(spec: GenerationSpec, store: Store, task: int, clock: 
     closing = closing_request(store, spec.connector, spec.generation)
     if closing is None:
         return False
-    record = table.read(store, task_key(spec.connector, task), TaskRecord)
-    if record is None or record.value.generation != spec.generation or not record.value.attempt:
+    if not newest_attempt(store, spec.connector, spec.generation, task):
         return False
     # Taking over the record would discard the other attempt's next commit; Spark kills a copy once the
     # other one has reported. Without speculation there are no copies: the other attempt is dead.

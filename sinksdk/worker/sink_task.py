@@ -18,7 +18,7 @@ from sinksdk.offsets import OffsetRange, TopicPartition
 from sinksdk.records import SinkRecords
 from sinksdk.store import Store
 from sinksdk.support.threads import start_thread
-from sinksdk.worker.attempts import Attempt, prepare_process, run_owned
+from sinksdk.worker.attempts import Attempt, prepared_process, run_owned
 from sinksdk.worker.generation_spec import GenerationSpec, unpacked
 from sinksdk.worker.outside import Outside, schema_registry
 from sinksdk.worker.progress import ProgressWriter
@@ -45,7 +45,9 @@ def run_task(spec: GenerationSpec, task: int) -> TaskResult:
     Raises:
         FencedException: another attempt or a newer generation owns it.
     """
-    result = run_attempt(spec, prepare_process(spec), task, reading(spec, task))
+    read = reading(spec, task)
+    with prepared_process(spec, task) as store:
+        result = run_attempt(spec, store, task, read)
     _freeze_garbage()
     return result
 
@@ -156,7 +158,8 @@ class ReadAhead:
     def __init__(self, batches: Generator[SinkRecords | Unread | None]) -> None:
         self._queue: queue.Queue[SinkRecords | Unread | BaseException | None] = queue.Queue(_AHEAD)
         self._stopped = threading.Event()
-        self._thread = start_thread(lambda: self._read(batches), "input")
+        self._batches = batches
+        self._thread = start_thread(self._read, "input")
 
     def __iter__(self) -> Iterator[SinkRecords | Unread | None]:
         """Yield batches, or None when none arrived for a while."""
@@ -183,9 +186,9 @@ class ReadAhead:
     def is_reading(self) -> bool:
         return self._thread.is_alive()
 
-    def _read(self, batches: Generator[SinkRecords | Unread | None]) -> None:
+    def _read(self) -> None:
         try:
-            with closing(batches):
+            with closing(self._batches) as batches:
                 for batch in batches:
                     if self._stopped.is_set() or (batch is not None and not self._put(batch)):
                         return

@@ -18,7 +18,7 @@ from sinksdk.errors import FencedException
 from sinksdk.model.outcome import End, SourceTaskOutcome
 from sinksdk.store import Store
 from sinksdk.support.threads import SystemThreads, start_thread
-from sinksdk.worker.attempts import Attempt, prepare_process, run_owned
+from sinksdk.worker.attempts import Attempt, prepared_process, run_owned
 from sinksdk.worker.generation_spec import GenerationSpec
 from sinksdk.worker.progress import SourceProgressWriter
 from sinksdk.worker.task_result import SourceTaskResult, peak_memory
@@ -37,7 +37,8 @@ def run_source_task(spec: GenerationSpec, task: int) -> SourceTaskResult:
         FencedException: another attempt or a newer generation owns it.
     """
     end_with_parent()
-    return run_source_attempt(spec, prepare_process(spec), task)
+    with prepared_process(spec, task) as store:
+        return run_source_attempt(spec, store, task)
 
 
 @functools.cache

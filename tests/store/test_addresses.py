@@ -9,7 +9,7 @@ import pytest
 from sinksdk import ConfigException
 from sinksdk.store import open_store
 from sinksdk.store.addresses import S3Address
-from sinksdk.store.sql_engine import sql_address
+from tests.helpers.stores import sql_address
 
 HARD = "p@ss/w:rd?&=%41+#"
 

@@ -27,6 +27,7 @@ from sinksdk.store import (
     sql_engine,
 )
 from sinksdk.store.sql import SqlStore
+from tests.helpers.stores import sql_store
 from tests.integration.fault_proxy import CUT_AFTER, CUT_BEFORE, SILENCE, TcpProxy, serving_tcp
 from tests.store.postgres_server import PostgresServer
 
@@ -40,7 +41,7 @@ def schema() -> str:
 
 @pytest.fixture
 def store(postgres: PostgresServer, schema: str) -> Iterator[SqlStore]:
-    opened = SqlStore(postgres.url(schema), create=True)
+    opened = sql_store(postgres.url(schema), create=True)
     yield opened
     opened.close()
 
@@ -53,7 +54,7 @@ def proxy(postgres: PostgresServer) -> Iterator[TcpProxy]:
 
 @pytest.fixture
 def remote(postgres: PostgresServer, schema: str, proxy: TcpProxy) -> Iterator[SqlStore]:
-    opened = SqlStore(postgres.url(schema, port=proxy.port), create=True, patience=60.0)
+    opened = sql_store(postgres.url(schema, port=proxy.port), create=True, patience=60.0)
     yield opened
     opened.close()
 
@@ -168,7 +169,7 @@ def test_idle_connections_that_were_cut_are_replaced(remote: SqlStore, proxy: Tc
 def test_a_lasting_outage_raises_store_unavailable(
     postgres: PostgresServer, schema: str, proxy: TcpProxy
 ) -> None:
-    remote = SqlStore(postgres.url(schema, port=proxy.port), create=True, patience=0.5)
+    remote = sql_store(postgres.url(schema, port=proxy.port), create=True, patience=0.5)
     version = remote.put("k", {"x": 1}, None)
     proxy.is_refusing = True
     proxy.cut_all()
@@ -198,7 +199,7 @@ def test_an_unreferenced_store_closes_its_connections(
             return {pid for (pid,) in found}
 
         before = sessions()  # sessions of earlier tests may be about to end
-        opened = SqlStore(remote.url)
+        opened = sql_store(remote.url)
         opened.get("k")
         (mine,) = sessions() - before
         del opened
@@ -267,7 +268,7 @@ def test_a_lock_timeout_raises_store_unavailable(
     postgres: PostgresServer, schema: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sql_engine, "_POSTGRESQL_SESSION", "SET lock_timeout = '200ms'")
-    store = SqlStore(postgres.url(schema), create=True, patience=0.5)
+    store = sql_store(postgres.url(schema), create=True, patience=0.5)
     version = store.put("k", {"x": 1}, None)
     with session(postgres, schema) as other, other.transaction(force_rollback=True):
         other.execute("UPDATE sinksdk_records SET value = 'theirs' WHERE key = 'k'")
@@ -378,7 +379,7 @@ def test_a_missing_database_is_reported(postgres: PostgresServer, monkeypatch: p
     with pytest.raises(
         ConfigException, match=r'cannot be opened: .*"nowhere" does not exist; create the database'
     ):
-        SqlStore(postgres.url(database="nowhere"), create=True, patience=300.0)
+        sql_store(postgres.url(database="nowhere"), create=True, patience=300.0)
     assert time.monotonic() - before < 30.0
 
 
@@ -412,7 +413,7 @@ def test_a_user_without_create_permission_is_reported(postgres: PostgresServer, 
         other.execute(f'GRANT USAGE ON SCHEMA "{schema}" TO guest')
         with pytest.raises(ConfigException, match=r"permission denied for schema .*; grant this user"):
             open_store(url, create=True)
-        SqlStore(postgres.url(schema), create=True).close()
+        sql_store(postgres.url(schema), create=True).close()
         other.execute(f'GRANT SELECT, INSERT, UPDATE, DELETE ON "{schema}".sinksdk_records TO guest')
         opened = open_store(url, create=True)
         opened.put("k", {"x": 1}, None)
@@ -439,7 +440,7 @@ def test_a_standby_is_refused(postgres: PostgresServer, schema: str, store: SqlS
 def test_an_unreachable_server_is_reported() -> None:
     # An operator at a terminal does not wait long.
     with pytest.raises(StoreUnavailable, match=r"opening it got no response for 0\.3 s: .*127\.0\.0\.1"):
-        SqlStore("postgresql://127.0.0.1:9/db", create=True, patience=0.3)
+        sql_store("postgresql://127.0.0.1:9/db", create=True, patience=0.3)
 
 
 CREATE = """

@@ -15,6 +15,7 @@ from sinksdk import ConfigException
 from sinksdk.store import Conflict, StoreRefused, StoreUnavailable, StoreUnreadable, identify, open_store, s3
 from sinksdk.store.base import Lost
 from sinksdk.store.s3 import S3Store
+from tests.helpers.stores import s3_store
 from tests.integration.fault_proxy import (
     CONFLICT,
     DROP_ANSWER,
@@ -53,7 +54,7 @@ class Place:
         self.client: Any = boto3.client("s3", endpoint_url=endpoint)
 
     def open(self, **options: Any) -> S3Store:
-        store = S3Store(self.url, **{"create": True, "patience": 60.0, "pause": 0.01, **options})
+        store = s3_store(self.url, **{"create": True, "patience": 60.0, "pause": 0.01, **options})
         self.proxy.reset()
         return store
 
@@ -253,7 +254,7 @@ def test_opening_a_store_survives_faults(place: Place, fault: Fault) -> None:
         needed += 1
         place.proxy.reset()
         place.proxy.at_mutation(needed, fault)
-        opened = S3Store(f"{place.url}&path_style=true", create=True, pause=0.0)
+        opened = s3_store(f"{place.url}&path_style=true", create=True, pause=0.0)
         if place.proxy.mutations < needed:
             break
         assert [request.fault for request in place.proxy.requests].count(fault) == 1
@@ -269,7 +270,7 @@ def test_an_endpoint_that_ignores_a_condition_is_refused(forgetful: Place, condi
 
     forgetful.proxy.always(FORGET_CONDITION, is_ignored)
     with pytest.raises(ConfigException, match=f"does not honour {condition}: .*a store in PostgreSQL"):
-        S3Store(forgetful.url, create=True)
+        s3_store(forgetful.url, create=True)
     assert forgetful.names() == []
 
 
@@ -278,13 +279,13 @@ def test_an_endpoint_without_conditional_writes_is_refused(place: Place) -> None
     with pytest.raises(
         ConfigException, match=r"NotImplemented.*does not support conditional writes; use another one"
     ):
-        S3Store(place.url, create=True)
+        s3_store(place.url, create=True)
     assert place.names() == []
 
 
 def test_a_missing_bucket_is_reported(place: Place) -> None:
     with pytest.raises(ConfigException, match=r"s3://no-such-bucket/.*NoSuchBucket.*create the bucket"):
-        S3Store(f"s3://no-such-bucket/p?endpoint={place.endpoint}", create=True)
+        s3_store(f"s3://no-such-bucket/p?endpoint={place.endpoint}", create=True)
 
 
 def test_denied_access_names_the_required_permissions(place: Place) -> None:
@@ -292,7 +293,7 @@ def test_denied_access_names_the_required_permissions(place: Place) -> None:
     with pytest.raises(
         ConfigException, match="grant these credentials s3:GetObject, s3:PutObject and s3:Delete"
     ):
-        S3Store(place.url, create=True)
+        s3_store(place.url, create=True)
     assert place.proxy.operations() == ["PutObject", "DeleteObject"]  # of the probe, each once
 
 
@@ -308,13 +309,13 @@ def test_missing_credentials_are_reported(
     with pytest.raises(
         ConfigException, match=r"NoCredentialsError.*'access_key_id' and 'secret_access_key' in the"
     ):
-        S3Store(place.url, create=True)
+        s3_store(place.url, create=True)
     s3._client.cache_clear()
 
 
 def test_an_unreachable_endpoint_is_reported(place: Place) -> None:
     with pytest.raises(StoreUnavailable, match=r"got no response for 0\.3 s: .*http://127\.0\.0\.1:9"):
-        S3Store("s3://bucket/p?endpoint=http://127.0.0.1:9", create=True, patience=0.3)
+        s3_store("s3://bucket/p?endpoint=http://127.0.0.1:9", create=True, patience=0.3)
 
 
 def test_the_expected_store_is_opened_and_another_refused(place: Place) -> None:
@@ -413,7 +414,7 @@ def test_a_foreign_object_is_reported(place: Place, store: S3Store, body: bytes)
 
 
 def test_two_stores_in_one_bucket_are_independent(place: Place) -> None:
-    one, other = place.open(), S3Store(place.url.replace("/state?", "/state-2?"), create=True)
+    one, other = place.open(), s3_store(place.url.replace("/state?", "/state-2?"), create=True)
     one.put("k", {"x": 1}, None)
     assert other.list("") == []
     assert other.get("k") is None
@@ -444,5 +445,5 @@ def counting(call: Callable[[], object], proxy: FaultProxy) -> int:
 
 
 def test_opening_a_store_takes_few_requests(place: Place) -> None:
-    assert counting(lambda: S3Store(place.url, create=True), place.proxy) == 7
-    assert counting(lambda: S3Store(place.url), place.proxy) == 1
+    assert counting(lambda: s3_store(place.url, create=True), place.proxy) == 7
+    assert counting(lambda: s3_store(place.url), place.proxy) == 1

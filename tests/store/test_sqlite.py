@@ -18,6 +18,7 @@ import sqlalchemy as sa
 from sinksdk.errors import ConfigException
 from sinksdk.store import StoreRefused, StoreUnavailable, identify, open_store, sql, sql_engine
 from sinksdk.store.sql import SqlStore
+from tests.helpers.stores import sql_store
 
 
 def test_a_relative_path_is_converted_to_an_absolute_one(
@@ -177,7 +178,7 @@ def test_opening_a_locked_database_waits(tmp_path: Path, monkeypatch: pytest.Mon
     open_store(url, create=True).put("k", {"x": 1}, None)
     with locked(tmp_path / "state.db", "IMMEDIATE") as holder, ThreadPoolExecutor() as pool:
         assert open_store(url).get("k").value == {"x": 1}
-        creating = pool.submit(SqlStore, url, create=True, patience=60.0)
+        creating = pool.submit(sql_store, url, create=True, patience=60.0)
         assert not wait([creating], timeout=0.5).done
         holder.stdin.close()
         assert creating.result(60).get("k").value == {"x": 1}
@@ -193,7 +194,7 @@ def on_every_connection(store: SqlStore, pragma: str) -> None:
 
 
 def test_a_full_disk_is_reported_at_once(tmp_path: Path) -> None:
-    store = SqlStore(f"sqlite:///{tmp_path}/state.db", create=True, patience=300.0)
+    store = sql_store(f"sqlite:///{tmp_path}/state.db", create=True, patience=300.0)
     version = store.put("k", {"x": 1}, None)
     on_every_connection(store, "PRAGMA max_page_count = 10")
     before = time.monotonic()
@@ -210,7 +211,7 @@ def test_a_full_disk_is_reported_at_once(tmp_path: Path) -> None:
 
 
 def test_a_read_only_file_is_reported_at_once(tmp_path: Path) -> None:
-    store = SqlStore(f"sqlite:///{tmp_path}/state.db", create=True)
+    store = sql_store(f"sqlite:///{tmp_path}/state.db", create=True)
     version = store.put("k", {"x": 1}, None)
     on_every_connection(store, "PRAGMA query_only = 1")
     with pytest.raises(StoreRefused, match="readonly database; the file or its folder is not writable"):
@@ -219,7 +220,7 @@ def test_a_read_only_file_is_reported_at_once(tmp_path: Path) -> None:
 
 
 def test_a_damaged_file_is_reported_at_once(tmp_path: Path) -> None:
-    store = SqlStore(f"sqlite:///{tmp_path}/state.db", create=True)
+    store = sql_store(f"sqlite:///{tmp_path}/state.db", create=True)
     for number in range(50):
         store.put(f"key-{number}", {"text": "x" * 1000}, None)
     with sqlite3.connect(tmp_path / "state.db") as connection:
@@ -233,7 +234,7 @@ def test_a_damaged_file_is_reported_at_once(tmp_path: Path) -> None:
 
 
 def test_a_missing_table_is_reported_at_once(tmp_path: Path) -> None:
-    store = SqlStore(f"sqlite:///{tmp_path}/state.db", create=True)
+    store = sql_store(f"sqlite:///{tmp_path}/state.db", create=True)
     with sqlite3.connect(tmp_path / "state.db") as connection:
         connection.execute("DROP TABLE sinksdk_records")
     connection.close()
@@ -245,7 +246,7 @@ def test_a_file_that_stays_locked_raises_store_unavailable(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sql_engine, "_BUSY_SECONDS", 0.1)
-    store = SqlStore(f"sqlite:///{tmp_path}/state.db", create=True, patience=0.3)
+    store = sql_store(f"sqlite:///{tmp_path}/state.db", create=True, patience=0.3)
     version = store.put("k", {"x": 1}, None)
     with sqlite3.connect(tmp_path / "state.db", isolation_level=None) as connection:
         connection.execute("BEGIN IMMEDIATE")
@@ -257,7 +258,7 @@ def test_a_file_that_stays_locked_raises_store_unavailable(
 
 
 def test_a_commit_survives_a_power_cut(tmp_path: Path) -> None:
-    store = SqlStore(f"sqlite:///{tmp_path}/state.db", create=True)
+    store = sql_store(f"sqlite:///{tmp_path}/state.db", create=True)
     with store._engine().connect() as connection:
         assert connection.exec_driver_sql("PRAGMA journal_mode").scalar() == "wal"
         assert connection.exec_driver_sql("PRAGMA synchronous").scalar() == 2
@@ -304,7 +305,7 @@ def test_the_table_is_readable_with_sql(tmp_path: Path) -> None:
 
 
 def test_the_file_is_readable_only_by_its_owner(tmp_path: Path) -> None:
-    store = SqlStore(f"sqlite:///{tmp_path}/state.db", create=True)
+    store = sql_store(f"sqlite:///{tmp_path}/state.db", create=True)
     store.put("k", {"x": 1}, None)
     with sqlite3.connect(tmp_path / "state.db") as reader:  # the files next to it exist while it is open
         reader.execute("select * from sinksdk_records").fetchall()
@@ -313,7 +314,7 @@ def test_the_file_is_readable_only_by_its_owner(tmp_path: Path) -> None:
         assert len(list(tmp_path.iterdir())) == 3
 
     (tmp_path / "state.db").chmod(0o660)
-    SqlStore(f"sqlite:///{tmp_path}/state.db", create=True)
+    sql_store(f"sqlite:///{tmp_path}/state.db", create=True)
     assert (tmp_path / "state.db").stat().st_mode & 0o777 == 0o660
 
 
@@ -377,7 +378,7 @@ def test_a_forked_process_inherits_no_connection(tmp_path: Path) -> None:
 def test_busy_connections_are_not_reported_as_an_outage_of_the_database(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store = SqlStore(f"sqlite:///{tmp_path / 'store.sqlite'}", create=True, patience=0.0)
+    store = sql_store(f"sqlite:///{tmp_path / 'store.sqlite'}", create=True, patience=0.0)
 
     def busy() -> sa.Engine:
         message = "QueuePool limit of size 2 overflow 2 reached, connection timed out, timeout 10.00"

@@ -18,10 +18,10 @@ from sinksdk.errors import ConnectException
 from sinksdk.store import Conflict, Store, StoreRefused, StoreUnavailable, base, open_store, table
 from sinksdk.store.base import NEWEST_FORMAT, Lost, Stored
 from sinksdk.store.reports import ConnectorStatus
-from sinksdk.store.sql import SqlStore
 from sinksdk.testing import ManualClock
 from tests.helpers.memory_store import MemoryStore
 from tests.helpers.ports import closed_port
+from tests.helpers.stores import sql_store
 from tests.helpers.tiers import extended_after
 from tests.store.backends import BACKENDS, OF_ANY_KEY, SHARED, LossyStore, Primitive
 
@@ -483,7 +483,7 @@ def test_an_outage_of_a_repeatedly_opened_store_is_logged_once(
     with closed_port() as port:
         for _ in range(3):
             with pytest.raises(StoreUnavailable):
-                SqlStore(f"postgresql://somebody@127.0.0.1:{port}/nowhere", patience=0.1)
+                sql_store(f"postgresql://somebody@127.0.0.1:{port}/nowhere", patience=0.1)
 
     (line,) = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
     assert "does not respond, retrying: opening it failed once: " in line

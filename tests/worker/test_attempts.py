@@ -205,6 +205,7 @@ def test_log_lines_while_a_store_is_opened_name_the_connector(monkeypatch: pytes
         return MemoryStore()
 
     monkeypatch.setattr(attempts, "open_store", opened)
-    attempts.prepare_process(GenerationSpec("memory:", "id", "archive", 7))
+    with attempts.prepared_process(GenerationSpec("memory:", "id", "archive", 7), 3):
+        pass
 
-    assert about == [("memory:", "id", {"connector": "archive", "generation": 7})]
+    assert about == [("memory:", "id", {"connector": "archive", "task": 3, "generation": 7})]
