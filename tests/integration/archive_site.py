@@ -102,7 +102,7 @@ class Site:
     s3: SlowS3
     bucket: str
     topic: str = "orders"
-    _started: list[subprocess.Popen[str]] = field(default_factory=list, init=False, repr=False)
+    processes: list[subprocess.Popen[str]] = field(default_factory=list, init=False, repr=False)
 
     @property
     def store_file(self) -> Path:
@@ -175,11 +175,11 @@ class Site:
             text=True,
             start_new_session=True,
         )
-        self._started.append(process)
+        self.processes.append(process)
         return process
 
     def close(self) -> None:
-        for process in self._started:
+        for process in self.processes:
             if process.poll() is None:
                 os.killpg(process.pid, signal.SIGKILL)
                 process.communicate()

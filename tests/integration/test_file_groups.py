@@ -122,8 +122,9 @@ def kill_all(driver: subprocess.Popen[str]) -> None:
 
 
 class Peak:
-    def __init__(self) -> None:
+    def __init__(self, site: Site) -> None:
         self.bytes = 0
+        self._site = site
         self._ends = threading.Event()
 
     @contextmanager
@@ -138,9 +139,10 @@ class Peak:
 
     def _watch(self) -> None:
         while not self._ends.wait(0.1):
-            for pid, command in descendants(os.getpid()):
-                if "worker_daemon" in command:
-                    self._look(Path(f"/proc/{pid}/status"))
+            for process in self._site.processes:
+                for pid, command in descendants(process.pid):
+                    if "worker_daemon" in command:
+                        self._look(Path(f"/proc/{pid}/status"))
 
     def _look(self, status: Path) -> None:
         try:
@@ -158,7 +160,7 @@ def test_late_data_of_500_hours_needs_little_memory_and_few_files(archive: Site)
     records, flush_size = 500_000, 250_000
     data = LateData(archive, records, hours=500)
     archive.configure(**BY_HOUR, tasks_max=1, flush_size=flush_size)
-    peak = Peak()
+    peak = Peak(archive)
     with peak.watched():
         driver = archive.start("--until-caught-up")
         wait_until(lambda: archive.s3.operations.count("UploadPart") > 100, driver, "parts were sent")

@@ -78,7 +78,7 @@ def test_a_start_leaves_only_the_owner_marker(bare: str, bucket: str) -> None:
             {"s3.ssea.name": "aws:kms", "s3.sse.kms.key.id": "mine"},
             "'s3.sse.kms.key.id' = mine: .*with a KMS",
         ),
-        ({"s3.storage.class": "STANDARD_IA"}, "'s3.storage.class' = STANDARD_IA: .*or leave it out"),
+        ({"s3.storage.class": "STANDARD_IA"}, "'s3.storage.class' = STANDARD_IA: .*or remove it"),
         ({"topics": "o" * 240}, "files of topic o+ cannot be written: .*255 between two slashes"),
         ({"topics.dir": "d" * 256}, "255 between two slashes"),
         ({"topics.dir": "/".join(["dir"] * 250)}, "999 bytes, but an object's key can have 1,024 at most"),
