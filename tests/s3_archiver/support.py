@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from sinksdk import SinkRecord, SinkRecords, TopicPartition
+from sinksdk.compatibility import Meaning
 from sinksdk.connectors.s3_archiver.config import S3ArchiverConfig
 from sinksdk.connectors.s3_archiver.files.file import Grain
 from sinksdk.connectors.s3_archiver.partitioners.folders import Folders, Split
@@ -40,7 +41,11 @@ def config(
     ``part_size`` may be smaller than S3 allows, so that tests stay small.
     """
     dotted = {name.replace("_", "."): value for name, value in fields.items()}
-    parsed = S3ArchiverConfig.parse({**MINIMAL, **(keys or {}), **dotted})
+    raw = {**MINIMAL, **(keys or {}), **dotted}
+    # An unknown key has no effect: a misspelt one would leave the test without its setting.
+    unknown = [key for key, verdict in S3ArchiverConfig.judge(raw) if verdict.meaning is Meaning.UNKNOWN]
+    assert not unknown, f"the archiver has no key {', '.join(unknown)}"
+    parsed = S3ArchiverConfig.parse(raw)
     return parsed if part_size is None else parsed.model_copy(update={"s3_part_size": part_size})
 
 

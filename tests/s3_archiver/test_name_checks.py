@@ -20,9 +20,8 @@ TIMED = {"partitioner.class": "TimeBasedPartitioner", "partition.duration.ms": "
 
 
 def problems(**keys: str) -> list[str]:
-    return S3ArchiverConfig.check(
-        {**MINIMAL, **{key.replace("__", "."): text for key, text in keys.items()}}
-    )[1]
+    dotted = {key.replace("_", "."): text for key, text in keys.items()}
+    return S3ArchiverConfig.check({**MINIMAL, **dotted})[1]
 
 
 @pytest.mark.parametrize(
@@ -54,7 +53,7 @@ def problems(**keys: str) -> list[str]:
     ],
 )
 def test_an_invalid_bucket_name_is_refused(name: str, expected_text: str) -> None:
-    (problem,) = problems(s3__bucket__name=name)
+    (problem,) = problems(s3_bucket_name=name)
 
     assert problem.startswith("'s3.bucket.name': ")
     assert expected_text in problem
@@ -69,14 +68,12 @@ def test_an_invalid_bucket_name_is_refused(name: str, expected_text: str) -> Non
     ],
 )
 def test_bucket_names_and_access_points_are_accepted(name: str) -> None:
-    assert problems(s3__bucket__name=name) == []
+    assert problems(s3_bucket_name=name) == []
 
 
 @pytest.mark.parametrize("folder", ["'..'/YYYY", "YYYY/'..'/MM", "'.'/dd", "YYYY/'a\tb'"])
 def test_a_path_format_outside_of_the_topics_folder_is_refused(folder: str) -> None:
-    (problem,) = problems(
-        path__format=folder, **{key.replace(".", "__"): text for key, text in TIMED.items()}
-    )
+    (problem,) = problems(path_format=folder, **{key.replace(".", "_"): text for key, text in TIMED.items()})
 
     assert problem.startswith("'path.format': ")
 
