@@ -98,7 +98,7 @@ OnDamage = Callable[[str, ConnectException], None]
 
 
 def read_all(store: Store, read: Callable[[Store, str], T], on_damage: OnDamage | None) -> list[T]:
-    """Apply ``look`` to each connector, on one snapshot if the store can take one."""
+    """Apply ``read`` to each connector, on one snapshot if the store can take one."""
     seen, found = store.snapshot(CONNECTORS), list[T]()
     for name in registry.names(seen):
         try:
