@@ -23,7 +23,7 @@ from typing import Any, Final
 
 import sinksdk
 import sinksdk.source
-from examples import exactly_once_folder_sink, folder_sink, queue_sink, webhook_sink
+from examples import exactly_once_folder_sink, folder_sink, webhook_sink
 from examples.upsert_sink import UpsertSink, UpsertTask
 from sinksdk import (
     ClosingReason,
@@ -82,6 +82,7 @@ from tests.project.test_imports import ARCHIVER, ARCHIVER_FLOORS, FLOORS
 
 DOCS: Final = Path(__file__).parent
 KIT_TESTS: Final = "examples/test_sinks.py"
+TWO_PHASES: Final = ("begin", "pre_commit", "publish", "discard")
 _PART: Final = re.compile(r"(<!-- generated: (?P<name>[a-z-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 _ENUM_MEMBER: Final = re.compile(r"<(\w+\.\w+): [^>]*>")
 _SPHINX_ROLE: Final = re.compile(r":[a-z]+:`~?(?:[\w.]*\.)?(\w+)`")
@@ -528,7 +529,7 @@ PARTS: Final[Mapping[str, Callable[[], str]]] = {
     "connect-verdicts": lambda: verdicts(CONNECT_OPTIONS),
     "converter-verdicts": lambda: verdicts(CONVERTER_KEYS, "value.converter."),
     "exactly-once-task": lambda: source(
-        exactly_once_folder_sink.HiddenFile, exactly_once_folder_sink.FolderTask
+        *(getattr(exactly_once_folder_sink.FolderTask, name) for name in TWO_PHASES)
     ),
     "exit-codes": exit_codes,
     "fault-plan": lambda: methods(FaultPlan),
@@ -547,7 +548,6 @@ PARTS: Final[Mapping[str, Callable[[], str]]] = {
     "phases": phases,
     "public-names": public_names,
     "offset-storage-reader": lambda: methods(OffsetStorageReader),
-    "queue-connector": lambda: source(queue_sink.QueueSink),
     "reserved-names": reserved,
     "sink-connector": lambda: methods(SinkConnector, *SinkConnector.__bases__),
     "sink-records": lambda: methods(SinkRecords),

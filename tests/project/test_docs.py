@@ -27,6 +27,7 @@ PAGES = sorted(
     [*ROOT.glob("*.md"), *ROOT.glob(".github/*.md"), *ROOT.glob("benchmarks/*.md"), *DOCS.rglob("*.md")]
 )
 EXECUTED = [
+    DOCS / "make-it-exactly-once.md",
     DOCS / "run-from-python.md",
     DOCS / "test-harness.md",
     DOCS / "typed-values.md",
