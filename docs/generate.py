@@ -24,7 +24,7 @@ from typing import Any, Final
 import sinksdk
 import sinksdk.source
 from examples import exactly_once_folder_sink, folder_sink, webhook_sink
-from examples.upsert_sink import UpsertSink, UpsertTask
+from examples.upsert_sink import UpsertTask
 from sinksdk import (
     ClosingReason,
     ConnectorConfig,
@@ -81,7 +81,6 @@ from sinksdk.transforms.plugins import KEY_OR_VALUE_TRANSFORMS, PREDICATES, RECO
 from tests.project.test_imports import ARCHIVER, ARCHIVER_FLOORS, FLOORS
 
 DOCS: Final = Path(__file__).parent
-KIT_TESTS: Final = "examples/test_sinks.py"
 TWO_PHASES: Final = ("begin", "pre_commit", "publish", "discard")
 _PART: Final = re.compile(r"(<!-- generated: (?P<name>[a-z-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 _ENUM_MEMBER: Final = re.compile(r"<(\w+\.\w+): [^>]*>")
@@ -460,31 +459,11 @@ def source(*things: type | Callable[..., Any]) -> str:
     return python(textwrap.dedent(inspect.getsource(thing)) for thing in things)
 
 
-def excerpt(path: str, *names: str) -> str:
-    """Return the source of these names of a module of this project."""
-    text = (DOCS.parent / path).read_text(encoding="utf-8")
-    found = {
-        name: f"{ast.get_source_segment(text, node)}\n"
-        for node in ast.parse(text).body
-        for name in _names_of(node)
-    }
-    return python(found[name] for name in names)
-
-
 def arguments(thing: type) -> str:
     found = inspect.signature(thing).parameters
     texts = _described(thing, *found)
     rows = ((f"`{name}`", _shown(parameter.default), texts[name]) for name, parameter in found.items())
     return table(("argument", "default", "meaning"), rows)
-
-
-def _names_of(node: ast.stmt) -> Sequence[str]:
-    match node:
-        case ast.FunctionDef(name=name) | ast.ClassDef(name=name) | ast.AnnAssign(target=ast.Name(id=name)):
-            return [name]
-        case ast.Assign(targets=[ast.Name(id=name)]):
-            return [name]
-    return []
 
 
 def python(parts: Iterable[str]) -> str:
@@ -570,21 +549,8 @@ PARTS: Final[Mapping[str, Callable[[], str]]] = {
     "transaction-context": lambda: methods(TransactionContext),
     "upsert-apply": lambda: source(UpsertTask.apply, UpsertTask.lock),
     "upsert-bad-records": lambda: source(UpsertTask.put, UpsertTask.write_each),
-    "upsert-kit": lambda: excerpt(
-        KIT_TESTS,
-        *("Database", "UpsertTask", "deleting_record", "row", "ONCE", "UPSERT", "HISTORY"),
-        *("test_the_last_record_of_a_key_is_its_row", "test_the_upsert_sink_applies_each_record_once"),
-        "test_a_lost_response_to_a_commit_applies_nothing_twice",
-    ),
     "upsert-offsets": lambda: source(UpsertTask.open, UpsertTask.pre_commit),
-    "upsert-connector": lambda: source(UpsertSink.task_configs, UpsertSink.alter_offsets, UpsertSink.stop),
-    "webhook-answers": lambda: source(webhook_sink.judge, webhook_sink.seconds_in),
     "webhook-keys": lambda: config_keys(own_keys(webhook_sink.WebhookConfig)),
-    "webhook-kit": lambda: excerpt(
-        KIT_TESTS,
-        *("Connection", "WebhookTask", "webhook_config", "WEBHOOK"),
-        "test_the_webhook_sink_is_effectively_once_with_an_endpoint_that_recognises_ids",
-    ),
     "webhook-put": lambda: source(webhook_sink.WebhookTask.put, webhook_sink.WebhookTask.deliver),
     "webhook-ids": lambda: source(webhook_sink.WebhookTask.events, webhook_sink.WebhookTask.post),
 }

@@ -32,7 +32,6 @@ EXECUTED = [
     DOCS / "test-harness.md",
     DOCS / "typed-values.md",
     DOCS / "write-a-connector.md",
-    DOCS / "write-a-database-sink.md",
     DOCS / "write-a-source.md",
     DOCS / "write-an-http-sink.md",
 ]
