@@ -1,4 +1,4 @@
-"""Follows docs/test-your-connector.md as a reader would."""
+"""Follows docs/test-your-connector.md as a reader would, then runs the modules of docs/test-kit.md."""
 
 from __future__ import annotations
 
@@ -11,12 +11,14 @@ import pytest
 
 pytestmark = pytest.mark.extended
 
-PAGE = Path(__file__).parent.parent.parent / "docs" / "test-your-connector.md"
+DOCS = Path(__file__).parent.parent.parent / "docs"
+PAGES = (DOCS / "test-your-connector.md", DOCS / "test-kit.md")
 STORY, REPLAY, SHOWN, SOURCE_STORY, SOURCE_SHOWN = range(5)
 
 
 def blocks(language: str) -> list[str]:
-    return re.findall(rf"^```{language}\n(.*?)^```$", PAGE.read_text(), re.DOTALL | re.MULTILINE)
+    pages = "".join(page.read_text() for page in PAGES)
+    return re.findall(rf"^```{language}\n(.*?)^```$", pages, re.DOTALL | re.MULTILINE)
 
 
 def save(folder: Path, *names: str) -> None:
