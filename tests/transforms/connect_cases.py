@@ -49,7 +49,7 @@ CHAINS: Final[dict[str, dict[str, str]]] = {
         "predicates": "tombstone",
         "predicates.tombstone.type": f"{KAFKA}predicates.RecordIsTombstone",
     },
-    # That of docs/transforms.md.
+    # That of docs/connect-transforms.md.
     "page": {
         "transforms": "drop,mask",
         "transforms.drop.type": f"{KAFKA}Filter",
