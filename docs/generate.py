@@ -536,7 +536,7 @@ PARTS: Final[Mapping[str, Callable[[], str]]] = {
     "sink-task-harness-arguments": lambda: arguments(SinkTaskHarness),
     "source-capabilities": lambda: capabilities(SourceCapabilities),
     "connector-context": lambda: methods(ConnectorContext),
-    "source-connector": lambda: methods(SourceConnector, *SourceConnector.__bases__),
+    "source-connector": lambda: methods(SourceConnector),
     "source-keys": source_keys,
     "source-names": lambda: names_of(sinksdk.source),
     "source-events": lambda: members(Event),
@@ -545,14 +545,11 @@ PARTS: Final[Mapping[str, Callable[[], str]]] = {
     "source-task-context": lambda: methods(SourceTaskContext),
     "source-verdicts": lambda: verdicts(SOURCE_OPTIONS),
     "steps": lambda: steps(Trial, STEPS),
-    "testing-names": lambda: names_of(testing),
     "transaction-context": lambda: methods(TransactionContext),
     "upsert-apply": lambda: source(UpsertTask.apply, UpsertTask.lock),
-    "upsert-bad-records": lambda: source(UpsertTask.put, UpsertTask.write_each),
     "upsert-offsets": lambda: source(UpsertTask.open, UpsertTask.pre_commit),
-    "webhook-keys": lambda: config_keys(own_keys(webhook_sink.WebhookConfig)),
     "webhook-put": lambda: source(webhook_sink.WebhookTask.put, webhook_sink.WebhookTask.deliver),
-    "webhook-ids": lambda: source(webhook_sink.WebhookTask.events, webhook_sink.WebhookTask.post),
+    "webhook-ids": lambda: source(webhook_sink.WebhookTask.events),
 }
 """The generated parts by name."""
 
