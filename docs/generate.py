@@ -65,7 +65,6 @@ from sinksdk.testing import (
     FaultKind,
     FaultPlan,
     Guarantee,
-    ManualClock,
     SinkTaskHarness,
     SourceCapabilities,
     Trial,
@@ -78,7 +77,7 @@ from sinksdk.testing.source_kit.trial import SourceTrial
 from sinksdk.testing.trial import STEPS
 from sinksdk.transforms.headers import TombstoneHandler
 from sinksdk.transforms.plugins import KEY_OR_VALUE_TRANSFORMS, PREDICATES, RECORD_TRANSFORMS
-from tests.project.test_imports import ARCHIVER, ARCHIVER_FLOORS, FLOORS
+from tests.project.test_imports import FLOORS
 
 DOCS: Final = Path(__file__).parent
 TWO_PHASES: Final = ("begin", "pre_commit", "publish", "discard")
@@ -494,7 +493,6 @@ def rooms(package: str, folder: str, floors: Sequence[Sequence[str]]) -> str:
 
 PARTS: Final[Mapping[str, Callable[[], str]]] = {
     "rooms": lambda: rooms("sinksdk", "sinksdk", FLOORS),
-    "archiver-rooms": lambda: rooms(ARCHIVER, "connectors/s3_archiver", ARCHIVER_FLOORS),
     "archiver-keys": lambda: config_keys(own_keys(S3ArchiverConfig)),
     "avro-schema": avro_schema,
     "check-sink-options": lambda: options(testing.check_sink, testing.SinkOptions, Subject),
@@ -519,7 +517,6 @@ PARTS: Final[Mapping[str, Callable[[], str]]] = {
     "guarantees": lambda: members(Guarantee),
     "kafka-transforms": lambda: transforms([*KEY_OR_VALUE_TRANSFORMS, *RECORD_TRANSFORMS, TombstoneHandler]),
     "kafka-predicates": lambda: transforms(PREDICATES),
-    "manual-clock": lambda: methods(ManualClock),
     "meanings": meanings,
     "metrics-left-out": metrics_left_out,
     "other-defaults": other_defaults,
