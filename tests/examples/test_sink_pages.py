@@ -1,6 +1,6 @@
 """Checks docs/write-a-database-sink.md and docs/write-an-http-sink.md: their mistakes fail with the quoted messages.
 
-Their commands run in tests/integration/test_examples_spark.py, their code in tests/project/test_docs.py.
+Their commands run in tests/integration/test_examples_spark.py, their code in tests/project.
 """
 
 from __future__ import annotations
