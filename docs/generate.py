@@ -77,7 +77,7 @@ from sinksdk.testing.source_kit.trial import SourceTrial
 from sinksdk.testing.trial import STEPS
 from sinksdk.transforms.headers import TombstoneHandler
 from sinksdk.transforms.plugins import KEY_OR_VALUE_TRANSFORMS, PREDICATES, RECORD_TRANSFORMS
-from tests.project.test_imports import FLOORS
+from tests.project.test_imports import ARCHIVER_FLOORS, FLOORS
 
 DOCS: Final = Path(__file__).parent
 TWO_PHASES: Final = ("begin", "pre_commit", "publish", "discard")
@@ -479,20 +479,32 @@ def avro_schema() -> str:
     return f"```json\n{json.dumps(RECORD_SCHEMA, indent=2)}\n```"
 
 
-def rooms(package: str, folder: str, floors: Sequence[Sequence[str]]) -> str:
-    """Return the rooms of a package from the top floor down, with the first sentence of each."""
+def rooms() -> str:
+    """Return the rooms of sinksdk from the top floor down, with the first sentence of each."""
     rows = [
-        (str(floor), f"`{folder}/{room}{'' if hasattr(module, '__path__') else '.py'}`", sentence(module))
-        for floor, names in reversed(list(enumerate(floors)))
+        (f"`{room}{'' if hasattr(module, '__path__') else '.py'}`", sentence(module))
+        for names in reversed(FLOORS)
         for room in names
         if not room.startswith("__")
-        for module in [importlib.import_module(f"{package}.{room}")]
+        for module in [importlib.import_module(f"sinksdk.{room}")]
     ]
-    return table(("floor", "room", "what it is"), rows)
+    return table(("room", "what it is"), rows)
+
+
+def floors(plans: Mapping[str, Sequence[Sequence[str]]]) -> str:
+    """Return the floors of folders next to each other, with the ground floor at the bottom."""
+    columns = []
+    for folder, plan in plans.items():
+        rooms = (" · ".join(room for room in floor if not room.startswith("__")) for floor in plan)
+        columns.append([*filter(None, rooms), folder])
+    left, right = columns
+    lines = reversed([*itertools.zip_longest(left, right, fillvalue="")])
+    return "```text\n" + "".join(f"{f'{a:28}{b}'.rstrip()}\n" for a, b in lines) + "```"
 
 
 PARTS: Final[Mapping[str, Callable[[], str]]] = {
-    "rooms": lambda: rooms("sinksdk", "sinksdk", FLOORS),
+    "floors": lambda: floors({"sinksdk/": FLOORS, "connectors/s3_archiver/": ARCHIVER_FLOORS}),
+    "rooms": rooms,
     "archiver-keys": lambda: config_keys(own_keys(S3ArchiverConfig)),
     "avro-schema": avro_schema,
     "check-sink-options": lambda: options(testing.check_sink, testing.SinkOptions, Subject),
