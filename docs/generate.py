@@ -91,6 +91,11 @@ def table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     return "\n".join(f"| {' | '.join(cell.replace('|', '&#124;') for cell in line)} |" for line in lines)
 
 
+def listed(rows: Iterable[Sequence[str]]) -> str:
+    """Return names with what they are, as a list like those of keys and metrics."""
+    return "\n".join(f"- {name}: {text}" for name, text in rows)
+
+
 def sentence(thing: object) -> str:
     """Return the first paragraph of a docstring, as Markdown."""
     return as_markdown((inspect.getdoc(thing) or "").partition("\n\n")[0])
@@ -177,8 +182,7 @@ def own_keys(config: type[ConnectorConfig]) -> Iterator[ConfigKey]:
 
 
 def meanings() -> str:
-    rows = ((Meaning[name].value, text) for name, text in attribute_docs(Meaning))
-    return table(("verdict", "meaning"), rows)
+    return listed((Meaning[name].value, text) for name, text in attribute_docs(Meaning))
 
 
 def verdicts(rules: Mapping[str, Verdict], prefix: str = "") -> str:
@@ -271,7 +275,7 @@ def exit_codes() -> str:
 
 
 def closing_reasons() -> str:
-    return table(("reason", "meaning"), ((f"`{name}`", text) for name, text in attribute_docs(ClosingReason)))
+    return listed((f"`{name}`", text) for name, text in attribute_docs(ClosingReason))
 
 
 # -- metrics -------------------------------------------------------------------------------------------
@@ -375,7 +379,7 @@ def methods(*classes: type) -> str:
         for name, member in vars(cls).items():
             if _is_documented(name, member):
                 found.setdefault(name, (f"`{_signature(name, member)}`", sentence(getattr(cls, name))))
-    return table(("method", "what it does"), found.values())
+    return listed(found.values())
 
 
 def _is_documented(name: str, member: Any) -> bool:
@@ -397,8 +401,9 @@ def _signature(name: str, member: Any) -> str:
 def capabilities(declared: type) -> str:
     found = re.findall(r"^    (\w+): (.*?)(?=^    \w+: |\Z)", _arguments(declared), re.DOTALL | re.MULTILINE)
     defaults = {field.name: field for field in dataclasses.fields(declared)}
-    rows = ((f"`{name}`", f"`{defaults[name].default}`", as_markdown(text)) for name, text in found)
-    return table(("capability", "default", "meaning"), rows)
+    return listed(
+        (f"`{name}` (default `{defaults[name].default}`)", as_markdown(text)) for name, text in found
+    )
 
 
 def _arguments(thing: Any) -> str:
@@ -444,13 +449,13 @@ def _shown(default: object) -> str:
 
 
 def members(enum: type) -> str:
-    rows = ((f"`{enum.__name__}.{name}`", text) for name, text in attribute_docs(enum))
-    return table(("name", "meaning"), rows)
+    return listed((f"`{enum.__name__}.{name}`", text) for name, text in attribute_docs(enum))
 
 
 def steps(trial: type, names: Iterable[str]) -> str:
-    rows = ((f"`{_signature(name, getattr(trial, name))}`", sentence(getattr(trial, name))) for name in names)
-    return table(("step", "what happens"), rows)
+    return listed(
+        (f"`{_signature(name, getattr(trial, name))}`", sentence(getattr(trial, name))) for name in names
+    )
 
 
 def source(*things: type | Callable[..., Any]) -> str:
@@ -461,8 +466,9 @@ def source(*things: type | Callable[..., Any]) -> str:
 def arguments(thing: type) -> str:
     found = inspect.signature(thing).parameters
     texts = _described(thing, *found)
-    rows = ((f"`{name}`", _shown(parameter.default), texts[name]) for name, parameter in found.items())
-    return table(("argument", "default", "meaning"), rows)
+    return listed(
+        (f"`{name}` ({_shown(parameter.default)})", texts[name]) for name, parameter in found.items()
+    )
 
 
 def python(parts: Iterable[str]) -> str:
@@ -476,7 +482,12 @@ def columns() -> str:
 
 
 def avro_schema() -> str:
-    return f"```json\n{json.dumps(RECORD_SCHEMA, indent=2)}\n```"
+    """Return the schema with a line for each field."""
+    fields = [
+        json.dumps(field, separators=(",", ":"), ensure_ascii=False) for field in RECORD_SCHEMA["fields"]
+    ]
+    head = json.dumps({key: value for key, value in RECORD_SCHEMA.items() if key != "fields"})
+    return "```json\n" + head[:-1] + ', "fields": [\n' + ",\n".join(fields) + "\n]}\n```"
 
 
 def rooms() -> str:
@@ -488,7 +499,7 @@ def rooms() -> str:
         if not room.startswith("__")
         for module in [importlib.import_module(f"sinksdk.{room}")]
     ]
-    return table(("room", "what it is"), rows)
+    return listed(rows)
 
 
 def floors(plans: Mapping[str, Sequence[Sequence[str]]]) -> str:
