@@ -5,6 +5,7 @@ Whole pages run in test_docs.py (EXECUTED) and in tests/integration; commands in
 
 from __future__ import annotations
 
+import ast
 import json
 import re
 import shlex
@@ -44,7 +45,7 @@ from sinksdk.support.threads import SystemThreads
 from sinksdk.testing import FakeContext, Fault, FaultKind, FaultPlan, SinkTaskHarness
 from sinksdk.topics.directory.writer import TopicDirectoryOffsets, TopicDirectoryWriter
 from tests.engine.sinks import Letters
-from tests.project.test_docs import DOCS, README, ROOT, Fence, fences
+from tests.project.test_docs import DOCS, EXECUTED, README, ROOT, Fence, fences
 from tests.transforms.connect_cases import CHAINS
 
 P0 = TopicPartition("t", 0)
@@ -62,6 +63,36 @@ def ran(page: str, *texts: str, **names: Any) -> dict[str, Any]:
     for text in texts:
         exec(compile(block(page, text), page, "exec", dont_inherit=True), names)  # noqa: S102 - our own pages
     return names
+
+
+ELSEWHERE = {
+    "notebook.md": "tests/integration/test_notebook.py",
+    "read-an-archive.md": "tests/helpers/archive_to_read.py",
+    "test-your-connector.md": "tests/testing/test_walkthrough.py",
+    "transforms.md": "tests/integration/test_transform_plans.py",
+    "write-a-dataframe.md": "tests/integration/test_frames_page.py",
+}
+"""Pages whose blocks another test runs."""
+
+
+def test_each_block_of_python_is_run() -> None:
+    calls = [node for node in ast.walk(ast.parse(Path(__file__).read_text())) if isinstance(node, ast.Call)]
+    named = [
+        [argument.value for argument in call.args if isinstance(argument, ast.Constant)]
+        for call in calls
+        if isinstance(call.func, ast.Name) and call.func.id in ("block", "ran")
+    ]
+    here = {(page, text) for page, *texts in filter(None, named) for text in texts}
+    assert [page for page, test in ELSEWHERE.items() if page not in (ROOT / test).read_text()] == []
+    assert [
+        f"{page.name}: {fence.code}"
+        for page in DOCS.rglob("*.md")
+        if page not in EXECUTED and page.name not in ELSEWHERE
+        for fence in fences(page, generated=False)
+        if fence.language == "python"
+        and not re.match(r"# test_\w+\.py\n", fence.code)  # tests/testing/test_walkthrough.py
+        and not any(page.name == where and str(text) in fence.code for where, text in here)
+    ] == []
 
 
 # -- configurations and commands -----------------------------------------------------------------------
