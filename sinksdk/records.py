@@ -170,7 +170,7 @@ class SinkRecords(Sequence[SinkRecord]):
         )
 
     def _read_taken(self, read: pa.RecordBatch, taken: pa.RecordBatch, places: pa.Array) -> pa.RecordBatch:
-        columns = []  # those that ``arrow`` shares are not taken twice
+        columns = []  # columns that ``arrow`` shares are not taken twice
         for name, column in zip(read.schema.names, read.columns, strict=True):
             own = column_of(self.arrow, name)
             found = None if own is None else _view_taken(own, taken.column(name), column)

@@ -25,7 +25,7 @@ from sinksdk.settings.file import read_config_file
 from sinksdk.store import Store, absolute_store_url, open_store
 
 _POLL: Final = 0.2  # seconds between checks whether the deletion has completed
-_PATIENCE: Final = 30.0  # seconds in addition to the graceful timeout until a deletion counts as hanging
+_PATIENCE: Final = 30.0  # seconds beyond the graceful timeout after which a deletion counts as hanging
 
 
 @contextmanager
@@ -132,7 +132,7 @@ def show_config(
     *,
     name: Name,
     store: KeptIn = DEFAULT_STORE,
-    as_json: AsJson = False,  # accepted, so that programs can pass it to every command
+    as_json: AsJson = False,  # accepted and ignored, so that programs can pass --json to every command
     verbose: Verbose = False,
 ) -> None:
     """Print a connector's configuration as JSON, with or without --json; secrets are hidden."""

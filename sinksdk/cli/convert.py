@@ -44,7 +44,7 @@ def convert(*, config: Config, worker: Worker = None, verbose: Verbose = False) 
     problems, notes = [*file.problems, *translated.problems], [*file.warnings, *translated.notes]
     checked = check_config(translated.config)
     problems += [text for text in checked.problems if text not in problems]
-    # Notes, no problems: the worker's file, which may set the missing keys, is not always given.
+    # A missing worker key is only a note: the worker's file, which may set it, is not always given.
     notes += [text for text in dict.fromkeys((*checked.unmet, *checked.warnings)) if text not in notes]
     _write_section("notes", notes, "bold")
     _write_section("problems", problems, "bold red")

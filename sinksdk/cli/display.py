@@ -22,7 +22,7 @@ from sinksdk.store.reports import SourceProgress
 
 _MOST_ROWS: Final = 20
 _MOST_FAILURES: Final = 5
-_WIDE: Final = 100  # terminal columns from which the table is padded more
+_WIDE: Final = 100  # terminal width in columns from which the table gets wider padding
 _PER_SECOND: Final = 4
 _INTERVAL: Final = 5.0  # seconds between two lines of progress
 
@@ -114,7 +114,8 @@ class PlainProgress(RunProgress):
     """Writes a line per event, and one every few seconds in between.
 
     Args:
-        quiet: seconds between two lines of generations without failures; 0: each has a line at start and end.
+        quiet: seconds between two lines about generations without failures; 0: a line at the
+            start and the end of each.
     """
 
     def __init__(
@@ -163,7 +164,7 @@ class PlainProgress(RunProgress):
         for view in partitions:
             if view.error is not None:
                 retry = f", retried in {duration(view.opens_in)}" if view.opens_in else ""
-                # The failure itself names the offset of a bad record.
+                # The message of the failure itself names the offset of a bad record.
                 read = f"read up to offset {number(view.position)}"
                 self.note(f"{view.partition} failed ({read}){retry}: {view.error}")
 
@@ -204,7 +205,7 @@ class PlainProgress(RunProgress):
 def _work(plan: GenerationPlan) -> str:
     ranges = [planned for task in plan.tasks for planned in task.ranges]
     if not ranges:
-        return counted(len(plan.tasks), "task")  # a source's
+        return counted(len(plan.tasks), "task")  # the driver runs a source
     offsets = sum(planned.end - planned.start for planned in ranges)
     return (
         f"{counted(len(plan.tasks), 'task')}, {counted(len(ranges), 'partition')}, "

@@ -22,9 +22,9 @@ from sinksdk.support.confidential import SECRETS
 
 P = ParamSpec("P")
 
-_NAME_COLUMNS: Final = 36  # a table of names then fits into 80 columns; longer names wrap
+_NAME_COLUMNS: Final = 36  # with this width a table of names fits into 80 columns; longer names wrap
 
-_WHOLE_LINES: Final = 10_000  # columns: longer than any useful line
+_WHOLE_LINES: Final = 10_000  # columns: more than any line has
 _STEP: Final = 1000
 _TENTHS_BELOW: Final = 100
 _SECONDS_BELOW: Final = 120

@@ -34,7 +34,7 @@ _WAITING_TO_RETRY: Final = "waiting for a retry"
 
 @dataclass(frozen=True, slots=True)
 class Amounts:
-    """Sums over partitions; None: unknown for all of them."""
+    """Sums over partitions; None: unknown for all partitions."""
 
     committed: int | None
     position: int | None
@@ -62,7 +62,7 @@ class Amounts:
 @dataclass(frozen=True, slots=True)
 class SourceTotals:
     tasks: Mapping[int, SourceProgress] = field(default_factory=dict)
-    # Committed by earlier generations than that of `tasks`.
+    # Records that generations before that of `tasks` have committed.
     records: int = 0
     transactions: int = 0
 
@@ -113,7 +113,7 @@ class Rate:
         self._samples: deque[tuple[float, int]] = deque()
 
     def add(self, now: float, total: int) -> None:
-        # A smaller total is another attempt's, which counts from the start.
+        # A smaller total comes from another attempt, which counts from the start.
         if self._samples and total < self._samples[-1][1]:
             self._samples.clear()
         self._samples.append((now, total))
@@ -138,11 +138,12 @@ class RunProgress(Listener):
         self._state = "starting"
         self._views: dict[TopicPartition, PartitionStatus] = {}
         self._failures: dict[TopicPartition, str] = {}
-        self._before: dict[TopicPartition, int] = {}  # records of the generations that have ended
+        self._before: dict[TopicPartition, int] = {}  # records of completed generations
         self._rates: dict[TopicPartition, Rate] = {}
         self._starts: dict[TopicPartition, int] = {}
-        self._records = 0  # of the generations that have ended
-        self._running: dict[TopicPartition, int] | None = None  # of the one that runs; None if none does
+        self._records = 0  # records of completed generations
+        # Records of the running generation; None: no generation runs.
+        self._running: dict[TopicPartition, int] | None = None
         self._source: SourceTotals | None = None
 
     def planned(self, plan: GenerationPlan) -> None:
@@ -218,7 +219,7 @@ class RunProgress(Listener):
         if self._running is not None:
             for view in (view for view in partitions if view.position is not None):
                 committed, before = view.records - view.tail, self._running.get(view.partition, 0)
-                if committed < before:  # another attempt of the task, which counts from 0
+                if committed < before:  # another attempt of the task, whose count starts at 0
                     self._records += before
                 self._running[view.partition] = committed
 

@@ -43,7 +43,7 @@ from sinksdk.support.logs import WARNINGS, LogSettings
 
 log = logging.getLogger(__name__)
 
-_SHOW_CURSOR: Final = b"\x1b[?25h"  # a live display had hidden it
+_SHOW_CURSOR: Final = b"\x1b[?25h"  # a live display hides the cursor
 
 
 @command

@@ -198,7 +198,7 @@ class ConnectorConfig(
 
     @property
     def has_dead_letter_cluster(self) -> bool:
-        """Whether it names a Kafka cluster for dead letters."""
+        """Whether the configuration names a Kafka cluster for dead letters."""
         return _DEAD_LETTER_SERVERS in (self._written or {})
 
     def chain(self) -> Chain | None:
@@ -213,14 +213,14 @@ class ConnectorConfig(
 
     def _read(self) -> tuple[Chain | None, list[str]]:
         if self._written is None:
-            return None, []  # not parsed from text: it has only fields
+            return None, []  # a configuration that was not parsed from text has only fields
         keys = {
             prefix + key: text
             for prefix in ("transforms.", "predicates.")
             for key, text in self.overrides(prefix).items()
         }
         kinds = {part: self.converter_spec(is_key=part == "key").kind for part in ("key", "value")}
-        if self.is_transformed:  # Spark may give typed values
+        if self.is_transformed:  # Spark may return typed values
             kinds = {part: kind for part, kind in kinds.items() if kind != "bytes"}
         return self.read_chain(keys, kinds)
 
@@ -240,7 +240,7 @@ class ConnectorConfig(
 
     @classmethod
     def _supplemented(cls, applied: dict[str, Any]) -> dict[str, Any]:
-        for key in _CONSUMERS:  # Connect accepts them as consumer properties only
+        for key in _CONSUMERS:  # Connect accepts these keys as consumer properties only
             if CONSUMER_OVERRIDES + key in applied:
                 applied.setdefault(key, applied[CONSUMER_OVERRIDES + key])
         for side in ("key.converter", "value.converter"):

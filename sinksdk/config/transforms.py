@@ -42,7 +42,7 @@ class ChainSettings(BaseModel):
 
 
 def _without_fields(chain: Chain | None, converters: Mapping[str, str]) -> Iterator[str]:
-    # A transform of fields would fail at every record whose converter gives none.
+    # A transform of fields would fail at every record if the converter returns no fields.
     bare = {part: kind for part, kind in converters.items() if kind not in _WITH_FIELDS}
     for step in chain.steps if chain else ():
         made = step.transformation
@@ -84,7 +84,7 @@ def _verdict(
         return Verdict.ignored(f"'{kind}' does not list the {kind[:-1]} that it configures")
     type_key = f"{kind}.{name}.type"
     is_refused = not is_supported(str(values.get(type_key, "")))
-    # The verdict on a refused transform's type says what to do about all of its keys.
+    # The verdict on the type of a refused transform says what to do about all of its keys.
     return Verdict.ignored(f"it configures '{type_key}'") if is_refused and key != type_key else None
 
 

@@ -20,7 +20,7 @@ from sinksdk.support.threads import start_thread
 
 log = logging.getLogger(__name__)
 
-_POLL: Final = 0.1  # seconds between two checks whether a call is still wanted
+_POLL: Final = 0.1  # seconds between two checks whether the caller still needs the result
 _SLOW: Final = 10.0  # seconds after which a call that has not returned is logged
 _FLAG: Final = "is_deleted"
 _POSITIONAL: Final = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
@@ -163,7 +163,7 @@ class ConnectorCalls:
 
     def _begin(self, function: Callable[[], T]) -> Call[T]:
         if self._last is not None and not self._last.wait(0):
-            self._executor.end()  # ends the thread if the call returns after all
+            self._executor.end()  # ends the thread if the call returns later
             self._executor = self._executors()
         self._last = call = Call(function)
         self._executor.begin(call)
@@ -179,7 +179,7 @@ class ConnectorCalls:
 
 def _stop(stop: Callable[..., T], *, is_deleted: bool) -> T:
     parameters = list(inspect.signature(stop).parameters.values())
-    # Connect's old stop() takes no flag; KIP-883's may have any name.
+    # Connect's original stop() takes no flag; the parameter of KIP-883's may have any name.
     if any(map(_takes_the_name, parameters)):
         return stop(**{_FLAG: is_deleted})
     if parameters and _may_be_the_flag(parameters[0]):

@@ -25,7 +25,7 @@ from sinksdk.store.records import ConnectorRecord, GenerationPlan, TaskPlan, emp
 
 log = logging.getLogger(__name__)
 
-_AT_ONCE: Final = RetryPolicy(0.0)  # the whole deletion is retried, and reports why it failed
+_AT_ONCE: Final = RetryPolicy(0.0)  # the caller retries the whole deletion, and reports why it failed
 
 Call = Callable[[str, Callable[[], Any]], Any]
 
@@ -52,10 +52,10 @@ def settle(
         own: returns the task's own entries of the configuration.
     """
     try:
-        # One task in this process, without Spark: a JVM would start to read nothing.
+        # The task runs in this process, without Spark: it reads no records, so no JVM needs to start.
         ranges = tuple(empty_range(p, claim.committed.get(p)) for p in sorted(claim.all_unsettled()))
         task = TaskPlan(ranges=ranges, config=dict(own()))
-        # The connector may have to run again: partitions without a commit stay undecided.
+        # The connector may have to run before it is deleted: partitions without a commit stay undecided.
         plan = generations.plan(claim, (task,), record.version, record.config, undecided=claim.undecided)
         outcomes = call("publish", lambda: _run(store, name, connector, plan, clock))
         return "; ".join(f"{o.partition}: {o.failure.message}" for o in outcomes if o.failure)
@@ -97,7 +97,8 @@ class Deletion:
         self._record = record
         self._generations = Generations(store, connector)
         self._claim = self._generations.claim()
-        # After the claim: another process cannot remove and create it again without fencing us.
+        # The record is read after the claim: no other process can now remove and create it without fencing
+        # this one.
         row = table.read(store, config_key(connector), ConnectorRecord)
         if row is None or row.value.incarnation != record.incarnation:
             raise FencedException(
@@ -233,9 +234,9 @@ class Deletion:
         while True:
             row = table.read(self._store, key, ConnectorRecord)
             if row is None or row.value.incarnation != self._record.incarnation:
-                return  # another process has done the last step
+                return  # another process has completed the last step
             try:
                 self._store.delete(key, row.version)
             except Conflict:
-                continue  # the operator has just requested it again
+                continue  # the operator has just requested the connector again
             return

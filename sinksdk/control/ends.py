@@ -19,7 +19,8 @@ log = logging.getLogger(__name__)
 
 QUERY_INTERVAL: Final = 2.0  # seconds between two queries of the source while nothing is planned
 
-LATE: Final = 10.0  # seconds that a query may be late or take until end offsets count as unknown
+# Seconds without a response, or between two queries, after which end offsets count as unknown.
+LATE: Final = 10.0
 
 _WRITE_INTERVAL: Final = 1.0  # seconds between two writes to a store with fast requests
 

@@ -58,7 +58,8 @@ class Amounts(NamedTuple):
         return Amounts(*(a + b for a, b in zip(self, more, strict=True)))
 
     def since(self, before: Amounts) -> Amounts:
-        # A count that has fallen is of another attempt, which began at 0; records continue over attempts.
+        # A count that has fallen belongs to another attempt, which started at 0; records are counted across
+        # attempts.
         return Amounts(*(now - then if now >= then else now for now, then in zip(self, before, strict=True)))
 
 
@@ -135,7 +136,7 @@ class HistoryKeeper:
     def __init__(self, store: Store, connector: str, clock: WallClock) -> None:
         self._row = table.OwnRow(store, history_key(connector), ConnectorHistory)
         self._clock = clock
-        # Less often on a store with paid requests.
+        # A store with paid requests is written to less often.
         self._interval = max(_INTERVAL, 6 * store.closing_poll)
         self._growth = Growth()
         self._saved = self._history = ConnectorHistory()
@@ -153,7 +154,7 @@ class HistoryKeeper:
 
     def ended(self, amounts: Mapping[Where, Amounts], failures: Mapping[Where, Failure]) -> None:
         self._count(amounts)
-        # Written at once: another driver may run the next generation.
+        # The failures are written at once, because another driver may run the next generation.
         self._history = with_failures(self._history, self._clock.time(), failures)
         self.save()
 
@@ -162,7 +163,8 @@ class HistoryKeeper:
             return
         self._next = self._clock.now() + self._interval
         try:
-            if not self._is_loaded:  # only once there is something to add: then this driver is the only one
+            # Read late: once there is something to add, no other driver writes the history.
+            if not self._is_loaded:
                 before = self._row.read()
                 self._history = together(before, self._history) if before else self._history
                 self._is_loaded = True
@@ -285,7 +287,7 @@ class TotalsKeeper:
         except Conflict:
             found = self._row.read()
             if found is not None and found.generation >= totals.generation:
-                self._totals = found  # ours, or a newer driver's, which are more complete
+                self._totals = found  # the stored totals, of this driver or a newer one, are more complete
                 return
             self._row.replace(totals)
 

@@ -104,7 +104,7 @@ def read_all(store: Store, read: Callable[[Store, str], T], on_damage: OnDamage 
         try:
             found.append(read(seen, name))
         except registry.ConnectorNotFoundException:
-            continue  # deleted meanwhile
+            continue  # deleted since the names were listed
         except StoreUnavailable:
             raise
         except ConnectException as error:

@@ -30,10 +30,10 @@ POLL_INTERVAL: Final = 0.25  # seconds between two reads of a store with fast re
 _OLD = 30.0  # seconds: a heartbeat older than this at the first read means a dead driver
 
 _STATE, _START_TIME = 0, 19  # fields of /proc/<pid>/stat behind the program's name
-_DEAD: Final = "ZX"  # states of an ended process whose parent has not waited for it
+_DEAD: Final = "ZX"  # states of a process that has ended but that its parent has not waited for
 
 _numbers = count(1)
-_here: set[str] = set()  # drivers of this process that run
+_here: set[str] = set()  # names of running drivers in this process
 
 
 @functools.cache
@@ -43,7 +43,7 @@ def _host() -> str:
         # Each container has process ids of its own.
         space = Path("/proc/self/ns/pid").readlink().name
     except OSError:
-        return platform.node()  # no Linux, no containers
+        return platform.node()  # without Linux's /proc there are no containers
     return f"{platform.node()}/{zlib.crc32(f'{boot} {space}'.encode()):08x}"
 
 
@@ -68,7 +68,7 @@ def _is_there(pid: int) -> str | None:
     except ProcessLookupError:
         return None
     except OSError:
-        return ""  # a process of another user
+        return ""  # the process belongs to another user
     return ""
 
 
@@ -115,7 +115,8 @@ class Heartbeats:
         if row is None or row.value.state != "RUNNING" or self._is_gone(row.value.driver):
             return True
         now = self._clock.now()
-        # Compares the clocks of two machines; otherwise heartbeats are watched for change.
+        # This comparison depends on the clocks of two machines; later heartbeats are only compared with each
+        # other.
         if self._heartbeat is None and self._clock.time() - row.value.heartbeat > _OLD:
             return True
         if self._heartbeat is None or self._heartbeat[0] != row.version:

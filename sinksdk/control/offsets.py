@@ -64,11 +64,12 @@ class StoppedConnector:
         self.record = self._stopped()
 
     def claim(self, config: PaceSettings, patience: float) -> Claim:
-        """Wait until the tasks have closed, for at most ``patience`` seconds, and fence zombies."""
+        """Wait at most ``patience`` seconds until the tasks have closed, and fence zombies."""
         graceful = config.graceful_timeout_ms / 1000
         await_end(self._store, self._name, clock=self._clock, graceful=graceful, patience=patience)
         claim = self.generations.claim()
-        # Again: if it is resumed from here on, its driver claims after us and fences us.
+        # Read again: if an operator resumes the connector from here on, its driver claims later and fences
+        # this process.
         self.record = self._stopped()
         return claim
 
@@ -101,7 +102,7 @@ class StoppedConnector:
 
     def alter(self, connector: Connector, config: PaceSettings, alter_offsets: Callable[[], Any]) -> bool:
         """Call ``alter_offsets``; return whether the connector has moved offsets of its own."""
-        # Called only after a claim, so that no task commits meanwhile.
+        # The caller has claimed the connector before, so no task commits during the call.
         return bool(self.call("alter_offsets", connector, config, alter_offsets))
 
     def call(self, what: str, connector: Connector, config: PaceSettings, method: Callable[[], T]) -> T:

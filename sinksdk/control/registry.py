@@ -94,7 +94,7 @@ def graceful_timeout(record: ConnectorRecord) -> float:
     field = ConnectorConfig.model_fields["graceful_timeout_ms"]
     try:
         return float(record.config.get(str(field.alias), field.default)) / 1000
-    except ValueError:  # it could not start with that
+    except ValueError:  # a connector with such a value could not start
         return float(field.default) / 1000
 
 

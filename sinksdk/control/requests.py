@@ -28,7 +28,7 @@ class ClosingSignal:
 
     def request(self, reason: ClosingReason, *, final: bool = True) -> None:
         """Request closing; with ``final`` the driver ends, otherwise the next generation follows."""
-        # The first reason to end stays: the end of a with block requests once more.
+        # The first reason to end is kept: leaving a with block requests closing once more.
         if not self._is_final:
             self._reason = reason
         self._is_final = self._is_final or final
@@ -137,7 +137,7 @@ class PendingRequests:
         self._store = store
         self._connector = connector
         self._clock = clock
-        # Less often on a store with paid requests.
+        # A store with paid requests is read less often.
         self.interval = max(_POLL, store.closing_poll / 2)  # seconds between two reads
         self._next = 0.0
         self._row: table.Row[ConnectorRecord] | None = None
@@ -174,7 +174,7 @@ class PendingRequests:
     def closing(self) -> ClosingReason | None:
         now, done = self._now, self._done
         if done is None:
-            return None  # nothing is followed yet
+            return None  # there is no record to compare with yet
         if now is None or now.incarnation != done.incarnation or now.claimed > done.claimed:
             raise FencedException(
                 f"connector {self._connector} was deleted, or a newer driver has taken over, while this "

@@ -48,7 +48,7 @@ def opened_sink(
 
 
 def expect_there(sink: OpenedSink, offsets: Mapping[TopicPartition, int | None]) -> None:
-    """Refuse offsets that no record can have; None removes a commit of any partition."""
+    """Refuse offsets that no record can have; None, which removes a commit, is always accepted."""
     wanted = {partition: offset for partition, offset in sorted(offsets.items()) if offset is not None}
     problems = [f"{p}: offset {offset} is below 0" for p, offset in wanted.items() if offset < 0]
     if wanted and not problems and sink.source is not None:

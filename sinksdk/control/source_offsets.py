@@ -47,10 +47,9 @@ class SourceOffsets:
             return sorted(offsets.positions(), key=lambda position: partition_key(position.partition))
 
     def alter(self, name: str, changes: Changes, *, patience: float = math.inf) -> bool:
-        """Commit other offsets while the connector is STOPPED; None: as if never read.
+        """Commit other offsets while the connector is STOPPED; None: as if no record was ever read.
 
-        Returns:
-            Whether the connector has moved offsets of its own (``alter_offsets``).
+        Returns: Whether the connector has moved offsets of its own (``alter_offsets``).
         """
         stopped = StoppedConnector(self._store, name, self._clock)
         connector, config, target = self._opened(stopped.record.config)
@@ -80,5 +79,5 @@ class SourceOffsets:
                 continue
             offsets = [at for at in row.value.source.offsets if partition_key(at.partition) not in altered]
             source = row.value.source.model_copy(update={"offsets": tuple(offsets)})
-            with suppress(Conflict):  # a zombie has just written it; the next task overwrites it
+            with suppress(Conflict):  # a zombie has just written this report; the next task overwrites it
                 table.write(self._store, key, row.value.model_copy(update={"source": source}), row.version)

@@ -30,7 +30,7 @@ _RATE = 10_000  # bytes per second of the remembered state, written between ends
 _SIZE = 250  # approximate bytes of one partition's state
 _SIGHTINGS = 2_000  # sightings of all partitions together; at least two of each
 _UNAVAILABLE = 100  # partitions without a leader that are listed
-_TRACES = 50  # written; partitions that fail together mostly fail alike
+_TRACES = 50  # traces to write: partitions that fail together mostly fail for the same reason
 
 
 def read_status(store: Store, connector: str) -> ConnectorStatus:
@@ -45,7 +45,7 @@ def read_status(store: Store, connector: str) -> ConnectorStatus:
 
 
 def _is_older(status: ConnectorStatus) -> bool:
-    # Older drivers kept their state in the status: what is remembered is stale then.
+    # Older drivers kept their state in the status: a later remembered state is outdated.
     return bool(status.partitions or status.tasks)
 
 
@@ -58,7 +58,7 @@ class StatusKeeper:
         plan_timeout: seconds of waiting that count as a failure.
     """
 
-    # Eleven attributes: two rows, each with content and time of the last write.
+    # Eleven attributes: two rows of the store, each with its content and the time of its last write.
     def __init__(
         self,
         store: Store,
@@ -184,7 +184,7 @@ class StatusKeeper:
         )
         try:
             self._status_row.write(self._status)
-        except Conflict as error:  # another driver writes, too: the next write is soon enough
+        except Conflict as error:  # another driver also writes the status: the next heartbeat is soon enough
             log.info("the connector's status was not written: %s", error)
         except ConnectException as error:
             self._outage.failed("the connector's status cannot be written: %s", error)

@@ -62,7 +62,7 @@ class Threads(Protocol):
 
 
 class OneThread:
-    """A simulation makes the calls of other threads itself."""
+    """Replaces threads in a simulation, which makes the calls of other threads itself."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock

@@ -60,7 +60,7 @@ class Committer:
 
     def metadata_at(self, partition: TopicPartition, offset: int) -> str | None:
         """Return the task's metadata for a position to move back to; None: it failed."""
-        # A sink that keeps its watermark in the metadata could not tell a later loss from this move.
+        # Without metadata, a sink that keeps its watermark there could not tell a later loss from this move.
         offered = {partition: OffsetAndMetadata(offset)}
         try:
             with self._measures.phase(Phase.PRE_COMMIT):
@@ -76,14 +76,14 @@ class Committer:
 
     def _has_offer(self, partition: TopicPartition) -> bool:
         state = self._states[partition]
-        # A position that was skipped to may need the task's metadata.
+        # If the task has skipped to this position, the commit may need the task's metadata.
         return state.position > self._scope.floor(partition) or state.has_skipped
 
     def _of_planned_topics(
         self, partitions: Collection[TopicPartition], *, is_last: bool
     ) -> Collection[TopicPartition]:
         # A topic that was deleted and created again has other records at the same offsets. If no broker
-        # responds, the next commit checks again; after the last one the records are read again.
+        # responds, the next commit repeats the check; if there is no next commit, the records are read again.
         topics = {p.topic for p in partitions if self._states[p].has_uncommitted(self._scope.floor(p))}
         with self._measures.phase(Phase.CHECK_TOPIC_IDS):
             errors = self._check_topics(topics) if topics else {}
@@ -185,7 +185,7 @@ class Committer:
             lost.__cause__ = error
             self._scope.note(partition, lost)
             return False
-        return state.ending.refusal is None  # no commit covers refused records
+        return state.ending.refusal is None  # a commit must not cover refused records
 
     # -- the second phase ------------------------------------------------------------------------
 
@@ -196,7 +196,7 @@ class Committer:
             return
         with self._measures.phase(Phase.PUBLISH):
             failed = self._publish(partition, committed, deadline)
-        if failed is not None:  # the partition ends: its next commit would lose the tokens
+        if failed is not None:  # the partition ends, because its next commit would lose the tokens
             self._scope.note(partition, failed.error, at_once=failed.retry is None, retry=failed.retry)
 
     def _publish(
@@ -237,7 +237,7 @@ class Committer:
         discard: Collection[Token] = (),
         partly_visible_to: int | None = None,
     ) -> None:
-        # Nothing else in the engine moves a commit back.
+        # This is the only place in the engine that moves a commit back.
         self._scope.write(self._commits.withdraw, partition, to, discard, partly_visible_to)
         self._context.count(partition, **{WITHDRAWN: 1})
 
@@ -333,7 +333,7 @@ def committable(
     for partition, offset in returned.items():
         flaw = flaw_of(partition, offset, offered, floor, prepared)
         if flaw is None:
-            # Numpy's integers and plain tuples are accepted; the store needs Python's.
+            # Numpy's integers and plain tuples are accepted, but the store needs Python's types.
             sound[TopicPartition(*partition)] = OffsetAndMetadata(
                 operator.index(offset.offset), offset.metadata, offset.tokens
             )
@@ -383,7 +383,7 @@ def _is_partition(key: Any) -> bool:
 
 
 def _nonsense(offset: Any) -> str | None:
-    # Connectors may not be type-checked.
+    # A type checker may not have seen the connector's code.
     if not isinstance(offset, OffsetAndMetadata):
         return f"which is of type {type(offset).__name__}, not an OffsetAndMetadata"
     number: Any = offset.offset

@@ -84,11 +84,11 @@ class TaskScope:
     def call(self, hook: str, *arguments: object) -> Any:
         """Run a hook; if it raises, the caller first calls :meth:`raise_failure`."""
         result = run_hook(self.label, self.task, hook, *arguments)
-        self.raise_failure()  # the author's code may have swallowed it
+        self.raise_failure()  # the author's code may have suppressed the exception
         return result
 
     def release(self, hook: str, *arguments: object) -> None:
-        # ``close`` and ``stop`` may follow a failed write.
+        # ``close`` and ``stop`` are called even after a failed write.
         run_hook(self.label, self.task, hook, *arguments)
 
     def write(self, method: Callable[..., None], *arguments: object) -> None:
@@ -100,7 +100,7 @@ class TaskScope:
             raise
 
     def raise_failure(self) -> None:
-        # Since a failed write, what the store has is unknown.
+        # After a failed write, the content of the store is unknown.
         if self._write_failure is not None:
             raise self._write_failure
 
@@ -124,7 +124,7 @@ class TaskScope:
         while state.letters and _is_written(state.letters[0]):
             state.letters.popleft()
         state.letters.append(letter)
-        if offset is not None:  # the task itself has reported the record
+        if offset is not None:  # the task has reported this record itself
             state.accepted.errant[offset] += 1
         if state.ending.refusal is None:
             state.ending.refusal = refusal
@@ -181,7 +181,7 @@ class TaskScope:
             )
         else:
             self.measures.retried()
-            log.info(  # the driver warns
+            log.info(  # the driver logs the warning
                 "%s: %s stops at offset %d; a later generation retries in %.1f s: %s",
                 self.label,
                 partition,
@@ -316,7 +316,7 @@ class WorkerSinkTaskContext(SinkTaskContext):
     def count(self, partition: TopicPartition, **amounts: int) -> None:
         counts = self.counts.setdefault(partition, {})
         for name, amount in amounts.items():
-            counts[name] = counts.get(name, 0) + operator.index(amount)  # numpy's integers are no JSON
+            counts[name] = counts.get(name, 0) + operator.index(amount)  # JSON accepts no integers of numpy
 
     def errant_record_reporter(self) -> ErrantRecordReporter:
         return self._reporter

@@ -32,7 +32,7 @@ class Divided(Exception):
 
 
 class Conversion:
-    """Converters and transforms make columns, or objects for a task that takes neither bytes nor JSON."""
+    """Converts and transforms to columns, or to objects for a task that takes neither bytes nor JSON."""
 
     def __init__(
         self, options: EngineOptions, reporter: WorkerErrantRecordReporter, *, task: Callable[[], SinkTask]
@@ -73,11 +73,11 @@ class Conversion:
             except TypesDiffer as differ:
                 raise _divided(offsets, differ.offsets) from None
         letters = []
-        # No retry of the batch can follow any more: each record is reported once.
+        # From here on nothing retries the batch, so each record is reported only once.
         for stage, record, error, failed_in, where in sorted(failed, key=lambda each: each.record.offset):
             letters.append(self._reporter.report_from(stage, record, error, failed_in, where))
         for letter in letters:
-            letter.result()  # a task that keeps its own offsets skips these records in ``put``
+            letter.result()  # a task that keeps its own offsets skips the failed records in ``put``
         if task.takes_bytes and read is not None:
             return as_bytes(transformed, read, self._style)
         return as_json(transformed, read) if task.takes_json else transformed
@@ -148,7 +148,8 @@ class Conversion:
         index = records.arrow.schema.get_field_index(part)
         if converter is None or index < 0:
             return None
-        data = to_bytes(records.arrow.column(index), SPARK_JSON)  # what Spark has typed is read as its JSON
+        # Values that Spark has typed are read as the JSON that Spark writes.
+        data = to_bytes(records.arrow.column(index), SPARK_JSON)
         topic = records.partition.topic
         if not isinstance(converter, BatchConverter):
             return _one_by_one(converter, topic, data.to_pylist())
@@ -193,7 +194,7 @@ class Conversion:
                     _Failed("TRANSFORMATION", records[0], failure.error, failure.failed, failure.where)
                 )
                 return []
-        if chain.has_authors:  # they may have changed objects of this batch
+        if chain.has_authors:  # the author's transforms may have changed objects in place
             read = records.arrow if records.read is None else records.read
             records, _ = self._converted(SinkRecords(records.partition, read), [])
         half = len(records) // 2
@@ -202,17 +203,18 @@ class Conversion:
         for part in (records[:half], records[half:]):
             try:
                 pieces += self._pieces(chain, part, failed)
-            except TypesDiffer as differ:  # of all parts at once: each division converts the rest again
+            except TypesDiffer as differ:  # collected, as each division converts the rest again
                 offsets.append(differ.offsets)
         if offsets:
             raise TypesDiffer(np.concatenate(offsets))
         return pieces
 
 
-Untyped: TypeAlias = Mapping[Part, Flags]  # typed keys and values with neither a value nor a type
+# Keys and values that Spark has typed, but that have neither a value nor a type.
+Untyped: TypeAlias = Mapping[Part, Flags]
 
 _NO_CODES: Final = np.zeros(1, np.int8)
-_OBJECTS: Final = pa.binary()  # of any type but null
+_OBJECTS: Final = pa.binary()  # objects may have any type but null
 
 
 class _Failed(NamedTuple):
@@ -233,7 +235,7 @@ def _one_by_one(converter: Converter, topic: str, data: Sequence[bytes | None]) 
             objects.append(converter(topic, value))
             rows.append(row)
         except (RetriableException, ConfigException):
-            raise  # not the record's fault: an outage would otherwise drain the topic into its dead letters
+            raise  # the record is not bad: during an outage the whole topic would go to the dead letters
         except Exception as error:  # noqa: BLE001 - a converter may raise anything; Connect tolerates it
             failed[row] = error
     return Converted([Piece(rows, objects)] if rows else [], failed)
@@ -335,7 +337,7 @@ def _content(converted: Converted, length: int) -> Content:
 def _untyped(converted: Converted, length: int) -> Flags | None:
     """Return the rows that have neither a value nor a type; None: there are none."""
     pieces = [piece for piece in converted.pieces if not pa.types.is_null(_kind(piece) or _OBJECTS)]
-    # A converter of one type gives nulls this type.
+    # A converter that returns one type gives nulls this type, too.
     if not pieces or _kind(pieces[0]) is None or not pa.types.is_null(converted.kind):
         return None
     flags = np.ones(length, np.bool_)

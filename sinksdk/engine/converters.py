@@ -62,7 +62,7 @@ class Converter(Protocol):
         ...
 
 
-Rows: TypeAlias = Sequence[int] | npt.NDArray[np.int64]  # ascending
+Rows: TypeAlias = Sequence[int] | npt.NDArray[np.int64]  # ascending row numbers
 
 
 class Piece(NamedTuple):
@@ -73,8 +73,8 @@ class Piece(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class Converted:
     pieces: Sequence[Piece]  # one per type; rows in none of them are null
-    failed: Mapping[int, Exception] = field(default_factory=dict)  # by row
-    kind: pa.DataType = field(default_factory=pa.null)  # if all rows are null
+    failed: Mapping[int, Exception] = field(default_factory=dict)  # errors by row
+    kind: pa.DataType = field(default_factory=pa.null)  # the type if all rows are null
 
 
 class BatchConverter(ABC):
@@ -128,7 +128,7 @@ def _built_in_first(
     builds: Sequence[Callable[[Sequence[Any]], pa.Array]],
     failed: dict[int, Exception],
 ) -> list[Piece]:
-    """Build columns; values that one way cannot build are built in the next."""
+    """Build columns; values for which one way fails are built in the next way."""
     pieces: list[Piece] = []
     first: dict[int, Exception] = {}
     for build in builds:
@@ -164,7 +164,7 @@ class StringConverter(BatchConverter):
             return pa.array([value.decode(self.encoding) for value in values], pa.string())
         except UnicodeDecodeError as error:
             why = _without_bytes(error)
-        except UnicodeEncodeError:  # the encoding allows lone surrogates, UTF-8 does not
+        except UnicodeEncodeError:  # the JSON text may contain lone surrogates, which UTF-8 does not allow
             why = "it holds a lone surrogate"
         raise DataException(f"the bytes are not {self.encoding} text: {why}")
 
@@ -275,7 +275,7 @@ class Envelopes:
         self._of_begin = ""
         self._how: dict[str, Mapping[str, Any]] = {}
         self.shapes: dict[str, Shape] = {}
-        # By the text of the schema; under None, JSON texts without a schema.
+        # Rows and payloads by the text of their schema; None: JSON texts without a schema.
         self.groups: dict[str | None, tuple[list[int], list[Any]]] = {}
 
     @property
@@ -305,7 +305,7 @@ class Envelopes:
         try:
             return self._of_begin, json.loads(text[len(self._begin) : -1], **self._how[self._of_begin])
         except (ValueError, RecursionError):
-            return None  # more than a payload follows
+            return None  # the text has more than a payload
 
     def _parsed(self, text: str) -> tuple[str | None, Any]:
         value = _loaded(self._topic, text, {})
@@ -333,10 +333,10 @@ class Envelopes:
         return schema, value["payload"]
 
     def _remember(self, text: str, schema: str) -> None:
-        # The text before the payload, as Connect writes it.
+        # Connect writes the same text before each payload.
         if not text.startswith(_BEFORE_SCHEMA):
             return
-        with suppress(ValueError):  # there is white space
+        with suppress(ValueError):  # white space in the text: Connect did not write it
             _, end = json.JSONDecoder().raw_decode(text, len(_BEFORE_SCHEMA))
             begin = f"{text[:end]}{_BEFORE_PAYLOAD}"
             if text.startswith(begin):
@@ -456,7 +456,7 @@ class _AvroReader:
         self._schema = schema
         self.kind = None if typed is None else typed.kind
         is_bare = self.kind is not None and not pa.types.is_struct(self.kind)
-        self._fills_items = fills_items and not is_bare  # Jackson writes only structures with defaults
+        self._fills_items = fills_items and not is_bare  # Jackson fills in only the defaults of structures
         if typed is not None:
             self._read = datum_reader(typed.schema)
         else:
@@ -484,7 +484,7 @@ class _AvroReader:
             try:
                 decoded.append(self._read(datum))
                 good.append(row)
-            except (ValueError, ArithmeticError) as error:  # a logical type's; messages may quote the bytes
+            except (ValueError, ArithmeticError) as error:  # of a logical type; may quote the bytes
                 failed[row] = DataException(f"{what}: {type(error).__name__}")
         return good, decoded
 

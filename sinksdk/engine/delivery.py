@@ -37,7 +37,7 @@ class PendingBatch:
         self._policy = policy
         self._label = label
         self._lengths: deque[int] = deque()
-        self.portion = self._next()  # as read; the same until it is accepted
+        self.portion = self._next()  # the portion as read; it changes only once it is accepted
         self._attempts: Attempts | None = None
         self._begun: float | None = None
 
@@ -49,7 +49,7 @@ class PendingBatch:
         self._begun = now if self._begun is None else self._begun
 
     def divide(self, lengths: Sequence[int]) -> None:
-        self._lengths.extendleft(reversed(lengths))  # a part may itself be divided
+        self._lengths.extendleft(reversed(lengths))  # the portion may itself be a part
         self.portion = self._next()
 
     def take(self) -> SinkRecords:
@@ -58,7 +58,7 @@ class PendingBatch:
 
     def take_first(self, error: RetriableException) -> SinkRecords:
         """Accept the first ``error.accepted`` records and return them, as read."""
-        if self.converted is None:  # a converter has raised it, which accepts nothing
+        if self.converted is None:  # ``accepted`` means nothing in an error of a converter
             return self.portion[:0]
         count = self._count(error.accepted, len(self.converted))
         if count == 0:
@@ -179,7 +179,7 @@ class Delivery:
         ending: Ending | None = None
         batch.offered(scope.clock.now())
         try:
-            if batch.converted is None:  # once: bad records are reported once
+            if batch.converted is None:  # converted only once, so that bad records are reported once
                 with self._measures.phase(Phase.CONVERT):
                     batch.converted = self._converted(batch)
             if len(batch.converted):
@@ -191,7 +191,7 @@ class Delivery:
         except Exception as error:  # noqa: BLE001 - the author's code may raise anything
             scope.raise_failure()
             refusal = state.ending.take_refusal()
-            if refusal is None:  # else its report has counted it
+            if refusal is None:  # a refused record was counted when it was reported
                 self._measures.failed()
             ending = Ending(refusal if isinstance(refusal, TooManyErrorsException) else error)
         else:
@@ -200,7 +200,7 @@ class Delivery:
             if refusal is None:
                 given = batch.converted
                 state.accept(batch.take(), given)
-            else:  # the task swallowed what the reporter raised (KAFKA-10115)
+            else:  # the task suppressed the reporter's exception (KAFKA-10115)
                 ending = Ending(refusal)
         if ending is not None or not len(batch.records):
             self._batch = None
@@ -217,14 +217,15 @@ class Delivery:
         self._measures.failed()
         state = self._scope.states[batch.records.partition]
         try:
-            # No commit may cover a refused record: then no record of the portion counts as accepted.
+            # No commit may cover a refused record: if there is one, no record of the portion counts as
+            # accepted.
             if state.ending.refusal is None:
                 given = batch.converted
                 taken = batch.take_first(error)
                 if len(taken):
                     state.accept(taken, given[: error.accepted] if given is not None else None)
                     if batch.converted is None:
-                        return None  # all of it was accepted
+                        return None  # the whole batch was accepted
         except ConnectException as wrong:
             wrong.__cause__ = error
             return Ending(wrong)

@@ -34,7 +34,7 @@ class BytesRead:
     ) -> None:
         self._mark: Callable[[Any], object] = _encoded if by_content else id
         self._read_again = read_again
-        self._converted = converted  # ids of objects are unique while these live
+        self._converted = converted  # keeps the objects alive, so that their ids stay unique
         self._known = {part: self._by_object(part) for part in PARTS}
 
     def _by_object(self, part: Part) -> Mapping[tuple[int, object], Any]:
@@ -55,7 +55,7 @@ class BytesRead:
         batch = converted.arrow if converted.read is None else converted.read
         index = batch.schema.get_field_index(part)
         if index < 0 or (converted.read is None and _objects(converted, part) is None):
-            return None  # nothing has converted them
+            return None  # no converter or transform has changed these bytes
         return to_bytes(batch.column(index), SPARK_JSON)
 
     def of_objects(self, made: SinkRecords, part: Part) -> pa.Array:
@@ -73,7 +73,7 @@ class BytesRead:
         encoded, read = to_bytes(column, style), self._column_read(part)
         if read is None:
             return encoded
-        # Both ascend; of records of one offset the first one counts.
+        # Both arrays of offsets ascend; of several records with one offset the first is compared.
         rows = np.searchsorted(self._converted.offsets, made.offsets)
         before = self._converted.arrow.column(part)
         if len(made) == len(before) and column.equals(before):

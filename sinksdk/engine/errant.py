@@ -28,7 +28,7 @@ log = logging.getLogger(__name__)
 
 _DONE: Future[None] = Future()
 _DONE.set_result(None)
-_LOGGED = 1_000  # bytes of a key or value
+_LOGGED = 1_000  # bytes of a key or value in a log line
 
 Stage = Literal["KEY_CONVERTER", "VALUE_CONVERTER", "TRANSFORMATION", "TASK_PUT"]
 
@@ -167,7 +167,7 @@ class WorkerErrantRecordReporter(ErrantRecordReporter):
         self._measures.logged()
         content = ""
         if self._options.log_messages:
-            with suppress(ConfigException):  # its type has no text
+            with suppress(ConfigException):  # a value whose type has no text form is left out
                 read = _as_read(record)
                 content = f" (key {_shortened(read.key)}, value {_shortened(read.value)})"
         log.error(
@@ -211,7 +211,7 @@ class ErrorCounter:
         self._runs: dict[int, int] = {}
 
     def begin(self, offsets: npt.NDArray[np.int64]) -> None:
-        # All earlier records are judged; only a run that reaches the last of them can grow.
+        # All records of earlier batches were counted; a run of failures continues only from the last of them.
         last = self._before + len(self._offsets)
         self._before = self._seen = last
         self._offsets = offsets
@@ -239,7 +239,7 @@ class ErrorCounter:
         )
 
     def _place(self, offset: int) -> int | None:
-        """Return the number of records up to this one; None: an earlier batch had it."""
+        """Return the number of records up to this one; None: the record was in an earlier batch."""
         row = int(np.searchsorted(self._offsets, offset))
         if row == len(self._offsets) or self._offsets[row] != offset:
             return None

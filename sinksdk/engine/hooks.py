@@ -18,9 +18,9 @@ class UnfinishedHook(InDoubt):
 def run_hook(label: str, task: object, hook: str, *arguments: object) -> Any:
     try:
         return finished(hook, getattr(task, hook)(*arguments))
-    except HookError as error:  # a coroutine, generator or future, which nothing would run
+    except HookError as error:  # the hook returned a coroutine, generator or future, which nothing would run
         raise UnfinishedHook(f"{label}: {error}") from error
-    except SystemExit as error:  # it would end Spark's Python worker, and Spark would run the task again
+    except SystemExit as error:  # would end Spark's Python worker, and Spark would repeat the task
         raise ConnectException(f"{label}: {hook} raised SystemExit: {error}") from error
 
 
@@ -31,7 +31,7 @@ def attributed(label: str, hook: str) -> Iterator[None]:
         yield
     except Exception as error:
         if isinstance(error, UnfinishedHook) or isinstance(error.__cause__, SystemExit):
-            raise  # it names the hook
+            raise  # the error names the hook
         raise ConnectException(f"{label}: {hook} raised {type(error).__name__}: {error}") from error
 
 

@@ -14,7 +14,10 @@ from sinksdk.model.measures import ErrorCounts, Phase, Sizes, SourceMeasures, Ta
 
 
 class Measures:
-    """Any thread may read; the task's thread, or the holder of a source's writer lock, writes."""
+    """Measurements of a task.
+
+    Only its thread, or the holder of a source's writer lock, writes; any thread reads.
+    """
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -22,9 +25,9 @@ class Measures:
         self._closing_seconds: dict[str, float] = {}
         self._is_closing = False
         self._lost_letters = 0
-        self._errors: Counter[str] = Counter()  # by field of ErrorCounts
+        self._errors: Counter[str] = Counter()  # errors by field of ErrorCounts
         self._last_error: float | None = None
-        self._counted = TaskMeasures()  # without the times and errors above
+        self._counted = TaskMeasures()  # all counts but the times and errors above
 
     def taken(self, time: float) -> TaskMeasures:
         counted = self._counted
@@ -166,6 +169,6 @@ class Measures:
         letter.add_done_callback(self._letter_done)
 
     def _letter_done(self, letter: Future[None]) -> None:
-        # Runs in the dead letters' thread, so it has a counter of its own.
+        # This callback runs in the dead letters' thread, so it has a counter of its own.
         if letter.cancelled() or letter.exception() is not None:
             self._lost_letters += 1

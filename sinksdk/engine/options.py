@@ -14,7 +14,7 @@ from sinksdk.source.config import SourceConnectorConfig
 from sinksdk.transforms.chain import Chain
 from sinksdk.transforms.parts import PARTS, Part
 
-_LEAST: Final = 100  # records: a share of fewer means little
+_LEAST: Final = 100  # records: a share of fewer records is not significant
 
 CONSECUTIVE_KEY: Final = "errors.deadletterqueue.max.consecutive"
 SHARE_KEY: Final = "errors.deadletterqueue.max.share"
@@ -32,7 +32,7 @@ class TaskName(NamedTuple):
 class ErrorLimit:
     """The engine limits the failed records of one partition in one generation."""
 
-    max_consecutive: int | None = 1_000  # in a row; None: no limit
+    max_consecutive: int | None = 1_000  # failures in a row; None: no limit
     max_share: float = 0.5  # checked from the 100th record on; 1: no limit
 
     def excess(self, *, in_a_row: int, failed: int, of: int) -> str | None:
@@ -50,11 +50,11 @@ class EngineOptions:
     tolerate_errors: bool = False
     log_errors: bool = False
     log_messages: bool = False
-    context_headers: bool = False  # origin and error, of dead letters
+    context_headers: bool = False  # dead letters get headers with origin and error
     error_limit: ErrorLimit = field(default_factory=ErrorLimit)
-    key_converter: Converter | None = None  # None: the bytes stay
+    key_converter: Converter | None = None  # None: bytes are not converted
     value_converter: Converter | None = None
-    max_poll_records: int | None = None  # None: as the task class says
+    max_poll_records: int | None = None  # None: the class attribute of the task applies
     chain: Chain | None = None
     is_transformed: bool = False  # Spark may drop and multiply records
     skip_lost: bool = False  # skip records that the source no longer has

@@ -146,9 +146,9 @@ class AcceptedRecords:
 
 @dataclass(slots=True)
 class PartitionEnding:
-    failure: Failure | None = None  # the first one
+    failure: Failure | None = None  # the first failure
     is_fenced: bool = False  # a newer task owns the partition: nothing is written or discarded
-    moved_to: int | None = None  # position below the commit that the task requested
+    moved_to: int | None = None  # the position below the commit that the task requested
     # The running call caused these by ``context.fail``, a record that is not tolerated, or a position.
     requested: BaseException | None = None
     refusal: BaseException | None = None
@@ -172,16 +172,16 @@ class PartitionState:
     accepted: AcceptedRecords = field(default_factory=AcceptedRecords)
     ending: PartitionEnding = field(default_factory=PartitionEnding)
     is_transformed: bool = False  # Spark may multiply records; those of one offset are in one batch
-    retry: Retry | None = None  # until there is progress
+    retry: Retry | None = None  # None once there is progress
     # The task has accepted the refused record, and retries in place until a commit: a partition that ended at
     # each refusal would read its tail again and again.
     retries_in_place: bool = False
     seen: int = -1  # highest offset that the source has delivered
     is_exhausted: bool = False  # the whole range has been read
-    is_cut: bool = False  # by the plan's limit of records
+    is_cut: bool = False  # the plan's limit of records was reached
     is_open: bool = False
-    has_skipped: bool = False  # to ``start``, which is not committed yet
-    letters: deque[Future[None]] = field(default_factory=deque)  # may not be durable yet
+    has_skipped: bool = False  # from the commit to ``start``, which is not committed yet
+    letters: deque[Future[None]] = field(default_factory=deque)  # dead letters that may not be durable yet
 
     # -- delivery --------------------------------------------------------------------------------
 
@@ -210,7 +210,7 @@ class PartitionState:
             what = f"offset {below[0]}, before the range that begins at {begin}"
             return order_violation(label, partition, what, below, committed, who=who)
         if offsets[-1] >= end:
-            # A transform that computes offsets has left records out below them.
+            # A transform that computes offsets has left out records below them.
             kind = InDoubt if self.is_transformed else ConnectException
             return kind(
                 f"{label}: {partition}: the {who} delivers offset {offsets[-1]}, beyond the range, whose end "
@@ -243,19 +243,19 @@ class PartitionState:
         return self.position > floor or self.has_skipped or (self.is_exhausted and self.plan.end > floor)
 
     def skip_to(self, offset: int) -> None:
-        # The destination has all records below.
+        # The destination already has all records below the offset.
         self.start = self.position = self.accepted.due = min(offset, self.plan.end)
         self.has_skipped = True
 
     def move_back_to(self, offset: int) -> None:
-        # The next generation begins here; in this one nothing is read.
+        # The next generation begins at the offset; this one reads no more of the partition.
         self.start = self.position = self.ending.moved_to = offset
 
     def read_to_end(self) -> None:
         self.is_exhausted = not self.is_cut and not self.plan.is_open_ended
 
     def to_range_end(self, offset: OffsetAndMetadata) -> OffsetAndMetadata:
-        # Gaps at the end of a range must leave no lag.
+        # Offsets without a record at the end of a range must not count as lag.
         end = self.range_end(offset.offset)
         return offset if end is None else OffsetAndMetadata(end, offset.metadata, offset.publish)
 

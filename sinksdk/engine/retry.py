@@ -61,7 +61,8 @@ class Attempts:
     def left(self, now: float, delay: float, refused: int | None = None) -> Retry:
         """Return the retry for a later generation, at least ``delay`` seconds from now."""
         policy = self._policy
-        # A slow failure, such as a request without a response, is retried after a wait at least as long.
+        # After a slow failure, such as a request without a response, the wait is at least as long as the
+        # attempt was.
         wait = min(max(now - self._begun, policy.patience or 0.0), policy.max_delay)
         if policy.timeout is not None:
             wait = min(wait, self._since + policy.timeout - now)

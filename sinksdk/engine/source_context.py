@@ -23,7 +23,7 @@ LONGEST: Final = 1_000  # characters of a listed source partition with its offse
 
 class Known(NamedTuple):
     position: SourcePosition
-    is_committed: bool  # by this task; otherwise another task may have committed a later offset since
+    is_committed: bool  # False: another task may have committed a later offset
 
 
 class KnownPositions:
@@ -76,7 +76,7 @@ class PersistentOffsets(OffsetStorageReader):
 class Decision(Enum):
     CONTINUE = auto()
     COMMIT = auto()
-    ABORT = auto()  # the records are not read again
+    ABORT = auto()  # the task does not read the records again
 
 
 class WorkerTransactionContext(TransactionContext):

@@ -86,7 +86,7 @@ class SinkTaskRun:
                 self._worker.close(request.reason, timeout=request.timeout, asked=request.asked)
             self._worker.flush()
         except BaseException:
-            self._worker.lose()  # fenced, or in doubt: the successor decides which writes hold
+            self._worker.lose()  # after fencing or a failed write, the successor decides which writes hold
             raise
 
     def _read(self) -> ClosingRequest | None:
@@ -106,7 +106,7 @@ class SinkTaskRun:
                 return request
             self._on_progress()
             if not self._worker.assignment():
-                return None  # the rest would only be skipped
+                return None  # no partition is open: the rest would be skipped
         request = self._closing()
         if request is None:
             for plan in filter(None, (self._reading, *self._waiting.values())):

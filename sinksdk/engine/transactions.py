@@ -51,7 +51,7 @@ class Boundaries:
         return Decision.CONTINUE if self._interval is None else self.after_batch(now)
 
     def at_the_end(self) -> Decision:
-        # Readers must not see half of a transaction that the task itself ends: it is read again.
+        # Readers must not see a part of a transaction whose end the task defines: its records are read again.
         return Decision.COMMIT if self._asked is None else Decision.CONTINUE
 
 
@@ -168,7 +168,7 @@ class SourceTransactions:
         if not self._is_open:
             log.warning("%s: the task requested to abort a transaction without records; ignored", self._label)
             return
-        # The source offsets are committed all the same: aborted records are not read again.
+        # The source offsets are committed even so: aborted records are not read again.
         positions = self._positions
         with self._measures.phase(Phase.COMMIT):
             self._persist("aborting a transaction", self._writer.abort)
@@ -187,7 +187,7 @@ class SourceTransactions:
         try:
             self._writer.abort()
         except FencedException:
-            pass  # a newer writer owns it and has aborted it
+            pass  # a newer writer has this transactional id and has aborted the transaction
         except Exception as error:  # noqa: BLE001 - the rest must be closed, whatever the writer raises
             # Readers see no difference: the next writer with this id aborts it first.
             log.warning(
@@ -211,7 +211,7 @@ class SourceTransactions:
         return sent
 
     def _key(self, given: SourcePartition, position: SourcePosition) -> str:
-        # Nearly always the partition of the record before.
+        # Most records have the source partition of the record before.
         if self._last is not None and self._last[0] is given and self._last[1] == position.partition:
             return self._last[2]
         key = as_json(position.partition)

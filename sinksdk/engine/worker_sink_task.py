@@ -77,7 +77,7 @@ class WorkerSinkTask:
     # -- what the runtime calls ------------------------------------------------------------------
 
     def start(self) -> None:
-        self._initialized = True  # ``stop`` is due even if this fails
+        self._initialized = True  # ``stop`` must follow even if ``initialize`` fails
         with self._measures.phase(Phase.START):
             self._scope.call("initialize", self._context)
             self._scope.call("start", self._config)
@@ -122,7 +122,7 @@ class WorkerSinkTask:
             with self._measures.phase(Phase.OPEN):
                 self._scope.call("open", list(partitions))
         except Exception as error:
-            # Connect closes what failed to open; the engine does not.
+            # Connect closes partitions that it failed to open; the engine does not.
             for partition in partitions:
                 self._states[partition].is_open = False
             self._scope.raise_failure()
@@ -167,7 +167,7 @@ class WorkerSinkTask:
                 )
                 metadata = self._committer.metadata_at(partition, offset)
                 if metadata is None:
-                    continue  # pre_commit has failed, and with it the partition
+                    continue  # pre_commit has failed, which ends the partition
                 self._committer.withdraw(partition, OffsetAndMetadata(offset, metadata))
                 state.move_back_to(offset)
                 self._clean_up([partition])
@@ -182,8 +182,9 @@ class WorkerSinkTask:
                 )
 
     def _has_all(self, partition: TopicPartition, asked: object) -> bool:
-        """Return whether the task was given no record between ``asked`` and the commit above it."""
-        # A range may end in offsets without a record (transaction markers, compaction), or in bad records.
+        """Return whether the task received no record from the requested position up to the commit."""
+        # The range below the commit may end in bad records, or in offsets without a record (transaction
+        # markers, compaction).
         committed, due = self._commits.committed(partition), self._commits.due(partition)
         if committed is None or due is None or not isinstance(asked, SupportsIndex):
             return False
@@ -254,7 +255,7 @@ class WorkerSinkTask:
             self._attempt()
 
     def commit(self) -> None:
-        self._context.commit_requested = False  # before pre_commit, which may ask for another one
+        self._context.commit_requested = False  # cleared before pre_commit, which may request another commit
         self._next_commit = self._clock.now() + self._scope.options.commit_interval
         self._commit(self.assignment(), None, is_last=False)
 
@@ -265,7 +266,8 @@ class WorkerSinkTask:
 
         Args:
             reason: of a closing commit; None: the commit is periodic.
-            is_whole: else records may follow, and :meth:`confirm_ends` commits the end of the range.
+            is_whole: the range is complete; if not, records may follow, and :meth:`confirm_ends` commits the
+            end of the range.
         """
         state = self._states[partition]
         if state.is_open and self._delivery.partition != partition:
@@ -275,7 +277,7 @@ class WorkerSinkTask:
         self._finish([partition], reason, None)
 
     def confirm_ends(self, partitions: Collection[TopicPartition]) -> None:
-        # All of the input has been read.
+        # The task has received all of the input.
         sound = [p for p in partitions if self._states[p].ending.failure is None]
         for partition in sound:
             self._states[partition].read_to_end()
@@ -295,7 +297,7 @@ class WorkerSinkTask:
             self._fail(partition, error)
 
     def _finish_cut(self, partition: TopicPartition) -> None:
-        # Its limit of records was reached before the end of its range.
+        # A partition is cut if its limit of records was reached before the end of its range.
         if self._states[partition].is_cut:
             self._finish([partition], None, None)
 
@@ -424,8 +426,8 @@ class WorkerSinkTask:
         # No write of this attempt has failed: no lost response can have committed these tokens.
         for partition in partitions:
             ending = self._states[partition].ending
-            # The successor of a fenced task decides about its tokens. With a retry left the destination is
-            # unavailable now: a later generation discards them.
+            # The successor of a fenced task decides about the tokens. If a retry is left, the destination is
+            # unavailable now, and a later generation discards them.
             if ending.is_fenced or (ending.failure is not None and ending.failure.retry is not None):
                 continue
             self._committer.discard(partition, self._commits.prepared(partition))

@@ -156,7 +156,7 @@ class WorkerSourceTask:
         self._threads.once(self.stop)
 
     def tick(self) -> None:
-        # Runs in another thread while the task polls.
+        # This method runs in another thread while the task polls.
         try:
             with self._writing:
                 if self._is_idle():
@@ -179,7 +179,7 @@ class WorkerSourceTask:
         return not self._stop_requested.is_set() and self._may_run()
 
     def _work(self) -> None:
-        self._state = SourceTaskState.INITIALIZED  # before the call, which may fail half-way
+        self._state = SourceTaskState.INITIALIZED  # set before the call, which may fail halfway
         with self._measures.phase(Phase.START):
             call_author(self._label, self._task, "initialize", self._context)
             call_author(self._label, self._task, "start", self._config)
@@ -219,7 +219,7 @@ class WorkerSourceTask:
             except RetriableException as error:
                 refusal = error
         if refusal is not None:
-            with self._writing:  # a commit may be counting
+            with self._writing:  # another thread may be counting a commit
                 self._measures.failed()
                 self._measures.retried()
             delay = self._poll_attempts.failed(self._clock.now(), refusal.retry_after)
@@ -230,7 +230,7 @@ class WorkerSourceTask:
         return records
 
     def _may_write(self) -> bool:
-        if self._failure is not None:  # of another thread
+        if self._failure is not None:  # a failure in another thread
             raise self._failure
         return not self._cancelled.is_set()
 
@@ -265,7 +265,7 @@ class WorkerSourceTask:
                 log.warning("%s: stop raised; ignored", self._label, exc_info=True)
 
     def _count_failure(self) -> None:
-        with self._writing:  # the thread that cancels may be measuring
+        with self._writing:  # the thread that calls ``cancel`` may be measuring
             self._measures.given_up()
 
     def _release(self) -> None:

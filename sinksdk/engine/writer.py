@@ -14,7 +14,7 @@ from sinksdk.source.records import RecordMetadata, SourcePartition, SourceRecord
 
 
 def transactional_id(group: str, name: TaskName) -> str:
-    # Connect's form; the same in every generation, for fencing.
+    # The id has Connect's form, and is the same in every generation, so that fencing works.
     return f"{group}-{name.connector}-{name.task}"
 
 
@@ -69,8 +69,8 @@ class Target(Protocol):
 
 
 class FencingRound(NamedTuple):
-    fence: range  # numbers of tasks
-    record: int | None  # task count to write once all are fenced; None: write nothing
+    fence: range  # numbers of the tasks to fence
+    record: int | None  # task count to write after the fencing; None: write nothing
 
 
 def fencing_round(*, is_pending: bool, recorded: int | None, tasks: int) -> FencingRound:
@@ -83,15 +83,15 @@ def fencing_round(*, is_pending: bool, recorded: int | None, tasks: int) -> Fenc
     """
     if not is_pending:
         return FencingRound(range(0), None)
-    # A single task that stays single fences itself when it begins its transactions.
+    # A task that was and stays the only one fences its predecessor when it begins its transactions.
     if recorded is None or (recorded == 1 and tasks == 1):
         return FencingRound(range(0), tasks)
-    # As many ids as were recorded, not as many as will run.
+    # The recorded tasks may still run, however many tasks are about to start.
     return FencingRound(range(recorded), tasks)
 
 
 def fence(target: Target, config: SourceConnectorConfig, task: int) -> None:
-    # With the connector's own settings: its user needs no further rights.
+    # The client has the connector's own settings, so that its user needs no further rights.
     writer = target.writer(config, TaskName(config.name, task))
     try:
         writer.init()

@@ -145,7 +145,7 @@ class FrameBatches:
                     return taken
                 continue
             self._try_to_open(count, writing, number)
-            patience *= 2  # else slow tasks could overtake each other without end
+            patience *= 2  # short waits would let slow tasks replace each other's generation without end
 
     def commit(self, writing: Writing, shares: Sequence[Share], settle: Settle) -> None:
         """Commit a micro-batch and publish it, together with the rest of an earlier one."""
@@ -172,7 +172,7 @@ class FrameBatches:
                 newest = self._newest()
                 where = standing(self._connector, newest.frames, writing)
             except (FencedException, CheckpointException):
-                return  # the run that owns the connector discards them
+                return  # the run that owns the connector discards the tokens
             if where is not Standing.WRITER or self._try_settle(newest.tasks, writing, None, settle):
                 return
 
@@ -200,10 +200,10 @@ class FrameBatches:
         known = self._seen.get(mine)
         if known is not None and known.value.generation != generation:
             known = None
-        # Reads only the version if the cache has the plan.
+        # If the cache has the plan, only its version is read.
         plan = table.read_again(self._store, plan_key(self._connector, generation), GenerationPlan, known)
         if plan is not None and plan is not known:
-            self._seen.clear()  # plans may be large
+            self._seen.clear()  # one plan is enough: plans may be large
             self._seen[mine] = plan
         return plan
 
@@ -245,7 +245,7 @@ class FrameBatches:
         self, count: table.Row[TaskCountRecord], plan: table.Row[GenerationPlan], number: int
     ) -> None:
         # The number of a DataFrame's partitions is unknown until its tasks run.
-        enough = 1 << number.bit_length()  # doubled, so that many concurrent tasks rarely do this
+        enough = 1 << number.bit_length()  # doubled, so that concurrent tasks rarely have to extend the plan
         committed = {entry.topic_partition: entry for entry in plan.value.committed}
         generation = plan.value.generation
         try:

@@ -108,7 +108,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
         return _written(self._frame, Writing(query, run, int(batch)), iterator)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
-        # PySpark passes no query or run here: the tasks' messages name them.
+        # PySpark passes no query or run to this method, so the tasks' messages name them.
         writing = _writing_of(messages)
         if writing is not None:
             self._frame.commit(writing, _shares(messages))

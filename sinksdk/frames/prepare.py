@@ -49,7 +49,7 @@ def _check_names(names: Sequence[str]) -> None:
 
 @functools.lru_cache(maxsize=16)
 def _prepare_letters(raw: tuple[tuple[str, str], ...], topic: str) -> None:
-    # Cached: micro-batches without dead letters must not depend on the cluster once it was reachable.
+    # Cached: a micro-batch without dead letters needs the cluster only the first time.
     if not topic:
         return
     config = sink_class(dict(raw)["connector.class"]).config_class.parse(dict(raw))
@@ -83,7 +83,7 @@ def _register(store: Store, found: FrameOptions) -> ConnectorRecord:
 
 
 def _expect_own_offsets(store: Store, found: FrameOptions) -> None:
-    # Sinks name files by topic, partition and offset: they would replace those of another connector.
+    # Sinks name files by topic, partition and offset: two connectors would replace each other's files.
     own = _written_by(found.raw)
     for name in registry.names(store):
         other = registry.find(store, name).config if name != found.config.name else {}

@@ -73,7 +73,7 @@ def standing(connector: str, frames: FrameState | None, writing: Writing) -> Sta
         return Standing.WRITER if is_writer else Standing.NEW
     # Spark repeats at most the last committed micro-batch, because it plans the next one after the checkpoint
     # has it. An older number means a restored checkpoint, and other rows.
-    if last.batch != writing.batch and not is_writer:  # the writer's tasks may run late attempts
+    if last.batch != writing.batch and not is_writer:  # the writer's own tasks may run late attempts
         raise CheckpointException(
             f"connector {connector}: {writing} would be skipped with all its rows, because the query has "
             f"committed micro-batch {last.batch} already: the checkpoint was restored from an older copy or "

@@ -57,7 +57,7 @@ class HeldCommits(CommitLog):
         return tuple(token for token in self._ledger.prepared(partition) if token.id not in held)
 
     def stale(self, partition: TopicPartition) -> Sequence[Token]:
-        # Spark may use another attempt's result: the driver discards its tokens once it knows.
+        # Spark may use the result of another attempt: once the driver knows, it discards the tokens.
         planned = self._planned.get(partition, frozenset())
         return tuple(token for token in self._ledger.stale(partition) if token.id in planned)
 
@@ -96,7 +96,7 @@ class HeldCommits(CommitLog):
         partly_visible_to: int | None = None,  # noqa: ARG002 - always refused
     ) -> None:
         committed = self._ledger.committed(partition)
-        # The last micro-batch: no other is committed before the tokens of this one are published.
+        # The last micro-batch is meant: its tokens are published before another one is committed.
         written = self._frames.written[-1] if self._frames and self._frames.written else "a micro-batch"
         lost = f", because {', '.join(token.id for token in discard)} cannot be published" if discard else ""
         at = committed.offset if committed else 0
@@ -169,7 +169,7 @@ class FrameTask:
 
     def _numbered(self, batches: Iterable[pa.RecordBatch]) -> Iterator[SinkRecords]:
         if self.partition not in self._worker.assignment():
-            return  # opening failed, so the sink's offset is unknown
+            return  # the task failed to open the partition, so the sink's own offset is unknown
         # A sink with its own offsets may be ahead of the commit. Rows written by an earlier attempt are
         # skipped; after a write that was never committed, offsets continue from the sink's.
         before = self._ledger.begun

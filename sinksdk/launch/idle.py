@@ -56,7 +56,7 @@ def _open_ends(topics: Topics, record: ConnectorRecord, providers: ConfigProvide
     config = check_config(record.config, providers).config
     read = open_source(topics, config) if isinstance(config, ConnectorConfig) else None
     if not isinstance(config, ConnectorConfig) or read is None:
-        return dict  # sources have no end offsets, and those of an invalid sink are unknown
+        return dict  # a source has no end offsets, and those of an invalid sink are unknown
     return partial(end_offsets, read.source, Subscription(config.topics, config.topics_regex))
 
 

@@ -108,7 +108,8 @@ def _warn_of(checked: Checked, warn: Warn) -> None:
 
 
 def _warn_of_task_slots(tasks_max: int, spark: SparkSettings, warn: Warn) -> None:
-    # A warning only: the number of tasks is known once the connector has started, which is after Spark.
+    # Only a warning: the connector's ``start`` determines the number of tasks, and runs after Spark has
+    # started.
     task_slots = spark.task_slots
     if task_slots is not None and tasks_max > task_slots:
         warn(

@@ -203,7 +203,7 @@ class _ConnectorThread:
     def _info(self) -> ConnectorInfo:
         try:
             return self._herder.info(self._name)
-        except ConnectorNotFoundException:  # not stored yet, or deleted
+        except ConnectorNotFoundException:  # the connector is not stored yet, or was deleted
             return ConnectorInfo(
                 self._name,
                 "UNASSIGNED",

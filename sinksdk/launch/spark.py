@@ -68,7 +68,7 @@ class SparkOnDemand:
             self._stop_listening()
             spark = self._spark
             if spark is None or spark not in _STARTED:
-                return  # the user's
+                return  # Spark belongs to the user
             _STARTED[spark].discard(self)
             if not _STARTED[spark]:
                 del _STARTED[spark]
@@ -78,7 +78,8 @@ class SparkOnDemand:
     def check(self, ready: PreparedConnector) -> None:
         settings = self._deployment.spark
         spark = settings.session or settings.context or (context.active_spark() if settings.joins else None)
-        # Otherwise the first generation checks it, which may start much later if there are no records yet.
+        # Without a running Spark the first generation makes this check, perhaps much later if there are no
+        # records yet.
         if isinstance(ready, PreparedSink) and spark is not None:
             takes_bytes = ready.connector.task_class.takes_bytes
             SparkLauncher.check(
@@ -92,7 +93,7 @@ class SparkOnDemand:
 
     def launcher(self, ready: PreparedSink) -> LauncherOnDemand:
         source, client = ready.opened.source, ready.opened.client
-        # A smaller JVM is started if there are no transforms; in a running one they are only slower.
+        # Without transforms a smaller JVM is started; in a JVM that runs already, transforms are only slower.
         self._only_schedules = self._only_schedules and not ready.config.is_transformed
         spec = cache(partial(self._spec, ready.config.name, dead_letters=ready.dead_letters, source=client))
 
@@ -157,7 +158,7 @@ class SparkOnDemand:
                 f"records stay committed"
             )
         self._spark = None
-        if _STARTED.pop(spark, None) is not None:  # else another connector has already done this
+        if _STARTED.pop(spark, None) is not None:  # False if another connector has already stopped Spark
             log.error("Spark on %s has died; its connectors resume from their commits", master)
             context.forget_dead_spark()
 

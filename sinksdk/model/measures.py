@@ -99,7 +99,7 @@ class Sizes:
     count: int = 0
     total: int = 0
     largest: int = 0
-    smallest: int = 0  # also if there are none
+    smallest: int = 0  # 0 also if there are no sizes
 
     def and_one(self, size: int) -> Sizes:
         return self + Sizes(1, size, size, size)
@@ -138,8 +138,8 @@ class ErrorCounts:
 class SourceMeasures:
     polls: Timing = Timing()  # calls that returned records
     records: int = 0
-    transactions: Sizes = Sizes()  # by number of records
-    aborts: int = 0  # requested by the task
+    transactions: Sizes = Sizes()  # sizes in records
+    aborts: int = 0  # aborts that the task requested
 
     def __add__(self, later: SourceMeasures) -> SourceMeasures:
         return _summed(self, later)
@@ -149,16 +149,17 @@ class SourceMeasures:
 class TaskMeasures:
     puts: Timing = Timing()  # calls that returned
     largest_batch: int = 0  # of ``put``; for a source, of ``poll``
-    records_read: int = 0  # without those committed before
+    records_read: int = 0  # records of the source, without those committed before
     records_sent: int = 0  # accepted by ``put``
     active: Level = Level()  # uncommitted records, sampled at each batch
-    commits: Timing = Timing()  # from ``pre_commit`` until written, even without offsets
+    commits: Timing = Timing()  # from ``pre_commit`` to the end of the write, even without offsets
     commit_failures: int = 0
     commit_writes: int = 0
     errors: ErrorCounts = ErrorCounts()
     seconds: Mapping[str, float] = field(default_factory=dict)  # by phase
     closings: int = 0  # close requests
-    closing_seconds: Mapping[str, float] = field(default_factory=dict)  # the part spent on closings
+    # The part of ``seconds`` that fell into a closing.
+    closing_seconds: Mapping[str, float] = field(default_factory=dict)
     source: SourceMeasures = SourceMeasures()
 
     def __add__(self, later: TaskMeasures) -> TaskMeasures:

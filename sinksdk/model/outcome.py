@@ -22,13 +22,14 @@ class Retry:
     In the engine times are on the task's monotonic clock, elsewhere since the epoch.
     """
 
-    # Fields of newer versions are left out, even within a value that keeps those of its own.
+    # Fields of newer versions are left out here, even inside a stored value that keeps those of its own.
     __pydantic_config__: ClassVar[Mapping[str, str]] = {"extra": "ignore"}
 
-    since: float  # of the first failure
+    since: float  # time of the first failure
     attempts: int
     next_attempt: float
-    refused: int | None = None  # offset; accepting it is progress. None: only a commit is
+    # Offset of the refused record, whose acceptance is progress; None: only a commit is progress.
+    refused: int | None = None
 
     def on_clock(self, ahead: float) -> Retry:
         """Convert the times to a clock that is ``ahead`` by so many seconds."""
@@ -152,16 +153,16 @@ ReportedOutcome = Annotated[PartitionOutcome, BeforeValidator(_from_report), Pla
 
 
 class SourceTaskState(StrEnum):
-    UNINITIALIZED = "UNINITIALIZED"  # no method was called; none is if the task is abandoned
-    INITIALIZED = "INITIALIZED"  # ``stop`` must be called
+    UNINITIALIZED = "UNINITIALIZED"  # no method was called; none is called if the task is abandoned
+    INITIALIZED = "INITIALIZED"  # ``stop`` must be called from now on
     RUNNING = "RUNNING"
     STOPPING = "STOPPING"  # polled records are committed or aborted
-    STOPPED = "STOPPED"  # not in KIP-419: the successor sees that the task is free
+    STOPPED = "STOPPED"  # KIP-419 lacks this state: it tells the successor that the task is free
 
 
 class End(StrEnum):
     STOPPED = "STOPPED"
-    ABANDONED = "ABANDONED"  # superseded before ``initialize``: no failure
+    ABANDONED = "ABANDONED"  # superseded before ``initialize``, which is no failure
     FENCED = "FENCED"
     FAILED = "FAILED"  # the next task continues from the last commit
     CANCELLED = "CANCELLED"  # another task may have replaced it

@@ -64,13 +64,13 @@ class PlannerState(OfPartition):
 
     seen: tuple[Seen, ...] = ()
     tail: Tail | None = None
-    failures: int = 0  # in a row
+    failures: int = 0  # failures in a row
     error: str | None = None
-    end: int | None = None  # of the source
-    failed_at: tuple[float, ...] = ()  # latest times, in a row or not
+    end: int | None = None  # end offset of the source
+    failed_at: tuple[float, ...] = ()  # latest times of failures, in a row or not
     trace: str | None = None
-    density: float | None = None  # records per offset, lately
-    in_vain: int = 0  # records to be read again, less those committed since
-    moved_at: tuple[float, ...] = ()  # times at which its task moved it back
+    density: float | None = None  # records per offset in recent reads
+    in_vain: int = 0  # records read without result, less a share of those committed since
+    moved_at: tuple[float, ...] = ()  # times at which the task moved the commit back
     undiscarded: str | None = None  # why uncommitted tokens could not be discarded
-    retry: Retry | None = None  # of ``error``, which then is no failure
+    retry: Retry | None = None  # retry of ``error``, which then is not a failure

@@ -110,7 +110,7 @@ def nested_problems(nested: Mapping[str, Kind], config: Mapping[str, str]) -> li
     try:
         several = _loaded_model(config.get("connector.class", "")).multi_valued()
     except ConfigException:
-        return []  # reported already; only the class knows which keys are lists
+        return []  # another problem is reported already; only the class knows which keys are lists
     wanted = {"list": "a list or a string", "map": "an object or a string"}
     return [
         f"'{key}' must be {wanted.get(several.get(key, ''), 'a string, a number or a boolean')}"
@@ -134,7 +134,7 @@ def _check_config(raw: Mapping[str, str]) -> Checked:
     try:
         connector = _connector(raw.get("connector.class", ""))
     except ConfigException as error:
-        # Without the connector's class, only problems of sinks and of sources alike are certain.
+        # Without the connector's class, only problems that sinks and sources share are certain.
         _, of_sinks = ConnectorConfig.check(raw)
         _, of_sources = SourceConnectorConfig.check(raw)
         common = [problem for problem in of_sinks if problem in of_sources]
@@ -253,7 +253,8 @@ def task_configs_of(connector: Connector, name: str, tasks_max: int) -> list[dic
     what = f"connector {name}: task_configs({tasks_max})"
     returned = connector.task_configs(tasks_max)
     try:
-        configs = [dict(own) for own in islice(returned, tasks_max + 1)]  # it may be an endless generator
+        # The method may return an endless generator.
+        configs = [dict(own) for own in islice(returned, tasks_max + 1)]
     except (TypeError, ValueError) as error:
         raise ConnectException(f"{what} must return a list of dictionaries: {error}") from error
     if len(configs) > tasks_max:

@@ -40,7 +40,7 @@ def plugins() -> list[EntryPoint]:
 
 
 def preload() -> None:
-    for entry in entry_points(group=GROUP):  # errors are raised again when the connector is used
+    for entry in entry_points(group=GROUP):  # an error is raised again when the connector is used
         with contextlib.suppress(Exception, SystemExit):
             entry.load()
 
@@ -50,7 +50,7 @@ def sink_class(name: str) -> type[SinkConnector]:
 
 
 def sink_of(config: Mapping[str, str]) -> type[SinkConnector]:
-    # The transforms are imported before the configuration is parsed.
+    # The classes are imported before the configuration is parsed, so that it finds the transforms.
     import_classes(config)
     return sink_class(config.get("connector.class", ""))
 
@@ -82,7 +82,7 @@ def connector_class(name: str) -> type[SinkConnector | SourceConnector]:
 
 
 def _kind(loaded: object) -> str:
-    # Not its value: a name may lead to any object, including secrets.
+    # The message does not contain the value: a name may lead to any object, including secrets.
     if isinstance(loaded, type):
         return f"the class {loaded.__qualname__}"
     return f"of type {type(loaded).__name__}"
@@ -90,7 +90,8 @@ def _kind(loaded: object) -> str:
 
 def _entry_point(name: str) -> EntryPoint | None:
     if ":" in name:
-        return None  # module:Class; searching all packages would take 8 ms at each task's start
+        # Only ``module:Class`` is imported; searching all packages would take 8 ms at each task's start.
+        return None
     return next(iter(entry_points(group=GROUP, name=name)), None)
 
 

@@ -74,7 +74,7 @@ class Backoff:
     def tried_to_discard(
         self, partitions: Iterable[TopicPartition], stale: Collection[TopicPartition]
     ) -> None:
-        # Partitions that still have tokens wait ever longer.
+        # The delay grows for partitions that still have tokens.
         for partition in set(partitions):
             if partition not in stale:
                 self._discards.pop(partition, None)
@@ -88,7 +88,7 @@ class Backoff:
         return self._discards.get(partition, (0, 0.0))[0]
 
     def discard_now(self) -> None:
-        # The tries stay: after another failure the next wait is still longer.
+        # The count of attempts is kept, so that the wait after another failure is longer.
         self._discards = {partition: (tries, 0.0) for partition, (tries, _) in self._discards.items()}
 
     def may_discard(self, partition: TopicPartition) -> bool:

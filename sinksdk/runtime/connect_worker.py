@@ -113,7 +113,7 @@ class ConnectWorker:
             # A driver in another process is replaced once its heartbeats stop.
             return not connector_info(self._store, name, self._clock.time()).driver
         except ConnectorNotFoundException:
-            return False  # deleted meanwhile
+            return False  # the connector was deleted since the names were listed
 
     def _start(self, name: str) -> None:
         log.info("connector %s: starting in this process", name)
@@ -127,7 +127,7 @@ class ConnectWorker:
         while self.running and self._clock.now() < give_up:
             self._clock.sleep(_STOP_POLL)
             self._note_ends()
-        # The next driver reads their uncommitted records again.
+        # The next driver reads again what the abandoned connectors have not committed.
         for name in self.running:
             log.error("connector %s did not stop within %g s; its thread is abandoned", name, patience)
         return self.running

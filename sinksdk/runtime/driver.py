@@ -59,7 +59,7 @@ class ConnectorDriver:
 
     def run(self, *, until_caught_up: bool = False) -> ClosingReason | None:
         """Run until stopped or caught up; return the operator's reason to stop, if any."""
-        # The author's code may raise: it is called before anything is registered.
+        # Code of the author's is called before anything is registered, because it may raise.
         planner = Planner(
             self.connector.batch_policy(self.config),
             self.config.generation_max_records,
@@ -140,7 +140,8 @@ class SinkSession:
         return session.requests.closing()
 
     def _is_needed(self, claim: Claim, record: ConnectorRecord) -> bool:
-        # A deleted connector runs only until no record is visible above a commit (decision 0040).
+        # A connector that is being deleted runs only until no record above a commit is visible (decision
+        # 0040).
         return not record.deleted or bool(claim.partly_visible())
 
     def meanwhile(self) -> None:
@@ -211,7 +212,7 @@ class SinkSession:
         session = self._session
         self.meanwhile()
         session.status.leave_out(self._monitor.snapshot.unavailable)
-        if not self._monitor.is_fixed:  # otherwise it reads up to the end offsets at its start
+        if not self._monitor.is_fixed:  # a fixed monitor reads up to the end offsets at the start
             self._reporter.tracker.ends(self._monitor.ends)
         session.requests.refresh()
         reason = session.requests.closing() or session.carry_out_orders(

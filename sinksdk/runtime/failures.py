@@ -23,7 +23,7 @@ from sinksdk.support.logs import Outage
 
 log = logging.getLogger(__name__)
 
-_MOST_MOVES: Final = 5  # a task may rewind a partition this often before that counts as a loop
+_MOST_MOVES: Final = 5  # moves of a commit by a task that are allowed before they count as a loop
 _MOVES_COUNT_FOR: Final = 600.0  # seconds, where restart.window.ms is 0
 _LONGEST_WAIT: Final = 3600.0  # seconds, where errors.retry.timeout is -1
 
@@ -68,7 +68,7 @@ class Failures:
     def _lately(self, failed_at: Iterable[float], *, fails: bool = False) -> tuple[float, ...]:
         now = self._clock.time()
         lately = [at for at in failed_at if now - self._window < at <= now] + [now] * fails
-        return tuple(lately[-self._most - 1 :])  # one more than the limit is enough to count
+        return tuple(lately[-self._most - 1 :])  # one time above the limit is enough
 
     def _give_up(self, what: str, failure: Failure) -> None:
         if failure.is_final:
@@ -138,7 +138,7 @@ class PartitionFailures(Failures):
         self._status.save()
         for outcome in outcomes:
             # Records that retention has removed are no failure. But the partition waits longer each time in a
-            # row, so that the others are read meanwhile.
+            # row, so that the driver reads the others in between.
             self._note_overtaken(outcome.partition, is_overtaken=outcome.partition in overtaken)
 
     def _record(self, planned: RangePlan, outcome: PartitionOutcome) -> None:
@@ -155,7 +155,7 @@ class PartitionFailures(Failures):
             if outcome.moved_to is not None:
                 self._moved(planned, outcome, status)
             elif planned.due and outcome.tail > 0 and outcome.read_to >= planned.end:
-                # The task did not commit everything in its closing commit, though all was delivered.
+                # The task was given all records, and yet its closing commit did not cover them.
                 self._refused[partition] = outcome
                 self.backoff.waits(partition, LONGEST)
             return
@@ -196,7 +196,7 @@ class PartitionFailures(Failures):
         back_from = self._moved_from.get(outcome.partition)
         self._moved_from[outcome.partition] = planned.start
         assert outcome.moved_to is not None  # noqa: S101 - the caller's condition
-        # The destination is ahead of the commit that was rewound last.
+        # There is progress if the destination is ahead of the commit that was moved back last.
         got_further = back_from is not None and outcome.moved_to >= back_from
         earlier = () if got_further else status.moved_at
         moved = [*(at for at in earlier if now - window < at <= now), now]
@@ -267,7 +267,7 @@ def count_failures(
 ) -> PlannerState:
     status = status or PlannerState(topic=planned.topic, partition=planned.partition)
     failure, failures = outcome.failure, 0
-    if failure:  # a wait is no failure, and no success either
+    if failure:  # waiting for a retry is neither a failure nor a success
         made_progress = outcome.committed is not None and outcome.committed > planned.start
         failures = (0 if made_progress else status.failures) + (failure.retry is None)
     return status.model_copy(

@@ -46,7 +46,7 @@ class Handover:
         self._is_gone = is_gone
         self._heartbeats = Heartbeats(store, connector, clock, is_gone)
         self._is_logged = False
-        self._plan: table.Row[GenerationPlan] | None = None  # as it was read last
+        self._plan: table.Row[GenerationPlan] | None = None  # the plan as it was last read
 
     def await_turn(self) -> bool:
         """Wait until the running generation has closed or its driver is dead; False: this driver must end."""
@@ -84,7 +84,7 @@ class Handover:
 
     def _must_end(self, timeout: float) -> bool:
         if self._signal.wait(timeout):
-            # There is nothing to rebalance yet.
+            # No generation runs yet, so that there is nothing to rebalance.
             self._signal.clear()
         return self._signal.is_final
 
@@ -118,12 +118,13 @@ class Handover:
         return True
 
     def _request(self, running: GenerationPlan) -> None:
-        # An existing reason stays.
+        # A reason that was requested earlier is kept.
         closing = running.closing or Closing(
             reason=ClosingReason.REBALANCE, timeout=self._graceful, asked=self._clock.time()
         )
         request = closing.model_copy(update={"successor": self._driver})
-        if self._replace(running.model_copy(update={"closing": request})):  # otherwise read again
+        # After a conflict the caller reads the plan again.
+        if self._replace(running.model_copy(update={"closing": request})):
             request_closing(self._store, self._connector, running.generation, request)
 
     def _log_waiting(self, running: GenerationPlan) -> None:

@@ -81,7 +81,7 @@ class Idle:
             if left <= 0:
                 return
             if signal.wait(min(left, self._requests.interval)):
-                signal.clear()  # nothing runs: there is nothing to rebalance
+                signal.clear()  # no generation runs, so there is nothing to rebalance
             self._expect_not_replaced(status)
             self._requests.refresh()
             status.save_if_due()
@@ -99,13 +99,13 @@ class Idle:
         try:
             driver = status.current_driver()
         except (StoreUnavailable, StoreRefused):
-            return  # no generation runs that could do harm meanwhile
+            return  # without a running generation the check can wait
         # A driver writes the status right after its claim.
         if driver != self.driver and not is_gone(driver):
             raise FencedException(f"connector {self._connector}: driver {driver} has taken over")
 
     def delete(self, record: ConnectorRecord) -> bool:
-        """Delete the connector, also after a crash in between; return whether that is done."""
+        """Delete the connector, also after a crash in between; return whether the deletion is complete."""
         self.has_to_run = False
         try:
             deletion = Deletion(self._environment.store, self._connector, record)

@@ -96,7 +96,7 @@ def _unreported_task(ended: Ended[SourceReport], row: TaskProgress | None) -> So
     elif not ended.is_cancelled:
         end = End.ABANDONED
     else:
-        end = End.STOPPED if has_ended else End.CANCELLED  # its report was lost with the job
+        end = End.STOPPED if has_ended else End.CANCELLED  # the report was lost with the job
     return SourceTaskOutcome(end, known.records, known.transactions, failure)
 
 

@@ -56,7 +56,8 @@ class PartitionLag:
                 else offsets
                 for p, offsets in available.items()
             }
-        for partition in claim.all_unsettled() - available.keys():  # no longer subscribed, or missing
+        # The topics of these partitions are missing, or no longer subscribed.
+        for partition in claim.all_unsettled() - available.keys():
             offset = claim.committed[partition].offset if partition in claim.committed else 0
             available[partition] = OffsetRange(offset, offset)
         self.tracker.ends({p: offsets.end for p, offsets in available.items()})
@@ -80,7 +81,7 @@ class PartitionLag:
         entry = claim.committed.get(partition)
         if entry and entry.publish:
             return True
-        # Partitions are opened without new records, to publish or to discard.
+        # A partition with tokens to publish or discard is opened even without new records.
         return bool(claim.stale.get(partition)) and self.backoff.may_discard(partition)
 
     def _undiscarded(self, partition: TopicPartition, claim: Claim) -> str | None:
@@ -97,13 +98,13 @@ class PartitionLag:
         lost, committed = backlog.lost_tail, backlog.committed
         if lost is None or committed is None or self.config.on_data_loss != "skip":
             return
-        # Logged once for each commit.
+        # The loss is logged once for each commit.
         if (backlog.partition, committed) in self._passed_over:
             return
         self._passed_over.add((backlog.partition, committed))
         # If the first lost offset is unknown, at least the last one is lost and counted.
         since = committed - 1 if lost.since is None else lost.since
-        # Skipped for good by a commit above this one.
+        # A commit above these offsets skips them for good.
         self._lost[backlog.partition] = OffsetRange(since + 1, committed + 1)
         self.tracker.note(backlog.partition, LOST, self._counted[backlog.partition] + committed - since)
         log.error(
@@ -178,7 +179,7 @@ class TrailingGaps:
         self._query: Future[FirstRecords] | None = None
 
     def among(self, backlogs: Iterable[Backlog]) -> list[RangePlan]:
-        # Growing partitions are read anyway.
+        # Partitions that still grow are left out: the planner reads them without this query.
         lagging = {
             b.partition: OffsetRange(b.start, b.available.end)
             for b in backlogs

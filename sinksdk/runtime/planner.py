@@ -15,19 +15,19 @@ from sinksdk.offsets import OffsetRange, TopicPartition
 from sinksdk.store.records import TaskPlan
 
 _MOST_SIGHTINGS = 64
-# An estimate is lowered by this share of the gaps, or of what exceeds one record per offset.
+# The estimated records per offset are lowered by this share of their distance from one.
 _CAUTION = 0.15
-# More offsets are planned, because an estimate may be a little too high.
+# This many times the estimated offsets are planned, because the estimate may be a little too high.
 _GENEROUS = 17 / 16
-# Records that may be read without result for each that is committed.
-_REPAID = 0.4
-_MOST_OWED = 16  # batches waited for at a time
+_REPAID = 0.4  # records that may be read without result for each committed one
+_MOST_OWED = 16  # batches that the planner waits for before a read
 # A partition is read once its unread offsets are this multiple of the counted ones.
 _STRIDE = 16
 # A read that is expected to find less than this share of a batch costs little.
 _CHEAP = 0.25
-_AT_REST, _LONG_AT_REST = 10.0, 60.0  # seconds until a resting partition is read: likely, possibly a batch
-# Newer offsets alone determine the density if they are at least this share.
+# Seconds without new records until a partition is read: if a batch is likely, if one is possible.
+_AT_REST, _LONG_AT_REST = 10.0, 60.0
+# If newer offsets are at least this share of the offsets read, they alone determine the density.
 _NOTICEABLE = 0.1
 _SAME = 1 / 32  # densities that differ by less are equal
 
@@ -78,12 +78,13 @@ class Backlog:
     def density(self) -> float:
         """Records per offset, as read lately: 1 before the first read."""
         # Offsets have gaps (transaction markers, compacted records), and transforms make several records of
-        # one. Too high an estimate is expensive: all since the commit is read again. Too low costs only time.
+        # one. Too high an estimate is expensive, because all records since the commit are read again; one too
+        # low costs only time.
         return (self.state.density if self.state else None) or 1.0
 
     @property
     def likely_density(self) -> float:
-        # Not lowered if each offset has one record: then the estimate is exact.
+        # The estimate stays as it is if each offset has one record, because then it is exact.
         return self.density * (1 - _CAUTION * min(abs(1 - self.density), 1.0))
 
     @property
@@ -164,7 +165,7 @@ class Planner:
         self, ranges: Sequence[RangePlan], decision: Decision, most: float = math.inf
     ) -> tuple[RangePlan, ...]:
         left, parts = int(min(self.max_records, most)), dict[TopicPartition, int]()
-        # Long ranges get the share that short ones leave.
+        # Longer ranges share what shorter ranges leave.
         for others, planned in enumerate(sorted(ranges, key=_length)):
             part = left // (len(ranges) - others)
             parts[planned.topic_partition] = part
@@ -181,15 +182,15 @@ class Planner:
             return planned if limit >= planned.end else planned.model_copy(update={"end": limit})
         if planned.start == planned.end:
             return planned
-        # A range without a batch beyond the earlier count would always be read without result.
+        # A range must end beyond the earlier count: a shorter one would always be read without result.
         batches = max(most // size, backlog.counted // size + 1)
         possible = backlog.possible
         if min(possible, planned.records or possible) <= batches * size:
             return planned
-        # One batch alone may miss the estimate after reads without result. Records beyond a task's share are
-        # not delivered.
+        # The extra batches make up for an estimate that was too high before. Records beyond a task's share
+        # are not delivered.
         cut = self._batches(backlog, max(batches, self._owed(backlog, size)))
-        # A range with fewer records is read to its end, which is closing as before.
+        # A range with fewer records is read to its end: its last commit is still a closing one.
         is_due = planned.due and cut.end == planned.end
         return cut.model_copy(update={"records": batches * size, "due": is_due, "retry": planned.retry})
 
@@ -204,7 +205,7 @@ class Planner:
         return None
 
     def _batches(self, backlog: Backlog, batches: int) -> RangePlan:
-        # A wrong estimate at least doubles the number of offsets.
+        # The number of offsets at least doubles if the estimate was wrong.
         counted_to, records = backlog.counted_to, batches * (self.policy.max_records or 1)
         offsets = math.ceil((records - backlog.counted) / backlog.likely_density * _GENEROUS)
         seen = counted_to - backlog.start
@@ -224,7 +225,8 @@ class Planner:
         return 0
 
     def _owed(self, backlog: Backlog, size: int) -> int:
-        # The wait is so long that at most half as many records are read without result as are committed.
+        # The planner waits for so many batches that at most half as many records are read without result as
+        # are committed.
         wasted = backlog.state.in_vain if backlog.state else 0
         return min(max(math.ceil(2 * wasted / size), 1), _MOST_OWED)
 
@@ -234,7 +236,8 @@ class Planner:
         return max(self._owed(backlog, size) * size, 2 * counted if counted >= size else 0)
 
     def _is_worth_a_read(self, backlog: Backlog, size: int) -> bool:
-        # Waiting for the estimate would take very long if wide gaps have ended: a read counts the records.
+        # If wide gaps have ended, waiting for the estimate would take very long: a read counts the records
+        # instead.
         counted_to, span = backlog.counted_to, backlog.available.end - backlog.start
         read = max(counted_to - backlog.start, size)
         expected = backlog.counted + backlog.uncounted * backlog.density
@@ -249,7 +252,7 @@ class Planner:
         sightings = backlog.state.seen if backlog.state else ()
         if size is None or not sightings or not backlog.uncounted or backlog.possible < size:
             return math.inf
-        # Reads without result delay the next one, because it may be another.
+        # Reads without result delay the next one, which may have no result either.
         is_likely = counted + backlog.uncounted * backlog.density >= size
         patience = _AT_REST if is_likely else _LONG_AT_REST
         return sightings[-1].at + patience * 2.0 ** min(self._owed(backlog, size) - 1, 6)
@@ -262,16 +265,17 @@ def _length(planned: RangePlan) -> int:
 def observe(backlog: Backlog, now: float) -> PlannerState:
     topic, partition = backlog.partition
     status = backlog.state or PlannerState(topic=topic, partition=partition)
-    # A timestamp in the future is of a clock that was set back since.
+    # A timestamp in the future comes from a clock that was set back later.
     seen = [Seen(end=s.end, at=min(s.at, now)) for s in status.seen if s.end > backlog.start]
     end = backlog.available.end
     if end > backlog.start and (not seen or end > seen[-1].end):
-        if len(seen) == _MOST_SIGHTINGS:  # the older half merges: due a little earlier, never later
+        # Merge the older half: the partition is due a little earlier, never later.
+        if len(seen) == _MOST_SIGHTINGS:
             older = seen[: _MOST_SIGHTINGS // 2]
             seen = [Seen(end=older[-1].end, at=older[0].at), *seen[_MOST_SIGHTINGS // 2 :]]
         seen.append(Seen(end=end, at=now))
     if end == status.end and tuple(seen) == status.seen:
-        return status  # no copy for most polls
+        return status  # most polls change nothing, and need no copy
     return status.model_copy(update={"seen": tuple(seen), "end": end})
 
 
@@ -289,12 +293,12 @@ def remember(status: PlannerState | None, planned: RangePlan, outcome: Partition
 
 
 def _learned(status: PlannerState, planned: RangePlan, outcome: PartitionOutcome) -> float | None:
-    # Lower at once, because too high an estimate costs records; higher by half the way. A read without
-    # records teaches nothing, because later offsets may differ.
+    # A lower density counts at once, because too high an estimate is expensive; a higher one by half the
+    # difference. A read without records changes nothing, because later offsets may differ.
     start = planned.start if outcome.read_from is None else outcome.read_from
     records, offsets = outcome.records, outcome.read_to - start
     before, tail = status.density, status.tail
-    if tail is not None and tail.committed == start:  # what was counted before is in it
+    if tail is not None and tail.committed == start:  # the outcome includes the records counted before
         newer = outcome.read_to - tail.end
         if newer >= _NOTICEABLE * offsets and records > tail.records:
             records, offsets = records - tail.records, newer
@@ -315,7 +319,8 @@ def assign(
     # stay useful.
     ordered = sorted(ranges, key=lambda planned: (planned.start - planned.end, planned.topic_partition))
     tasks: list[list[RangePlan]] = [[] for _ in range(min(max_tasks, len(ordered)))]
-    loads = [(0, 0)] * len(tasks)  # offsets, then ranges: those without records count too
+    # Offsets, then ranges: a task opens its ranges even if they have no records.
+    loads = [(0, 0)] * len(tasks)
     for planned in ordered:
         least = min(loads)
         before = (previous or {}).get(planned.topic_partition, -1)
@@ -326,11 +331,12 @@ def assign(
     return [tuple(sorted(shares, key=lambda planned: planned.topic_partition)) for shares in tasks if shares]
 
 
-# Records that a task may read in any case, so that a generation's fixed costs (Spark's queue, opening and
-# committing a sink) never outweigh them.
+# The least number of records per task, so that a generation's fixed costs (Spark's queue, opening and
+# committing a sink) never outweigh the reading.
 LEAST: Final = 200_000
 
-_GROWTH: Final = 8  # times as many at most in the next turn: a job's first seconds say little
+# Largest factor from one generation to the next: a job's first seconds are not representative.
+_GROWTH: Final = 8
 
 
 class Turns:
@@ -341,7 +347,7 @@ class Turns:
         self.most = float(LEAST) if seconds else math.inf
 
     def record(self, seconds: float, *, is_cut: bool) -> None:
-        # The duration of a generation that left no records to the next one is no measure.
+        # A short generation that read all records does not show how many it could have read.
         if not self._seconds or (seconds <= self._seconds and not is_cut):
             return
         factor = min(self._seconds / max(seconds, 0.001), _GROWTH)

@@ -119,15 +119,16 @@ class DriverSession:
                 if reason is None:
                     self.connector_requests.expect_no_error()
                 if reason is ClosingReason.DELETE:
-                    # Not UNASSIGNED: this process deletes it, and no other is to take over.
+                    # The state is not UNASSIGNED: this process deletes the connector, and no other may take
+                    # over.
                     if self._has_unpublished():
-                        reason = ClosingReason.STOP  # deleting a stopped connector publishes first
+                        reason = ClosingReason.STOP  # a stopped connector is published before it is deleted
                 else:
                     self.status.become("UNASSIGNED")
         except FencedException:
-            raise  # the newer driver writes the status now
+            raise  # the newer driver now writes the status
         except Exception as error:
-            if self.generations.has_claimed:  # until then another driver may be running
+            if self.generations.has_claimed:  # before the claim another driver may be running
                 is_transient = isinstance(error, PASSING)
                 self.status.become("RESTARTING" if is_transient else "FAILED", traceback.format_exc())
             raise
@@ -212,7 +213,7 @@ class DriverSession:
                     return None
             else:
                 self._source_waits.over()
-                if self._is_source_away:  # otherwise it may wait for another system
+                if self._is_source_away:  # otherwise the status may show a wait for another system
                     self._is_source_away = False
                     self.status.wait_for(None)
                 return result
@@ -254,7 +255,7 @@ class DriverSession:
             self._handover.yield_to(successor, self.generations.is_newest, self._stay_alive)
 
     def _stay_alive(self) -> None:
-        # Another driver may be running before the claim.
+        # Before the claim another driver may be running.
         if self.generations.has_claimed:
             self.status.save_if_due()
         self._meanwhile()
@@ -266,12 +267,12 @@ class DriverSession:
         if self.environment.waits is not None:
             self.environment.waits.over()
         if self.environment.record is not None:
-            # Changes since the start, above all a deletion before our claim.
+            # Read changes since the start, above all a deletion before the claim.
             self.requests.refresh(now=True)
             if (reason := self.requests.closing()) is not None:
                 return reason
         self.status.become("RUNNING")
-        # Only after the claim: a driver that fails before it changes nothing.
+        # The record is written after the claim: a driver that fails before it changes nothing.
         record = self.environment.record or deploy(
             self.store, self.name, self._raw, claim.generation, self._kind
         )

@@ -81,13 +81,13 @@ class SinkPlanning:
 
     def _begin(self, claim: Claim, record: ConnectorRecord) -> Claim:
         undecided, reset = claim.undecided, self.config.auto_offset_reset
-        # A reset ignores the group, which contains the copy of this connector's commits.
+        # A reset ignores the consumer group, because the group contains the copy of this connector's commits.
         group = undecided is not None and undecided.first and self.config.offset_source == "group"
         if undecided is None or (reset == "earliest" and not group):
             return claim
         found = self._first_read()
         if found is None:
-            return claim  # the driver must end: the next start decides
+            return claim  # the driver must end: the next driver decides
         available = {p: at for p, at in found.items() if p not in claim.committed and undecided.covers(p)}
         offsets = self._offsets_of_group(available.keys()) if group else {}
         if offsets is None:
@@ -127,14 +127,15 @@ class SinkPlanning:
         session, clock = self.session, self.session.clock
         while True:
             if session.signal.reason is not None:
-                session.signal.clear()  # nothing runs: there is nothing to rebalance
+                session.signal.clear()  # no generation runs, so there is nothing to rebalance
             if session.is_ended():
                 return None
-            # A rebalance needs nothing: the next generation is assigned again in any case.
+            # A request to rebalance has no further effect, because the next generation is assigned in any
+            # case.
             session.carry_out_orders(self.failures.reset, self.planner.flush)
             available = self._read_source()
             if session.signal.reason is not None:
-                continue  # it may have interrupted the query
+                continue  # the request may have interrupted the query
             session.subscribe({partition.topic for partition in available})
             lost = session.patiently(lambda: self.monitor.lost_tails(claim.committed))
             if lost is None:
@@ -150,7 +151,7 @@ class SinkPlanning:
             if self.monitor.is_fixed and is_known and len(ready) == len(backlogs):
                 if any(claim.stale.values()) and self.failures.may_discard_before_the_end():
                     continue
-                session.expect_newest()  # the operator may have altered offsets
+                session.expect_newest()  # an operator may have altered the offsets
                 return None
             if gaps := self.gaps.among(ready):
                 return Decision(tuple(gaps), math.inf, {b.partition: b for b in ready})

@@ -165,18 +165,19 @@ class SourceSession:
         return reason
 
     def _carry_out_orders(self) -> ClosingReason | None:
-        # A flush commits a transaction that waits for its interval.
+        # A flush closes the generation, which commits a transaction that waits for its interval.
         return self._session.carry_out_orders(restart_failed=self._failures.reset)
 
     def _wait(self, left: Callable[[], float]) -> bool:
         session = self._session
         while not session.is_unwanted():
-            self._carry_out_orders()  # all tasks start next in any case
+            # The result is ignored: the next generation starts all tasks in any case.
+            self._carry_out_orders()
             if (seconds := left()) <= 0:
                 return True
             session.expect_newest(is_recent_enough=True)
             if session.signal.wait(min(seconds, session.requests.interval)):
-                session.signal.clear()  # nothing runs: there is nothing to rebalance
+                session.signal.clear()  # no generation runs, so there is nothing to rebalance
         return False
 
     def _wait_for(self, seconds: float) -> bool:

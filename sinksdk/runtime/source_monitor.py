@@ -284,7 +284,7 @@ class SourceMonitor:
         }
 
     def refresh_in_background(self) -> None:
-        # Never blocks. Errors are ignored, because the next planning handles them.
+        # This method never blocks. It ignores errors, because the next planning handles them.
         if self._refresh is None:
             if self._clock.now() >= min(self._next, self.topics.recheck_at):
                 self._start()
@@ -320,7 +320,7 @@ class SourceMonitor:
         refresh: Future[Snapshot] = Future()
 
         def run() -> None:
-            if self._refresh is refresh:  # else it was dropped before it began
+            if self._refresh is refresh:  # false if the refresh was dropped before it began
                 self._run_query(refresh)
 
         self._refresh = refresh

@@ -115,7 +115,7 @@ class Supervisor:
         self._asked: float | None = None
         self._hung: dict[int, Failure] = {}
         self._outage = Outage(log, f"supervising the generation of connector {session.name}")
-        # Less often on a store with paid requests.
+        # A store with paid requests is read less often.
         self._interval = max(_STORE_POLL, session.store.closing_poll / 2)
 
     def run(
@@ -138,7 +138,7 @@ class Supervisor:
         try:
             is_cancelled = self._watch(running, plan)
         except BaseException:
-            self._cancel(running)  # it is no longer supervised
+            self._cancel(running)  # nothing supervises the job any more
             raise
         reports: Sequence[Report] = ()
         failure: Failure | None = None
@@ -181,8 +181,8 @@ class Supervisor:
                 next_closing = now + self._interval
                 self._patiently(plan, self._begin_closing)
                 if self._asked is not None or self._session.signal.is_final:
-                    # The end of the process does not wait for the store. Any other closing does: the tasks
-                    # have not read the request, and their work is not lost.
+                    # When the process ends, it does not wait for the store. Any other closing waits, because
+                    # the tasks go on working until they read the request.
                     cancel_at = cancel_at or now + self._session.graceful + _GRACE
             if cancel_at is not None and now >= cancel_at:
                 log.error(
@@ -220,7 +220,7 @@ class Supervisor:
             self._is_followed = True
         reason = self._reason_to_close(self._rows(plan))
         if self._session.signal.reason is None and reason is not None:
-            self._session.signal.request(reason, final=False)  # the driver decides what comes after
+            self._session.signal.request(reason, final=False)  # the driver decides what follows
 
     def _begin_closing(self) -> None:
         reason, now = self._session.signal.reason or ClosingReason.REBALANCE, self._session.clock.now()
@@ -256,8 +256,9 @@ def suspects(error: TransformFailure, plan: GenerationPlan, rows: Rows) -> dict[
         of_task: dict[TopicPartition, int] = {}
         for planned in task.ranges:
             position = read.get(planned.topic_partition, planned.start)
-            # A task reads its ranges in turn: those before the last one with an accepted record are read. The
-            # next may have begun, because reports lack records that are under way in Spark.
+            # A task reads its ranges in turn: all ranges before the last one with an accepted record are
+            # read. The task may already read the next one, because reports lack records that Spark has not
+            # delivered yet.
             if position > planned.start:
                 of_task.clear()
             if position < planned.end:

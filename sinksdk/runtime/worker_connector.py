@@ -90,7 +90,7 @@ class WorkerConnector:
             except PASSING as error:
                 if not self._is_patient:
                     raise
-                # The store has the configuration once the connector has started.
+                # Once the connector has started, the store has the configuration.
                 brings = brings and not self._waits.has_ended
                 self._await(error)
 
@@ -115,14 +115,15 @@ class WorkerConnector:
                 self._live(self._drivers, record, until_caught_up=True)
             return has_ended
         if self._drivers is None:
-            return True  # another process has deleted it; a new connector of its name is not ours
+            # Another process has deleted the connector; a new connector of this name is not this process's.
+            return True
         if record is not None and record.target_state != "RUNNING":
             self._idle.wait(record, record.target_state)
             return False
         reason = self._live(self._drivers, record, until_caught_up=until_caught_up)
         if reason is ClosingReason.DELETE:
             record = registry.find(self._environment.store, self._connector)
-            self._idle.cleaned_up = record.incarnation  # the driver has stopped it
+            self._idle.cleaned_up = record.incarnation  # the driver has already called ``stop``
             return self._idle.delete(record)
         return reason is None
 
@@ -148,13 +149,13 @@ class WorkerConnector:
 
     def _await(self, error: Exception) -> None:
         delay, waiting = self._waits.failed(error)
-        if isinstance(error, StoreUnavailable):  # nothing can be written there
+        if isinstance(error, StoreUnavailable):  # the status cannot be written while the store is unavailable
             self._signal.wait(delay)
             return
         try:
             record = registry.find(self._environment.store, self._connector)
             if not self._stays and self._is_driven_elsewhere():
-                self._signal.wait(delay)  # the status is that driver's, until this one takes over
+                self._signal.wait(delay)  # the other driver writes the status until this one takes over
                 return
             trace = "".join(traceback.format_exception(error))
             self._idle.wait(record, "RESTARTING", trace, waiting, at_most=delay)

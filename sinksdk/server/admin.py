@@ -56,7 +56,7 @@ class BoundedRequest(Generic[T]):
         response = asyncio.wrap_future(running)
         # Reading the exception keeps asyncio from logging it when no caller waits any more.
         response.add_done_callback(lambda done: done.cancelled() or done.exception())
-        with suppress(Exception):  # raised by result()
+        with suppress(Exception):  # ``result()`` raises the exception
             # Shielded: a caller that stops waiting must not cancel the request of the others.
             await asyncio.wait_for(asyncio.shield(response), self._patience)
         return running if running.done() else None
@@ -64,7 +64,7 @@ class BoundedRequest(Generic[T]):
     def _start(self) -> Future[T]:
         running = self._running = Future[T]()
         self.started_at = time.monotonic()
-        # A daemon thread outside of any pool: it must not delay the end of the process.
+        # The daemon thread is outside of any pool, so that it does not delay the end of the process.
         start_thread(lambda: self._run(running), "request")
         return running
 
@@ -124,7 +124,7 @@ def admin_router(health: StoreHealth, version: str, store_id: str) -> APIRouter:
 
         Responds within 2 s. Do not let a probe on this path restart the server, which retries by itself.
         """
-        # Sequentially: if the first request to the store hangs, the second one is not sent.
+        # The requests are sequential: if the first one hangs, the second one is not sent.
         if (reason := await health.problem() or await health.failure()) is not None:
             return unhealthy(SECRETS.hide(reason))
         return _HEALTHY
@@ -222,7 +222,7 @@ _LEVELS: Final = {
 }
 
 _ROOT: Final = "root"
-# Kafka Connect's "root" stands for this logger: loggers of other libraries stay unchanged.
+# Kafka Connect's "root" stands for this logger, so that loggers of other libraries stay unchanged.
 _OURS: Final = "sinksdk"
 
 loggers_router = APIRouter(tags=["server"])

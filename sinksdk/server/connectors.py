@@ -39,7 +39,7 @@ from sinksdk.settings.references import ConfigProviders
 log = logging.getLogger(__name__)
 
 _CREATED = 201
-_PATIENCE = 30.0  # seconds to wait until a connector that was just stopped has closed
+_PATIENCE = 30.0  # seconds to wait for the closing of a connector that was just stopped
 
 router = APIRouter(tags=["connectors"])
 

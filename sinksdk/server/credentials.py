@@ -16,7 +16,7 @@ from sinksdk.errors import ConfigException
 
 log = logging.getLogger(__name__)
 
-# A user of basic authentication whose password may be any token.
+# The user name with which basic authentication accepts any token as the password.
 NAMELESS: Final = "token"
 
 
@@ -106,7 +106,7 @@ def _role(name: str, where: str) -> Role:
 
 
 def _found(given: str, known: Collection[tuple[str, Login]]) -> Client | None:
-    # All digests are compared, and have the same length, so that the duration reveals nothing.
+    # All digests have the same length, and each is compared, so that the duration discloses nothing.
     equal = [login for text, login in known if hmac.compare_digest(_digest(given), _digest(text))]
     if not equal:
         return None

@@ -32,7 +32,7 @@ _PROBES: Final = ("/live", "/ready")
 _MEASURED: Final = ("/metrics", "/health")
 _READS: Final = ("GET", "HEAD", "OPTIONS")
 
-BODY_BYTES: Final = 8 * 1024 * 1024  # enough for the offsets of some 50,000 partitions
+BODY_BYTES: Final = 8 * 1024 * 1024  # bytes: enough for the offsets of some 50,000 partitions
 
 _WITH_BODIES: Final = ("POST", "PUT", "PATCH")
 
@@ -46,7 +46,7 @@ def protect(app: FastAPI, credentials: Credentials | None, hosts: Collection[str
         app.add_middleware(_Authentication, credentials=credentials)
     app.add_middleware(_Audit)
     app.add_middleware(_BodyLimit)
-    # DNS rebinding can redirect a name, not an address: localhost and IP addresses are always accepted.
+    # DNS rebinding can redirect a name but not an address, so localhost and IP addresses are always accepted.
     app.add_middleware(_Guard, hosts=hosts)
 
 
@@ -62,8 +62,8 @@ class _Guard:
         await (refusal or self._app)(scope, receive, send)
 
     # Browsers let a page send a POST to 127.0.0.1 without a preflight request, and any request once the
-    # page's name resolves to 127.0.0.1 (DNS rebinding). The first has the page's Origin, the second its name
-    # as Host.
+    # page's name resolves to 127.0.0.1 (DNS rebinding). The POST names the page as its Origin; a request
+    # after DNS rebinding has the page's name as its Host.
     def _refusal(self, request: Request) -> Response | None:
         host, origin = request.headers.get("Host", ""), request.headers.get("Origin")
         if self._hosts is not None and host and not self._is_ours(host):
@@ -83,7 +83,7 @@ class _Guard:
         return name == "localhost" or _is_address(name) or name in (self._hosts or ())
 
     def _is_same_site(self, origin: str, host: str) -> bool:
-        # A proxy may replace ``Host`` by its own: then the name in ``Origin`` must be allowed.
+        # A proxy may replace ``Host`` by its own name: then the name in ``Origin`` must be allowed.
         try:
             site = urlsplit(origin)
         except ValueError:
@@ -278,7 +278,7 @@ async def _disconnected(request: Request) -> None:
             is_connected = (await request.receive())["type"] != "http.disconnect"
 
 
-_FREE: Final = 5  # wrong credentials of one address without a delay
+_FREE: Final = 5  # number of wrong credentials of one address that are answered without a delay
 _FIRST: Final = 0.25  # seconds of the first delay; doubled with each failure
 _SLOWEST: Final = 4.0  # seconds
 _FORGOTTEN: Final = 60.0  # seconds until the failures of an address are forgotten

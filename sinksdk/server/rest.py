@@ -214,7 +214,8 @@ class _Connection(H11Protocol):
         return not (self._awaits_request() or self.flow.write_paused), self._since
 
     def _replace(self) -> None:
-        self.connections.discard(self)  # at once, so that the next new connection replaces another one
+        # Removed at once, so that the next new connection replaces another one.
+        self.connections.discard(self)
         self.transport.abort()
         if self.full.is_due():
             log.warning(
@@ -242,7 +243,7 @@ class _Connection(H11Protocol):
         self._unread = self.loop.call_later(self.patience, self._abort_unread, left)
 
     def _abort_unread(self, left: int) -> None:
-        if self.transport.get_write_buffer_size() < left:  # a slow client
+        if self.transport.get_write_buffer_size() < left:  # the client reads the response slowly
             self._expect_reading()
             return
         log.info(

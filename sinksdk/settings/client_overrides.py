@@ -27,7 +27,7 @@ _CODE: Final[Mapping[str, str]] = MappingProxyType(
 )
 _HOW: Final = "only the client properties of the process (--kafka-config) may contain it"
 _KINIT_ARGUMENTS: Final = ("sasl.kerberos.keytab", "sasl.kerberos.principal", "sasl.kerberos.service.name")
-_HARMLESS: Final = re.compile(r"(?!-)[\w./@:=-]*")  # kinit would read -c/path as the file to write
+_HARMLESS: Final = re.compile(r"(?!-)[\w./@:=-]*")  # kinit would take -c/path as the file to write
 _FILES: Final = re.compile(
     r"(?:consumer|producer|admin)\.override\..*\.(?:location|file|keytab)|(?:key|value)\.converter\..*\.location"
 )
@@ -62,9 +62,10 @@ def override_problems(overrides: Mapping[str, str], translated: Mapping[str, str
 
 def local_files(key: str, text: str) -> Iterator[str]:
     if key == DEAD_LETTER_DIRECTORY and text.strip():
-        with suppress(ValueError):  # ErrorSettings reports it
+        with suppress(ValueError):  # ErrorSettings reports this error
             yield local_path(text)
-    if _FILES.fullmatch(key) and text.strip() and text != "probe":  # librdkafka searches the system's
+    # With "probe" librdkafka searches the system's certificates.
+    if _FILES.fullmatch(key) and text.strip() and text != "probe":
         yield _KEY_TABLE.sub("", text) if key.endswith(".keytab") else text
     if key.startswith(PREFIXES) and key.endswith(".sasl.jaas.config"):
         yield from (_KEY_TABLE.sub("", value) for option, value in jaas_options(text) if option == "keyTab")

@@ -74,7 +74,7 @@ def _converter(side: str) -> Mapping[str, Verdict]:
     }
 
 
-# A connector's own verdicts precede these.
+# A connector's own verdicts on these keys take precedence.
 CONNECT_OPTIONS: Final[Mapping[str, Verdict]] = MappingProxyType(
     {
         "name": _same(),

@@ -17,7 +17,7 @@ from sinksdk.settings.properties import read_properties
 from sinksdk.settings.texts import Kind, as_text, kind_of
 
 _STRIMZI = "KafkaConnector"
-_OUTER_KEYS = frozenset({"name", "config", "tasks", "type"})  # the last two are in Connect's GET response
+_OUTER_KEYS = frozenset({"name", "config", "tasks", "type"})  # Connect's GET response has the last two
 _SPEC_KEYS = {"class": "connector.class", "tasksMax": "tasks.max"}
 
 
@@ -26,7 +26,7 @@ class ConfigFile:
     config: Mapping[str, str]
     problems: Sequence[str] = ()
     warnings: Sequence[str] = ()
-    # Values that were lists or objects; the connector's class decides whether they may be.
+    # Values that were lists or objects; the connector's class decides whether it accepts them.
     nested: Mapping[str, Kind] = field(default_factory=dict)
 
 
@@ -75,7 +75,7 @@ def _from_json(what: str, text: str) -> ConfigFile:
         return found
 
     try:
-        # Numbers stay as written: the configuration's model judges 1e5 or 1.0.
+        # Numbers keep their text, because the configuration's model judges 1e5 or 1.0.
         document = json.loads(text, object_pairs_hook=as_dict, parse_int=str, parse_float=str)
     except ValueError as error:
         raise ConfigException(f"{what} is not a JSON document: {error}") from error

@@ -13,7 +13,7 @@ from sinksdk.offsets import is_topic_name
 from sinksdk.settings.addresses import local_path
 from sinksdk.support.java_regex import JavaRegexError, java_pattern
 
-# The length is that of the percent-encoded name: a key of any store stays below S3's 1,024 bytes.
+# A key with a percent-encoded name of this length stays below S3's limit of 1,024 bytes in any store.
 LONGEST_NAME: Final = 450
 DEAD_LETTER_TOPIC: Final = "errors.deadletterqueue.topic.name"
 DEAD_LETTER_DIRECTORY: Final = "errors.deadletterqueue.topic.directory"
@@ -222,4 +222,4 @@ def _matches(regex: str, topic: str) -> bool:
     try:
         return java_pattern(regex).fullmatch(topic) is not None
     except JavaRegexError:
-        return False  # reported for 'topics.regex' itself
+        return False  # the check of 'topics.regex' reports this error

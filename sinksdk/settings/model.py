@@ -59,7 +59,7 @@ NameList = Annotated[tuple[str, ...], BeforeValidator(_split)]
 
 
 class ConfigModel(BaseModel):
-    """The base of every configuration model. It has no fields."""
+    """Base of every configuration model; the class itself has no fields."""
 
     model_config = ConfigDict(frozen=True, extra="ignore", populate_by_name=True, hide_input_in_errors=True)
 
@@ -97,7 +97,7 @@ class ConfigModel(BaseModel):
         Raises ConfigException with all problems; none of them quotes a value.
         """
         config, problems = cls.check(raw)
-        SECRETS.add(cls.secrets(raw))  # a parsed configuration is run: no log line may quote its secrets
+        SECRETS.add(cls.secrets(raw))  # the configuration will run: no log line may quote its secrets
         if config is None:
             raise ConfigException(problems)
         return config
@@ -127,13 +127,13 @@ class ConfigModel(BaseModel):
             return None, [*problems, *error.problems]
         if config is None or wrong:
             found = cls._problems_besides(applied, wrong)
-        # A refused key's verdict is reported already.
+        # The verdict on a refused key is reported already.
         problems += [problem for problem in found if _subject(problem) not in refused]
         return (None, problems) if problems else (config, [])
 
     @classmethod
     def _valueless(cls, applied: Mapping[str, Any], unresolved: Mapping[str, Any]) -> set[str]:
-        # The reference may also set another key.
+        # Another key may have the same reference.
         texts = {value for value in unresolved.values() if isinstance(value, str)}
         found = {key for key, value in applied.items() if isinstance(value, str) and value in texts}
         found |= unresolved.keys()
@@ -205,7 +205,7 @@ class ConfigModel(BaseModel):
         if isinstance(value, str) and kind is not None:
             text, value = value, read(value, kind)
             if kind == "map" and value == text:
-                key = f"{key}.{text}"  # unreadable: any part of it may be a secret's name
+                key = f"{key}.{text}"  # the text is not a map: any part of it may be the name of a secret
         return named_texts(key, value)
 
     @classmethod
@@ -242,7 +242,7 @@ class ConfigModel(BaseModel):
                 whole = applied.get(of, {})
                 entries = read(whole, "map") if isinstance(whole, str) else whole
                 if not isinstance(entries, Mapping):
-                    continue  # validation reports it
+                    continue  # validation reports this error
                 gathered[of] = dict(entries)
             if entry in gathered[of]:
                 problems.append(f"'{key}' is also in '{of}': keep one of them")
@@ -257,7 +257,8 @@ class ConfigModel(BaseModel):
         def replaced(key: str, value: object) -> object:
             kind = several.get(key)
             if isinstance(value, str) and kind is not None:
-                value = from_json(value, kind)  # before resolving: a referenced text may break the JSON
+                # Parsed before references are resolved, because a referenced text may break the JSON.
+                value = from_json(value, kind)
             if not isinstance(value, str) and (kind is None or kind_of(value) is None):
                 return value
             try:
@@ -360,7 +361,7 @@ class ConfigModel(BaseModel):
         return []
 
     def __repr_args__(self) -> Iterator[tuple[str | None, Any]]:
-        # No passwords, and references as written: they may stand for secrets.
+        # No passwords, and references as written, because they may stand for secrets.
         keys = {field: key for key, field in self.keys().items()}
         for name, value in super().__repr_args__():
             written = (self._written or {}).get(keys.get(name or "", ""))
@@ -379,11 +380,11 @@ class ConfigModel(BaseModel):
                 f"this {type(self).__name__} cannot be pickled: it was created or changed in Python, and "
                 f"secrets must not travel; send the configuration's text and parse it where it is needed"
             )
-        # References travel, and are resolved again on unpickling.
+        # A pickle contains the references; unpickling resolves them again.
         return type(self).parse, (dict(self._written),)
 
     def keep_secrets(self) -> None:
-        """Hide its secrets in messages, stack traces and log lines of this process from now on."""
+        """Hide the secrets of this configuration in this process: in messages, traces and log lines."""
         SECRETS.add(self.secrets(self._written or {}))
 
     def overrides(self, prefix: str) -> dict[str, str]:
@@ -415,7 +416,7 @@ class ConfigModel(BaseModel):
 
     @classmethod
     def reference_for(cls, _values: Mapping[str, Any], /) -> Iterator[ConfigKey]:
-        """Yield the same for one configuration, whose keys may add further keys."""
+        """Yield the keys as :meth:`reference` does for one configuration, which may add further keys."""
         return cls.reference()
 
 
@@ -477,7 +478,7 @@ def _refuse_clashes(cls: type[ConfigModel]) -> None:
         annotations = get_annotations(mine)
         is_field = name in annotations and not _is_class_variable(annotations[name])
         if is_field and name in base.model_fields:
-            continue  # _refuse_other_keys checks it once its alias is known
+            continue  # _refuse_other_keys checks the field once its alias is known
         if not is_field and name in _MODELS - _CALLED:
             continue
         if is_field or name not in HOOKS:
@@ -508,7 +509,7 @@ def _refuse_other_keys(cls: type[ConfigModel]) -> None:
     for name, field in cls.model_fields.items():
         mine = next(owner for owner in cls.__mro__ if _declares(owner, name))
         if _is_own(mine):
-            mine = cls  # its alias_generator renamed an inherited field
+            mine = cls  # the alias_generator of ``cls`` renamed an inherited field
         what = f"{mine.__qualname__}.{name}"
         if field.validation_alias not in (None, field.alias):
             raise TypeError(
@@ -538,14 +539,15 @@ def _declared_again(cls: type[ConfigModel]) -> Mapping[str, TypeAdapter[Any]]:
     kinds: dict[str, Any] = {}
     for name, former in _own_base(cls).model_fields.items():
         # Pydantic lets a new declaration replace the bounds, but sinksdk's code relies on them. An author's
-        # bound of the same kind counts.
+        # bound of the same kind replaces the former one.
         stated = {type(bound) for bound in cls.model_fields[name].metadata}
         if left_out := [bound for bound in former.metadata if type(bound) not in stated]:
             kinds[name] = Annotated[former.annotation, *left_out]
     return {name: TypeAdapter(kind) for name, kind in kinds.items()}
 
 
-def _is_narrower(annotation: Any, than: Any) -> bool:  # by classes, not by their items
+# The classes of the annotations are compared, not those of their items.
+def _is_narrower(annotation: Any, than: Any) -> bool:
     wide = _classes(than)
     wide |= {int} if float in wide else set()
     return all(any(issubclass(one, other) for other in wide) for one in _classes(annotation))
@@ -562,7 +564,7 @@ def _classes(annotation: Any) -> set[type]:
     if annotation is Any:
         return {object}
     kind = origin or annotation
-    return {kind} if isinstance(kind, type) else set()  # a name that cannot be resolved yet
+    return {kind} if isinstance(kind, type) else set()  # empty for a name that cannot be resolved yet
 
 
 def _code_of(annotation: Any) -> str:
@@ -581,7 +583,7 @@ def call_author(where: str, function: Callable[..., T], *arguments: object) -> T
 
 def sentences_of(where: str, hook: Callable[..., object], *arguments: object) -> list[str]:
     returned = call_author(where, hook, *arguments)
-    if isinstance(returned, str):  # one sentence, not a list of its letters
+    if isinstance(returned, str):  # a text is one sentence, not a list of its letters
         return [returned] if returned else []
     found: list[Any] = call_author(where, list, returned) if isinstance(returned, Iterable) else [returned]
     if all(isinstance(sentence, str) for sentence in found):
@@ -590,7 +592,7 @@ def sentences_of(where: str, hook: Callable[..., object], *arguments: object) ->
 
 
 def written(config: ConfigModel) -> dict[str, str]:
-    # None if it was not parsed from text.
+    # None: the configuration was not parsed from text.
     texts = config._written or {}  # noqa: SLF001 - of this module
     return {key: as_text(value) for key, value in texts.items() if value is not None}
 
@@ -644,7 +646,7 @@ def _message(detail: Any) -> str:
 
 def _sentence(cls: type[ConfigModel], detail: Any) -> str:
     path: Sequence[Any] = detail["loc"]
-    if not path:  # a model_validator's, about several fields
+    if not path:  # a model_validator raised an error about several fields
         message = _message(detail)
         return message if str(detail.get("ctx", {}).get("error")) else f"the configuration is {message}"
     name = str(path[0])
@@ -655,7 +657,8 @@ def _sentence(cls: type[ConfigModel], detail: Any) -> str:
         return f"'{key}' is required and not set"
     if _KINDS.get(detail["type"]) == "map" and len(path) == 1:
         return f"'{key}': must be pairs of key:value, separated by commas, each key once; or a JSON object"
-    if detail["type"] in ("too_short", "too_long") and len(path) == 1:  # of a list or a map
+    # The list or the map has too few or too many items.
+    if detail["type"] in ("too_short", "too_long") and len(path) == 1:
         bound = "at least" if detail["type"] == "too_short" else "at most"
         count = detail["ctx"]["min_length" if detail["type"] == "too_short" else "max_length"]
         return f"'{key}': must have {bound} {count} item{'' if count == 1 else 's'}"

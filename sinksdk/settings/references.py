@@ -36,9 +36,9 @@ class ConfigProviders:
         sql: whether ``records.sql`` may use tables, files, Java methods and commands.
     """
 
-    # The configuration's author decides where values are sent, and so could read everything that references
-    # reach. As in Connect, nothing is allowed by default (config.providers, allowed.paths of KIP-993,
-    # allowlist.pattern of KIP-887).
+    # Whoever writes a configuration decides where values are sent, and so could read everything that its
+    # references can name. As in Connect, nothing is allowed by default (config.providers, allowed.paths of
+    # KIP-993, allowlist.pattern of KIP-887).
     variables: Collection[str] = ()
     folders: Collection[Path] = ()
     hint: str = ""
@@ -67,18 +67,18 @@ class ConfigProviders:
 
     def _allows_path(self, path: str) -> bool:
         if not all(map(self._allows, _REFERENCE.finditer(path))):
-            return True  # reported as a reference
+            return True  # parsing reports the reference
         try:
             return self._allows_file(resolve_references(path))
         except ConfigException:
-            return True  # reported when the configuration is parsed
+            return True  # parsing reports the reference
 
     def _allows_file(self, path: str) -> bool:
         try:
             # The system follows a link before the '..' after it; os.path.abspath removes '..' first.
             real = {Path(path).resolve(), Path(os.path.abspath(path)).resolve()}  # noqa: PTH100 - as the comment says
         except (OSError, RuntimeError, ValueError):
-            return False  # a circle of links, or no path
+            return False  # a circle of links, or not a path
         return bool(path) and all(
             any(each.is_relative_to(folder.resolve()) for folder in self.folders) for each in real
         )
@@ -101,7 +101,7 @@ def _look_up(match: re.Match[str]) -> str:
     found = [each.value for each in properties if each.key == key]
     if not found:
         raise ConfigException(f"{reference}: the file has no line '{key}=…'")
-    return found[-1]  # as in Java, the last one counts
+    return found[-1]  # as in Java, the last value of a repeated key counts
 
 
 def _text_of(reference: str, path: str) -> str:

@@ -30,13 +30,14 @@ def as_text(value: Any) -> str:
         content = sorted(value, key=str) if isinstance(value, AbstractSet) else list(value)
         text = ",".join(map(_plain, content))
     texts = _texts_in(content)
-    # A referenced text may contain a comma, and is looked up only where the configuration is used.
+    # A referenced text may contain a comma, and is read only where the configuration is used.
     is_plain = read(text, kind) == texts and not references(text)
     return text if is_plain else json.dumps(texts, ensure_ascii=False, default=str)
 
 
 def _plain(value: Any) -> str:
-    return as_text(value) if kind_of(value) is None else "{}"  # differs when read back, so JSON is written
+    # The result differs when read back, so that the caller writes JSON.
+    return as_text(value) if kind_of(value) is None else "{}"
 
 
 def read(text: str, kind: Kind) -> object:

@@ -61,7 +61,7 @@ def _checked(what: str, value: Any) -> dict[str, Any]:
             raise DataException(
                 f"the source {what} {value!r} has {field} as {name!r}, which JSON cannot hold"
             )
-        # Python refuses to parse integers of more than 4,300 digits again.
+        # Python parses no integers of more than 4,300 digits.
         if type(field) is int and not -(2**63) <= field < 2**63:
             raise DataException(
                 f"the source {what} has a number of more than 64 bits as {name!r}; use a string"
@@ -76,7 +76,7 @@ def _checked(what: str, value: Any) -> dict[str, Any]:
 
 def is_utf8(text: str) -> bool:
     """Whether a text can be stored as UTF-8: lone surrogates cannot."""
-    if text.isascii():  # the common case, without a copy
+    if text.isascii():  # the common case: isascii() creates no copy
         return True
     try:
         text.encode()

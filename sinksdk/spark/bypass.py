@@ -25,14 +25,14 @@ from sinksdk.errors import ConnectException
 from sinksdk.records import RECORD_COLUMNS, SinkRecords
 from sinksdk.spark.packed_rows import packed, unpacked
 
-# Bytes in the file: batches that were written and not yet taken.
+# Limit of the bytes in the file, which are those of batches that were written and not yet taken.
 _SIZE: Final = 256 * 1024 * 1024
-_FIRST: Final = 4096  # place of the first batch
-_UNIT: Final = 64  # bytes; places are multiples of it
+_FIRST: Final = 4096  # position of the first batch in the file
+_UNIT: Final = 64  # bytes; each position in the file is a multiple
 _MOST: Final = 255  # batches in the file: one byte counts the batches taken
-_MOST_AT_ONCE: Final = 16 * 1024 * 1024  # bytes of a returned batch, as of Spark's batches
+_MOST_AT_ONCE: Final = 16 * 1024 * 1024  # bytes of a returned batch; Spark's batches have the same limit
 _OPEN_FILES: Final = Path("/proc/self/fd")
-# Partition number of a copy that only counts for Spark; the receiver drops it.
+# Partition number of an empty copy, which only makes Spark end a batch earlier; the receiver drops it.
 _COPY: Final = np.iinfo(np.int32).min
 
 
@@ -47,7 +47,8 @@ class Columns:
 
     @property
     def bypassing(self) -> tuple[str, ...]:
-        # Rows carry the place of their batch instead of their partition number, which must not be read.
+        # A row's partition number is replaced by the position of its batch, so no expression may read the
+        # number.
         needed = {"partition", "offset"} <= self.passed and "partition" in self.unread
         return tuple(name for name in RECORD_COLUMNS if name in self.passed & self.unread) if needed else ()
 
@@ -76,8 +77,9 @@ class Columns:
         return packed(pa.RecordBatch.from_arrays(list(columns), names=list(self.packed)))
 
     def counted(self, rows: pa.RecordBatch) -> pa.RecordBatch:
-        # Empty copies turn Spark's limit of rows into one of bytes. Copies stay next to their row, because
-        # all columns that are read are equal.
+        # Spark limits a batch by its rows. Empty copies of a large row count as rows, which makes this a
+        # limit of bytes. Spark keeps them next to their row, because the columns that its operators read are
+        # equal.
         if self.most is None or self.carrier is None:
             return rows
         sizes = np.asarray(pc.fill_null(pc.binary_length(rows.column(self.carrier)), 0))
@@ -101,7 +103,7 @@ class Receiver:
         self._columns = columns
         self._place = 0
         self._batch: pa.RecordBatch | None = None
-        self._file = -1  # there is no file
+        self._file = -1  # -1: there is no file
         # The file has no name, so that it ends with this process; the reading worker opens it by a link. If
         # it cannot be created, all columns come through Spark.
         if not _OPEN_FILES.is_dir():
@@ -124,7 +126,7 @@ class Receiver:
             if not batch.num_rows:
                 continue
             if partitions.null_count or batch.column("offset").null_count:
-                yield batch  # refused later
+                yield batch  # a later check refuses the batch
                 continue
             numbers = np.from_dlpack(partitions)
             if (counted := numbers == _COPY).any():
@@ -151,7 +153,7 @@ class Receiver:
             size = int.from_bytes(os.pread(self._file, _UNIT, place)[:8], "little")
             with pa.ipc.open_stream(os.pread(self._file, size, place + _UNIT)) as stream:
                 self._place, self._batch = place, stream.read_next_batch()
-            # Rows stay in their order, so all earlier batches are taken.
+            # Rows stay in order, so the receiver has taken all earlier batches.
             number = int(self._batch.schema.metadata[b"number"])
             os.pwrite(self._file, bytes([number % (_MOST + 1)]), 0)
         return self._batch
@@ -205,7 +207,7 @@ class Sender:
         topic, partition = records.partition
         metadata = {"topic": topic, "partition": str(partition), "number": str(self._next)}
         batch = records.arrow.select(names).replace_schema_metadata(metadata)
-        # The size, the batch as a stream, and the end of the stream.
+        # The bytes of the length, the batch as a stream, and the end of the stream.
         most = _UNIT + batch.schema.serialize().size + pa.ipc.get_record_batch_size(batch) + _UNIT
         most += -most % _UNIT
         place = self._room(most)
@@ -232,8 +234,9 @@ class Sender:
                 self._batches.popleft()
         if len(self._batches) >= _MOST:
             return None
-        # The first gap that fits, so that pages are reused. Otherwise rows go through Spark: waiting might
-        # never end, because Spark passes rows on by the thousand, and a query may drop most of them.
+        # The first gap that is large enough is used, so that pages are reused. If there is none, rows go
+        # through Spark: waiting might never end, because Spark passes rows on by the thousand, and a query
+        # may drop most of them.
         place = _FIRST
         for begin, end in sorted(self._batches):
             if place + size <= begin:

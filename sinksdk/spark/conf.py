@@ -30,7 +30,7 @@ _NAME: Final = "spark.app.name"
 _DEFAULT_MASTER: Final = "local[*]"
 _UNNAMED: Final = "pyspark-shell"
 
-# sinksdk's own settings of a JVM, which the JVM would report as the user's.
+# Settings that sinksdk passed to a JVM, which reports them as if the user had set them.
 _PASSED: weakref.WeakKeyDictionary[Any, Mapping[str, str]] = weakref.WeakKeyDictionary()
 
 

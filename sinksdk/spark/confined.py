@@ -116,7 +116,8 @@ _OTHER_NAMES: Final[Mapping[str, str]] = {
 
 
 def confine_parsed(plan: Any, session: SparkSession) -> None:
-    # The parsed plan, because the analysis opens files (text.`/path`) and evaluates constants.
+    # The parsed plan is checked first, because the analysis opens files (text.`/path`) and evaluates
+    # constants.
     nodes = list(_every_node(plan, _PARSED))
     known = {VIEW}
     for node in nodes:
@@ -181,7 +182,7 @@ def _every_expression(node: Any) -> Iterator[Any]:
         yield expression
         below += each_of(expression.children())
         if _class(expression) == "analysis.UnresolvedStarExceptOrReplace":
-            replacements = expression.replacements()  # not among its children
+            replacements = expression.replacements()  # ``children`` does not include them
             below += each_of(replacements.get()) if replacements.isDefined() else ()
 
 

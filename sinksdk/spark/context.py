@@ -28,7 +28,7 @@ _CONF: Final[Mapping[str, str]] = {
     "spark.ui.showConsoleProgress": "false",
     # Each connector has its own scheduling pool; a single one gets all task slots.
     "spark.scheduler.mode": "FAIR",
-    # A speculative copy fences the first attempt: safe, but the work is done twice.
+    # A speculative copy fences the first attempt: no data is lost, but the work is done twice.
     "spark.speculation": "false",
     "spark.python.worker.reuse": "true",
     # A crashing worker prints its stack.
@@ -69,12 +69,12 @@ def start_spark(
     theirs = configured()
     conf = spark_conf(app_name, master, extra_conf or {}, theirs, only_schedules=only_schedules)
     with _environment(_variables(master)), _own_signal_handlers():
-        # A process has one JVM, which stays after its SparkContext was stopped.
+        # A process has only one JVM, which keeps running after its SparkContext was stopped.
         gateway = context_class._gateway  # noqa: SLF001 - no public API
         if gateway is None:
             gateway = launch(conf)
             remember(gateway, {key: value for key, value in conf.items() if theirs.get(key) != value})
-            # spark-submit has processed them: it resolves packages to jars, for example.
+            # spark-submit has already processed the settings: for example, it resolved packages to jars.
             conf = {**settings_of(gateway), "spark.master": conf["spark.master"]}
         return _start(conf, gateway)
 
@@ -143,7 +143,7 @@ def forget_dead_spark() -> None:
     if gateway is not None:
         jvm = getattr(gateway, "proc", None)
         if jvm is not None:
-            jvm.kill()  # only its application may have ended
+            jvm.kill()  # the JVM may still run, although the application has ended
             jvm.wait()
         with contextlib.suppress(Exception):
             gateway.shutdown()
@@ -166,7 +166,7 @@ def spark_conf(
         conf |= _LOOPBACK
     if is_local(master):
         conf |= _WARM_WORKERS
-    # A local master of the user's configuration keeps its number of attempts.
+    # A local master that the user has configured keeps its number of attempts.
     is_theirs = theirs is not None and theirs.get("spark.master") == master
     conf |= {**given, "spark.master": master if is_theirs else with_attempts(master)}
     options = [f'"-Dlog4j2.configurationFile={LOG_CONFIGURATION.as_uri()}"']

@@ -65,7 +65,7 @@ class SparkGeneration(Generic[R]):
         while self._thread.is_alive() and (left := deadline - time.monotonic()) > 0:
             self._thread.join(min(left, _CANCEL_INTERVAL))
             if self._is_cancelled:
-                self._cancel_job()  # again: while Spark plans, there is no job to cancel
+                self._cancel_job()  # repeated: while Spark plans, there is no job to cancel
         return not self._thread.is_alive()
 
     def results(self) -> list[R]:

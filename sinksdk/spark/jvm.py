@@ -39,7 +39,7 @@ _UNAVAILABLE: Final = f"{StoreUnavailable.__module__}.{StoreUnavailable.__qualna
 _MISSING: Final = re.compile(r"ModuleNotFoundError: No module named '([^']+)'")
 _CONDITION: Final = re.compile(r"\[[A-Z][A-Z0-9_.]+\]")
 _SQLSTATE: Final = re.compile(r"SQLSTATE: (\w{5})")
-# A harmless race in Spark: a message arrives after its receiver has stopped with the application.
+# Spark logs this error, which is harmless, when a message arrives after the application has stopped.
 _GONE: Final = re.compile(r"Could not find (AppClient|CoarseGrainedScheduler)\b")
 _DEAD: Final = re.compile(r"Python worker exited unexpectedly(?: \(\w+\))?")
 _KILLED_BY: Final = (
@@ -138,7 +138,7 @@ class _ErrorStream:
     """The JVM's stderr: logs Spark's log lines, and passes on the output of Python workers."""
 
     def __init__(self) -> None:
-        # Shown only if the start fails.
+        # The output is shown only if the start of the JVM fails.
         self._before: list[str] = []
         source, self._sink = os.pipe()
         self._source = os.fdopen(source, encoding="utf-8", errors="replace")
@@ -150,8 +150,9 @@ class _ErrorStream:
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if kind is None:
-            os.write(self._sink, _STARTED.encode())  # after the JVM's output so far
-        os.close(self._sink)  # the JVM has its own copy
+            # Marks the end of the output that the JVM has written until now.
+            os.write(self._sink, _STARTED.encode())
+        os.close(self._sink)  # the JVM keeps its own copy open
 
     def output(self) -> str:
         self._thread.join()
@@ -191,7 +192,7 @@ def raised(text: str) -> str | None:
     for line in rest.splitlines() if begun else ():
         if line.startswith(_JAVA_FRAME):
             break
-        # SQLAlchemy's messages end with a link to its manual.
+        # The lines after the first one are left out: SQLAlchemy's end with a link to its manual.
         if line and not line[0].isspace():
             return line
     return None
@@ -218,7 +219,7 @@ def failed_task(error: BaseException | None) -> int | None:
 
 
 def dead_worker(error: BaseException) -> str | None:
-    # The innermost cause is only an EOFException of the socket to the worker.
+    # Outer causes are searched too, because the innermost one is only an EOFException of the worker's socket.
     if (found := _in_causes(error, _DEAD)) is None:
         return None
     task = failed_task(error)
@@ -248,7 +249,8 @@ def missing_module(text: str) -> str | None:
 
 
 def unusable_program(error: BaseException) -> tuple[str, str] | None:
-    # The innermost cause is an IOException without the program.
+    # Outer causes are searched too, because the innermost one is an IOException that does not name the
+    # program.
     found = _in_causes(error, _PROGRAM)
     why = _UNUSABLE.get(int(found[2])) if found else None
     return (found[1], why) if found and why else None

@@ -25,7 +25,7 @@ class SparkSettings:
     master: str
     conf: Mapping[str, str] = field(default_factory=dict)
     context: SparkContext | None = None
-    # Whether an active Spark of this process is used, and not stopped.
+    # Whether to use, and not to stop, an active Spark of this process.
     joins: bool = False
     session: SparkSession | None = None
 

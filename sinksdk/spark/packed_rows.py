@@ -55,7 +55,7 @@ def packed(batch: pa.RecordBatch) -> pa.BinaryArray:
 
 
 def unpacked(rows: pa.BinaryArray, names: Sequence[str]) -> dict[str, pa.Array]:
-    # Rows may have been dropped or repeated since they were packed.
+    # An operator may have dropped or repeated rows since they were packed.
     begins = np.frombuffer(rows.buffers()[1], np.int32)[rows.offset :][: len(rows)].astype(np.int64)
     data = np.frombuffer(rows.buffers()[2], np.uint8)
     signed_counts = _ints(data, begins)
@@ -63,7 +63,7 @@ def unpacked(rows: pa.BinaryArray, names: Sequence[str]) -> dict[str, pa.Array]:
     firsts = np.cumsum(counts) - counts
     nth = np.arange(counts.sum()) - np.repeat(firsts, counts)
     lengths = _ints(data, np.repeat(begins, counts) + 4 + 4 * nth)
-    # Count and lengths count as a first field of each row, so that fields are contiguous.
+    # The count and the lengths are treated as a first field of each row, so that fields are contiguous.
     sizes = np.insert(np.maximum(lengths, 0), firsts, 4 + 4 * counts)
     ends = begins[:1].sum() + np.append(0, np.cumsum(sizes))
     fields = _bytes(ends, rows.buffers()[2])

@@ -58,7 +58,7 @@ def read_task_slots(spark: SparkContext) -> TaskSlots:
 def check_task_slots(context: SparkContext, tasks: int) -> None:
     master = context.master or ""
     slots = task_slots_of(master, context.defaultParallelism)
-    # A source's tasks never free their task slots.
+    # A source's tasks keep their task slots as long as they run.
     if tasks <= slots:
         return
     if is_local(master):

@@ -61,7 +61,7 @@ _SETTINGS: Final = {
 }
 
 _ROWS: Final = 10_000
-# Only used if rows have a fixed size, except for the carrier, whose bytes sinksdk limits.
+# These settings apply if rows have a fixed size, except for the carrier, whose bytes sinksdk limits.
 _COUNTED: Final = {
     # Computing a batch's size at each row costs more than passing on a small row.
     "spark.sql.execution.arrow.maxBytesPerBatch": str(2**31 - 1),
@@ -130,7 +130,7 @@ class _Query:
         from pyspark.errors import ParseException  # noqa: PLC0415 - loaded with the session
 
         session = records.sparkSession
-        # Parsed alone, so that positions in error messages are the user's.
+        # The query is parsed alone, so that positions in error messages are those of the user's text.
         parsed = session._jsparkSession.sessionState().sqlParser().parsePlan(self._text)  # noqa: SLF001 - as above
         if self._is_confined:
             confine_parsed(parsed, session)
@@ -280,7 +280,7 @@ class TransformedRecords:
         except (PySparkException, ConfigException) as error:
             raise ConfigException(f"'{key}': {_first_line(error)}") from error
         except Exception as error:
-            # The check was successful before: a system that the function uses may be unavailable.
+            # The check succeeded before, so the cause may be an unavailable system that the function uses.
             kind = ConnectException if self._is_checked else ConfigException
             raise kind(f"'{key}' raised {type(error).__name__}: {error}") from error
         if not isinstance(frame, DataFrame):
@@ -372,7 +372,7 @@ def _sent_by_value(folders: Collection[str]) -> Iterator[None]:
 
     with _SHIPPING:
         before = cloudpickle.list_registry_pickle_by_value()  # type: ignore[no-untyped-call] # pyspark's
-        # The identity counts: multiprocessing gives __main__ a second name.
+        # Modules are compared by identity, because multiprocessing gives __main__ a second name.
         found = {id(module): module for module in list(sys.modules.values()) if _is_in(module, folders)}
         mine = [module for module in found.values() if module.__name__ not in before]
         for module in mine:
@@ -408,8 +408,8 @@ def _first_line(error: BaseException) -> str:
 def _quiet() -> Iterator[None]:
     from pyspark.logger import PySparkLogger  # noqa: PLC0415 - loaded with Spark
 
-    # pyspark would print errors as JSON that sinksdk raises anyway.
-    for name in _CONTEXT_LOGGERS:  # created by pyspark, whose loggers take further arguments
+    # pyspark would print errors as JSON, although sinksdk raises them.
+    for name in _CONTEXT_LOGGERS:  # pyspark creates these loggers, which take further arguments
         PySparkLogger.getLogger(name).addFilter(_is_from_others)
     _THREAD.logs_itself = True
     try:
@@ -457,7 +457,7 @@ def _reads_twice(join: Any) -> bool:
 
 
 def _changed(plan: Any, path: list[Any]) -> list[str]:
-    # Unknown after functions of batches.
+    # After functions of batches it is unknown whether columns were changed.
     if any(node.nodeName() in _BATCHES for node in path[:-1]):
         return []
     read, returned = (_attributes(node) for node in (path[-1], plan))
@@ -485,14 +485,14 @@ def _column_use(frame: DataFrame) -> Columns:
 
 
 def _counts(frame: DataFrame, columns: Columns) -> bool:
-    """Whether Spark's rows have a fixed size, except for the carrier and the topic, which is short."""
+    """Whether Spark's rows have a fixed size, apart from the carrier and the topic, which is short."""
     kinds = {field.name: field.dataType.simpleString().partition("(")[0] for field in frame.schema}
     variable = {name for name, kind in kinds.items() if kind not in _OF_ONE_SIZE}
     return not variable & {*columns.in_rows, *(kinds.keys() - columns.passed)} - {columns.carrier, "topic"}
 
 
 def _with_fewer_columns(frame: DataFrame, records: DataFrame, columns: Columns) -> DataFrame:
-    """Replace the bypassing columns of a plan by nulls: its result does not depend on them."""
+    """Replace the bypassing columns of a plan by nulls, which do not change its result."""
     from pyspark.sql import DataFrame  # noqa: PLC0415 - loaded with the session
 
     there = set(columns.in_rows)
@@ -558,7 +558,7 @@ def _path(node: Any) -> list[Any]:
 
 
 def _mentions(plan: Any) -> int:
-    # The text also has subqueries and broadcasts.
+    # Counted in the text, because it includes subqueries and broadcasts.
     text: str = plan.toString()
     return text.count(f"{READ}(")
 

@@ -76,13 +76,13 @@ class _TaskChannel:
         return cls(Path(folder), f"{spec.store_id}-{spec.generation}-{_spark_task().taskAttemptId()}")
 
     def send(self, news: Unread | ConnectException) -> None:
-        # Sent before any later row is passed to Spark.
+        # The message is sent before any later row is passed to Spark.
         with self._messages.open("ab") as file:
             pickle.dump(news, file)
 
     def received(self) -> list[Unread | ConnectException]:
         news = []
-        # A message that is being written concerns later rows.
+        # A message that is only partly written concerns later rows.
         whole = suppress(EOFError, pickle.UnpicklingError)
         with suppress(FileNotFoundError), self._messages.open("rb") as file, whole:
             while True:
@@ -209,7 +209,8 @@ def sinks(spec: GenerationSpec, columns: Columns) -> Callable[[Rows], Rows]:
             try:
                 yield ahead[0]
             finally:
-                channel.stop()  # before close() waits for the thread, which waits for rows
+                # Stops the reading worker, or close() would wait for a thread that waits for rows.
+                channel.stop()
                 ahead[0].close()
 
         number = _spark_task().partitionId()
@@ -247,7 +248,7 @@ def arranged(
     def check_end() -> None:
         if failure := next((item for item in received() if isinstance(item, ConnectException)), None):
             raise failure
-        # ``rows`` also ends when an operator fails.
+        # ``rows`` also ends after an error in an operator.
         if not has_ended():
             raise ConnectException(
                 "the transform failed or was cancelled: rows that may be incomplete are not committed"
@@ -329,7 +330,7 @@ def _check_headers(headers: pa.ListArray) -> None:
 def _as_read(name: str, column: pa.Array) -> pa.Array:
     kind = RECORD_COLUMNS[name]
     if kind == pa.binary() and not is_bytes(column.type):
-        return column  # a key or value that is typed stays so
+        return column  # a typed key or value keeps its type
     return column if column.type == kind else pc.cast(column, kind, safe=False)
 
 

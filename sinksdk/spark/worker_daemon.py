@@ -22,7 +22,7 @@ _MODULES: Final = (
     "sinksdk.worker.sink_task",
     "sinksdk.topics.kafka.reader",
     "sinksdk.topics.directory.reader",
-    "boto3.s3.inject",  # boto3 imports it at the first request to S3
+    "boto3.s3.inject",  # otherwise boto3 imports this module at the first request
 )
 _S3: Final = ("sinksdk.store.s3",)
 _SQL: Final = ("sinksdk.store.sql", "sqlalchemy.dialects.sqlite")
@@ -32,7 +32,8 @@ def main() -> None:
     store = _S3 if os.environ.get(STORE_KIND) == S3 else _SQL
     with _stdout_to_stderr():
         for module in (*_MODULES, *store):
-            with contextlib.suppress(ImportError):  # an extra is missing: a task that needs it reports that
+            # An extra is missing: a task that needs this module reports the error.
+            with contextlib.suppress(ImportError):
                 importlib.import_module(module)
         preload()
     # Otherwise pyspark's garbage collection after each task takes 0.1 s for the imported modules.

@@ -106,7 +106,7 @@ def read_commits(store: Store, connector: str) -> Merged:
         rows = store.at_once(partial(_written, store, connector, base), range(count.value.tasks))
         again = table.read(store, task_count_key(connector), TaskCountRecord)
         if again is None or again.version != count.version:
-            continue  # a driver has written meanwhile: these values may not belong together
+            continue  # a driver has written since the first read: the values may not belong together
         if base is None:
             raise StoreUnreadable(
                 f"connector {connector}: store {store.url} has lost the plan of generation "
@@ -130,10 +130,10 @@ def _written(
         found = whole(store, connector, task, row.value)
         if found is not None:
             return found
-        if before == row.version:  # not written since its segment was found missing
+        if before == row.version:  # the record is the one whose segment is missing
             count = table.read(store, task_count_key(connector), TaskCountRecord)
             if count is None or count.value.planned != base.value.generation:
-                return None  # a newer plan counts: the caller reads again
+                return None  # a newer plan exists: the caller reads again
             raise missing_segment(store, connector, task)
         before = row.version
 

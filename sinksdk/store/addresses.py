@@ -29,7 +29,7 @@ class _Aside:
     def __init__(self, text: str) -> None:
         self._values: dict[str, str] = {}
         for reference in references(text):
-            # A password may hold any character.
+            # A password may contain any character, so each reference gets a number instead.
             number = str(uuid.uuid4().int)
             self._values[number] = resolve_references(reference)
             text = text.replace(reference, number, 1)
@@ -81,7 +81,7 @@ class S3Address:
         bucket, prefix = aside.back(unquote(bucket)), aside.back(unquote(prefix))
         if not bucket:
             raise ConfigException("a store on S3 must name its bucket: s3://BUCKET/PREFIX")
-        # A plus sign stays one: many secrets have it.
+        # A plus sign does not stand for a blank, because many secrets contain one.
         options = {name: aside.back(unquote(value)) for name, value in _options(query)}
         if bool(options.get("access_key_id")) != bool(options.get("secret_access_key")):
             raise ConfigException(
@@ -139,7 +139,7 @@ def _sql_address(text: str) -> URL:
     try:
         url = _back(make_url(aside.text), aside)
     except (SQLAlchemyError, ValueError):
-        # Neither the URL nor the parser's message is shown: both may hold a password.
+        # The message contains neither the URL nor the parser's text, because both may hold a password.
         raise ConfigException("the store's URL cannot be parsed; give one such as sqlite:///FILE") from None
     if url.get_backend_name() not in _DRIVERS:
         raise ConfigException(

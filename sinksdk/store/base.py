@@ -92,7 +92,7 @@ class Store(ABC):
         self._patience = patience
         self._pause = pause
         self._outage = Outage(log, lambda: f"store {self.url}", after=_LOGGED_AFTER)
-        # Backends that can be opened again replace it by that of outage_of.
+        # Backends that can be opened several times replace this outage by the result of outage_of.
 
     @property
     @abstractmethod
@@ -121,7 +121,7 @@ class Store(ABC):
         return self._request(lambda: self._version(key), f"reading the version of {key}")
 
     def recent_version(self, key: str) -> str | None:
-        """Return a version that may be a moment old."""
+        """Return a version that may be outdated by a moment."""
         return self.version(key)
 
     def put(
@@ -141,13 +141,13 @@ class Store(ABC):
         for _ in range(_TRIES):
             if self._request(lambda: self._write(key, Stored(body, nonce), if_version), f"writing {key}"):
                 return nonce
-            # Another process was first, or this one: an attempt whose response was lost.
+            # The write failed because of another process, or of an earlier attempt whose response was lost.
             stored = self._request(lambda: self._read(key), f"reading {key}")
             if stored is not None and stored.version == nonce:
                 return nonce
             if stored is None or stored.version != if_version:
                 break
-            # The version is the same, its ETag is not: the object was copied in place.
+            # The object was copied in place: it has the same version, but another ETag.
         raise Conflict(f"store {self.url}: {key} was written by another process")
 
     def delete(self, key: str, if_version: str) -> None:
@@ -165,7 +165,7 @@ class Store(ABC):
         return self
 
     def at_once(self, request: Callable[[V], T], items: Sequence[V]) -> Sequence[T]:
-        """Make a request for each item; raise the first exception in their order."""
+        """Make a request for each item, some concurrently; raise the first exception in the items' order."""
         threads = min(self.most_at_once, len(items))
         if threads <= 1:
             return [request(item) for item in items]
@@ -190,7 +190,7 @@ class Store(ABC):
                     since=begun,
                 )
                 pause = replace(self.delays, first=self._pause).after(attempt + 1)
-                # Tasks that lost the store together must not return together.
+                # The random part keeps tasks that lost the store together from returning together.
                 pause += random.uniform(0.0, self._pause)  # noqa: S311 - no secret
                 if time.monotonic() + pause - begun > self._patience:
                     raise StoreUnavailable(

@@ -43,7 +43,8 @@ from sinksdk.store.reports import ConnectorStatus
 
 V = TypeVar("V", bound=Value)
 
-# Generations without a commit until a topic's commits leave the plans, and fewest topics moved at a time.
+# Number of generations without a commit after which a topic's commits leave the plans, and least number of
+# topics that leave at a time.
 _IDLE: Final = 32
 _TOGETHER: Final = 16
 
@@ -84,13 +85,13 @@ class Claim:
         return {p: entry for p, entry in self.committed.items() if entry.publish}
 
     def partly_visible(self) -> dict[TopicPartition, PartitionCommit]:
-        """Return withdrawn commits below records that are visible; another reader would write these again."""
+        """Return withdrawn commits below visible records, which another reader would write again."""
         return {p: entry for p, entry in self.committed.items() if entry.partly_visible_to is not None}
 
     def giving_up(self, partitions: Collection[TopicPartition]) -> Claim:
         """Return the claim with nothing to publish or skip for these partitions."""
         given_up = {p: entry for p, entry in self.committed.items() if p in partitions}
-        # The destination says which records above these commits are visible.
+        # From now on only the destination determines which records above these commits are visible.
         nothing = {"publish": (), "published_to": None, "partly_visible_to": None}
         settled = {p: entry.model_copy(update=nothing) for p, entry in given_up.items()}
         stale = {
@@ -117,8 +118,8 @@ class Tenure:
         self.drivers: set[str] = set()  # of this process
 
     def is_over(self, count: TaskCountRecord | None, status_driver: Callable[[], str]) -> bool:
-        # A process begins a new session after an outage. If another driver has claimed meanwhile, this one
-        # must neither claim again nor request the other one to close.
+        # A process begins a new session after an outage. If another driver has claimed since, this process
+        # must neither claim again nor request the other driver to close.
         if count is None or not self.claimed or count.claimed <= self.claimed:
             return False
         # An operator's request claims too, but replaces no driver.
@@ -207,7 +208,7 @@ class Generations:
         self.expect_published(claim, offsets)
         kept = {p: entry for p, entry in claim.committed.items() if p not in offsets}
         committed = kept | _entries(offsets, claim.generation)
-        # Once all commits of a topic are altered, they may be meant for a topic that was created again.
+        # If an operator alters all commits of a topic, they may be meant for a topic that was created again.
         forgotten = {p.topic for p in offsets} - {p.topic for p in kept}
         ids = {topic: known for topic, known in claim.topic_ids.items() if topic not in forgotten}
         self.plan(
@@ -226,7 +227,7 @@ class Generations:
                 f"yet; resume the connector until they are, stop it, then alter its offsets. If it refuses "
                 f"to start because the store was restored, run 'sinksdk offsets recover CONFIG'"
             )
-        # A withdrawn commit knows which records above it are visible; an operator's does not.
+        # A withdrawn commit stores which records above it are visible; an operator's commit does not.
         ahead = [
             f"{p} (up to offset {entry.partly_visible_to})"
             for p, entry in sorted(claim.partly_visible().items())
@@ -338,7 +339,8 @@ class Generations:
         read = {planned.topic for task in tasks for planned in task.ranges}
         oldest = claim.generation - _IDLE
         read |= {p.topic for p, entry in claim.committed.items() if entry.generation >= oldest}
-        # A few idle topics stay in the plan: all commits outside it are written whenever one more is moved.
+        # The plan keeps a few idle topics, because moving one topic writes all commits outside the plan
+        # again.
         idle = {p.topic for p in claim.committed} - read
         stored = {entry.topic for entry in self._dropped.value.committed} if self._dropped else set[str]()
         return idle if len(idle - stored) >= _TOGETHER else idle & stored
@@ -379,7 +381,7 @@ class Generations:
             try:
                 table.write(self._store, key, row.value.model_copy(update={"closing": answered}), row.version)
             except Conflict:
-                continue  # another driver requests it as well
+                continue  # another driver has requested the same
             return closing.successor
 
     def successor(self) -> str | None:
@@ -401,7 +403,7 @@ class Generations:
         if self._count is None:
             return False
         key = task_count_key(self._connector)
-        # A recent version may be older than our own last write: it proves nothing then.
+        # A recent version may be older than this driver's last write, and then proves nothing.
         if is_recent_enough and self._store.recent_version(key) == self._count.version:
             return True
         return self._store.version(key) == self._count.version
@@ -424,7 +426,7 @@ class Generations:
         self._tenure.claimed = claimed.claimed
         return claimed
 
-    # Tasks and plan stay those of the previous generation.
+    # The plan and its tasks stay those of the previous generation.
     def _next(self, record: TaskCountRecord) -> TaskCountRecord:
         claimed = record.claimed + 1
         return record.model_copy(update={"claimed": claimed, "claimed_by": self._claimed_by(claimed)})
@@ -461,7 +463,7 @@ class Generations:
         dropped = table.read(self._store, dropped_key(self._connector, plan.dropped), Dropped)
         if dropped is None:
             if not self.is_newest():
-                raise self._fenced()  # as above
+                raise self._fenced()  # a newer driver has planned, and pruned this record as well
             raise missing_dropped(self._store, self._connector, plan)
         self._dropped = _StoredDropped(plan.dropped, dropped.value)
         return with_dropped(plan, dropped.value)
@@ -493,7 +495,7 @@ class Generations:
             try:
                 table.write(self._store, key, fenced, before.version if before else None)
             except Conflict:
-                continue  # the task has just committed something, which counts
+                continue  # the task has just committed, and its commit counts
             return before.value if before else None
 
     def _prune(self, generation: int) -> None:

@@ -21,7 +21,7 @@ def connector_prefix(connector: str) -> str:
 
 
 def connector_of(key: str) -> str | None:
-    if not key.endswith(_CONFIG):  # most do not, and all are checked once a second
+    if not key.endswith(_CONFIG):  # most keys are of other values, and all are checked once a second
         return None
     return unquote(key.removeprefix(CONNECTORS).removesuffix(_CONFIG))
 
@@ -37,12 +37,13 @@ def plan_key(connector: str, generation: int) -> str:
 
 
 def closing_key(connector: str, generation: int) -> str:
-    # Begins with its plan's key, to be pruned with it; separate, as tasks poll it.
+    # The key begins with the plan's key, so that both are pruned together; it is separate, because tasks poll
+    # it.
     return f"{plan_key(connector, generation)}-closing"
 
 
 def segment_key(connector: str, generation: int, task: int, name: str) -> str:
-    # Pruned with its plan, like the request to close.
+    # The task's segments are pruned with its plan.
     return f"{plan_key(connector, generation)}-task-{task}-{name}"
 
 

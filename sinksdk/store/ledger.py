@@ -96,7 +96,7 @@ class Ledger:
 
     @property
     def held(self) -> Mapping[TopicPartition, Sequence[Token]]:
-        # Nothing is held back: every commit is durable when its write returns.
+        # This ledger holds no commit back: each is durable when its write returns.
         return {}
 
     def stale(self, partition: TopicPartition) -> Sequence[Token]:
@@ -158,7 +158,7 @@ class Ledger:
             leader_epoch=before.leader_epoch,
             due=offset.offset,
         )
-        # What an earlier withdrawal has left visible above the commit still is.
+        # Records above the commit that an earlier withdrawal has left visible are still visible.
         ends = (end for end in (partly_visible_to, before.partly_visible_to) if end and end > offset.offset)
         changed = {"withdrawn_from": before.offset, "partly_visible_to": max(ends, default=None)}
         entry = after.model_copy(update=changed)
@@ -222,7 +222,7 @@ class TaskLedger(Ledger):
 
     def _write(self, entries: Mapping[TopicPartition, PartitionCommit], tokens: TaskTokens) -> None:
         super()._write(entries, tokens)
-        # Each write replaces the record: without segments, a task of 5,000 partitions wrote 9.9 GB.
+        # Without segments each write replaces the whole record: a task of 5,000 partitions wrote 9.9 GB.
         if len(entries) > self._store.most_entries:
             self._segmented |= entries
             self._entries = {}
@@ -230,7 +230,7 @@ class TaskLedger(Ledger):
     def _save(self, record: TaskRecord) -> None:
         head, replaced = record.model_copy(update={"segments": self._segments}), tuple[str, ...]()
         if len(record.entries) > self._store.most_entries:
-            # The segment first, then the record that names it.
+            # The segment is written first, then the record that names it.
             head, replaced = self._store_segment(head)
         try:
             key = task_key(self._connector, self._task)
@@ -302,7 +302,7 @@ def take_over(
         try:
             taken = table.write(store, key, record, before.version if before else None)
         except Conflict:
-            continue  # another attempt, or a fence: read again
+            continue  # another attempt or a fence was faster: read again
         segmented = segment_entries(store, connector, task, taken.value)
         if not is_current(store, connector, generation):
             return None
@@ -378,7 +378,8 @@ def _successor(before: TaskRecord | None, plan: GenerationPlan, task: int) -> Ta
     mine = _partitions(plan, task)
     topics = {partition.topic for partition in mine}
     numbers = {partition.partition for partition in mine}
-    likely = (e for e in plan.committed if e.partition in numbers and e.topic in topics)  # of many thousands
+    # A plan may have many thousands of commits.
+    likely = (e for e in plan.committed if e.partition in numbers and e.topic in topics)
     return TaskRecord(
         generation=plan.generation,
         attempt=1,

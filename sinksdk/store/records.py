@@ -19,7 +19,7 @@ from sinksdk.offsets import OffsetAndMetadata, Token, TopicPartition
 
 TargetState = Literal["RUNNING", "PAUSED", "STOPPED"]
 
-# Never changes while the name exists: commits of another kind mean something else.
+# The kind never changes while the name exists, because commits of another kind mean something else.
 ConnectorKind = Literal["sink", "source", "dataframe"]
 
 Order = Literal["restart", "restart_failed", "rebalance", "flush"]
@@ -368,12 +368,12 @@ def prepared_tokens(tokens: Mapping[TopicPartition, Iterable[Token]]) -> tuple[P
 
 
 def digest(token_id: str) -> str:
-    # Ids may be long: 72 bits of their hash are kept.
+    # Ids may be long, so only 72 bits of their hash are kept.
     return base64.urlsafe_b64encode(hashlib.sha256(token_id.encode()).digest()[:9]).decode()
 
 
-# Ids of discarded tokens in a plan (60 kB), and of one partition: enough to find ids made from offsets, which
-# the next attempt makes again.
+# Limits for the ids of discarded tokens in a plan (60 kB) and of one partition. They are enough to find ids
+# that are made from offsets, which the next attempt would use again.
 _RETIRED: Final = 4_000
 _RETIRED_OF_ONE: Final = (4, 64)
 

@@ -158,7 +158,7 @@ class TaskProgress(Value):
     source: SourceProgress | None = None
 
     def as_json(self) -> dict[str, Any]:
-        # By hand: pydantic takes three times as long to dump outcomes field by field.
+        # Written by hand, because pydantic takes three times as long to dump outcomes field by field.
         rest = self.model_dump(mode="json", exclude={"partitions"})
         partitions = [as_report(outcome) for outcome in self.partitions]
         return {"generation": self.generation, "attempt": self.attempt, "partitions": partitions, **rest}

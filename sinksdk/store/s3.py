@@ -30,17 +30,18 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_MARK: Final = "!store"  # an object; no encoded key is equal to it
+_MARK: Final = "!store"  # name of an object; no encoded key is equal to it
 
-_FORMAT: Final = 1  # of the whole store: keys, and names of objects
+_FORMAT: Final = 1  # format of the whole store: its keys, and the names of its objects
 _PROBES: Final = "!probe/"  # prefix of probe objects; no encoded key begins with it
 _WRONG_ETAG: Final = f'"{0:032x}"'
 _OPENING: Final = 5.0  # seconds: the user who starts a driver waits for the message
 
-# Values are small. A longer request is repeated: a task that waits here does not see a close request.
+# Values are small. A request that takes longer is repeated, because a task that waits here does not see a
+# close request.
 _CONNECT_TIMEOUT: Final = 3  # seconds
 _READ_TIMEOUT: Final = 5  # seconds
-_MOST_CONNECTIONS: Final = 20  # of one process
+_MOST_CONNECTIONS: Final = 20  # connections of one process
 
 _CREDENTIALS: Final = (
     "check 'access_key_id' and 'secret_access_key' in the store's URL, or the credentials that boto3 finds "
@@ -153,7 +154,7 @@ class _Objects:
         except Exception as error:
             failure = failure_of(error)
             if failure is None:
-                if not isinstance(error, ValueError):  # an impossible name
+                if not isinstance(error, ValueError):  # S3 cannot have an object of this name
                     raise
                 failure = Failure(type(error).__name__, str(error))
             if failure.code in means_no:
@@ -180,7 +181,7 @@ def _client(address: S3Address, _process: int) -> S3Client:
         session,
         address.endpoint,
         is_path_style=address.is_path_style,
-        retries={"mode": "standard", "total_max_attempts": 1},  # the store retries itself
+        retries={"mode": "standard", "total_max_attempts": 1},  # the store itself retries
         max_pool_connections=_MOST_CONNECTIONS,
         connect_timeout=_CONNECT_TIMEOUT,
         read_timeout=_READ_TIMEOUT,
@@ -190,9 +191,9 @@ def _client(address: S3Address, _process: int) -> S3Client:
 class S3Store(Store):
     """Objects below a prefix, which ``create`` marks as a store if the endpoint honours conditions."""
 
-    closing_poll = 5.0  # a check is two requests, which cost money
-    most_entries = 256  # a request costs more than its bytes
-    most_at_once = _MOST_CONNECTIONS  # a request mostly waits
+    closing_poll = 5.0  # seconds: a check is two requests, which cost money
+    most_entries = 256  # large, because a request costs more than its bytes
+    most_at_once = _MOST_CONNECTIONS  # as many as there are connections, because a request mostly waits
     delays = S3_STORE
 
     def __init__(
@@ -207,9 +208,11 @@ class S3Store(Store):
         self._address = address
         self._outage = outage_of(self.url)
         self._objects = _Objects(address)
-        # Version and ETag of each key. Conditions need ETags; they never repeat, as bodies have nonces.
+        # Version and ETag of each key. Conditions need ETags, which never repeat, because each body has a
+        # nonce.
         self._etags: dict[str, tuple[str, str]] = {}
-        self._deletes: bool | None = None  # whether the endpoint deletes conditionally; found out when needed
+        # Whether the endpoint deletes conditionally; None until the first deletion.
+        self._deletes: bool | None = None
         try:
             self._open(create=create)
         except StoreRefused as error:
@@ -251,7 +254,7 @@ class S3Store(Store):
         objects, first, second = self._objects, b'{"probe": 1}', b'{"probe": 2}'
         name = f"{_PROBES}{uuid.uuid4().hex}"
         try:
-            # Our own earlier attempt, whose response was lost, may be why a condition fails.
+            # A condition may fail because of an earlier attempt of this process whose response was lost.
             self._probe(lambda: objects.create(name, first))
             found = self._probe(lambda: objects.read(name))
             if found is None:
@@ -346,7 +349,7 @@ class S3Store(Store):
         return known[1] if known is not None and known[0] == version else None
 
     def _keys(self, prefix: str) -> list[str]:
-        # A segment of dots only is encoded, so a prefix that ends with dots need not begin its keys' names.
+        # A segment of only dots is encoded, so a prefix that ends with dots is shortened by them.
         found = self._objects.list(_name(prefix.rstrip(".")))
         keys = [unquote(name) for name, size in found.items() if size and not name.startswith("!")]
         return [key for key in keys if key.startswith(prefix)]

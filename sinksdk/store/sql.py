@@ -26,7 +26,7 @@ _OPENING: Final = 5.0  # seconds: the user who starts a driver waits for the mes
 
 AGE: Final = 0.25  # seconds for which SharedVersions reuse versions
 
-_FORGOTTEN: Final = 30.0  # seconds without a request after which a key is no longer read
+_FORGOTTEN: Final = 30.0  # seconds without a request for a key after which its version is no longer read
 
 _records = sa.Table(
     "sinksdk_records",
@@ -70,7 +70,8 @@ class SharedVersions:
 
     def version(self, key: str) -> str | None:
         now = self._clock()
-        # Another thread's read may take as long as an outage: meanwhile each thread reads for itself.
+        # During an outage another thread's read may take very long: until it returns, each thread reads for
+        # itself.
         if not self._reading.acquire(blocking=False):
             return self._read([key]).get(key)
         try:
@@ -114,11 +115,11 @@ class SqlStore(Store):
     def __init__(self, address: URL, *, create: bool = False, patience: float = STORE.total) -> None:
         super().__init__(patience=min(patience, _OPENING) if create else patience)
         self._address = address
-        if address.get_backend_name() != SQLITE:  # which has one writer at a time
+        if address.get_backend_name() != SQLITE:  # SQLite has one writer at a time
             self.closing_poll = 1.0  # a server serves more tasks than a file
             self.most_at_once = MOST_CONNECTIONS
         self._outage = outage_of(self.url)
-        self._engines: dict[int, Engine] = {}  # by process
+        self._engines: dict[int, Engine] = {}  # engines by process id
         self._shared = SharedVersions(self._versions)
         self._doing = "opened"
         try:
@@ -184,7 +185,7 @@ class SqlStore(Store):
 
     def _below(self, prefix: str, what: sa.Table | sa.Column[str]) -> list[sa.Row[Any]]:
         rows = self._rows(sa.select(what).where(_records.c.key.startswith(prefix, autoescape=True)))
-        return [row for row in rows if row.key.startswith(prefix)]  # SQLite's LIKE takes A for a
+        return [row for row in rows if row.key.startswith(prefix)]  # SQLite's LIKE ignores the case
 
     def _rows(self, query: sa.Select[Any], values: Mapping[str, Any] | None = None) -> Sequence[sa.Row[Any]]:
         return self._transact(lambda connection: connection.execute(query, values).all())
@@ -205,7 +206,7 @@ class SqlStore(Store):
             # PostgreSQL's own IF NOT EXISTS fails when another session creates it at the same time.
             if not self._transact(_has_table):
                 raise
-        self._remove("", "")  # removes nothing; refused where writing is
+        self._remove("", "")  # removes nothing, but is refused if the store is read-only
 
     def _transact(self, work: Callable[[Connection], T]) -> T:
         try:
@@ -223,7 +224,7 @@ class SqlStore(Store):
         except PoolTimeoutError as error:
             raise Lost(f"all {MOST_CONNECTIONS} connections of this process are busy") from error
         except SQLAlchemyError as error:
-            raise Lost(str(error).splitlines()[0]) from error  # what follows links to SQLAlchemy's manual
+            raise Lost(str(error).splitlines()[0]) from error  # the other lines link to SQLAlchemy's manual
 
     def _engine(self, *, create: bool = False) -> Engine:
         # A forked process must not share, nor close, its parent's connections.

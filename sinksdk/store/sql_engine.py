@@ -19,16 +19,16 @@ from sqlalchemy.pool import ConnectionPoolEntry, QueuePool
 
 from sinksdk.store.addresses import SQLITE
 
-_BUSY_SECONDS: Final = 30  # SQLite's wait for another process's write
+_BUSY_SECONDS: Final = 30  # seconds for which SQLite waits for another process's write
 
 _CONNECT_SECONDS: Final = 5
 _LOCK_SECONDS: Final = 5
 _STATEMENT_SECONDS: Final = 10
-_RESPONSE_SECONDS: Final = 12  # for a server, or a proxy, that does not respond
+_RESPONSE_SECONDS: Final = 12  # without a response from the server or a proxy
 _POOL_SECONDS: Final = 10
-_CONNECTIONS: Final = 2  # a task's commits, and its checks for a close request
-MOST_CONNECTIONS: Final = 4  # of a process to a server
-_FILE: Final = "file"  # which one a connection has open
+_CONNECTIONS: Final = 2  # one for a task's commits, and one for its checks for a close request
+MOST_CONNECTIONS: Final = 4  # connections of a process to a server
+_FILE: Final = "file"  # key of the file that a connection has open
 _POSTGRESQL_CONNECTION: Final = {
     "connect_timeout": _CONNECT_SECONDS,
     "keepalives_idle": 30,
@@ -37,11 +37,11 @@ _POSTGRESQL_CONNECTION: Final = {
 }
 _POSTGRESQL_SESSION: Final = (
     f"SET statement_timeout = '{_STATEMENT_SECONDS}s'; SET lock_timeout = '{_LOCK_SECONDS}s'; "
-    f"SET synchronous_commit = on"  # whatever the server's default is: a commit must survive a power cut
+    f"SET synchronous_commit = on"  # set in any case, because a commit must survive a power cut
 )
 
-_PRIMARY: Final = 0xFF  # SQLite's extended codes hold the primary one in their lowest byte
-# All other errors (busy, locked, disk errors) may pass and leave the outcome unknown.
+_PRIMARY: Final = 0xFF  # the lowest byte of SQLite's extended codes is the primary code
+# Other errors (busy, locked, disk errors) may be transient, and leave the outcome unknown.
 _SQLITE_ADVICE: Final = {
     sqlite3.SQLITE_FULL: "the disk is full, or the file may not grow: make room",
     sqlite3.SQLITE_CANTOPEN: "check that it exists and is writable",
@@ -75,12 +75,12 @@ _POSTGRESQL_ADVICE: Final = {
     "28000": "correct user and password in the store's URL, or the server's pg_hba.conf",
     "28P01": "correct user and password in the store's URL",
 }
-_READ_ONLY: Final = "25006"  # SQLSTATE
+_READ_ONLY: Final = "25006"  # an SQLSTATE
 _STANDBY: Final = (
     "this server refuses writes: it is a standby, or read-only. Set the primary in the store's URL, or all "
     "servers with target_session_attrs=read-write"
 )
-# When the server refuses a connection, libpq passes on its message, not its code.
+# When the server refuses a connection, libpq passes on the server's message but not its code.
 _CONNECTING: Final = {
     "password authentication failed": _POSTGRESQL_ADVICE["28P01"],
     "no password supplied": _POSTGRESQL_ADVICE["28P01"],
@@ -100,7 +100,7 @@ def _sqlite(url: URL, *, create: bool) -> Engine:
     if create:
         _create_private(str(url.database))
     mode = "rwc" if create else "rw"
-    path = quote(str(url.database))  # in a file: URI "?" and "#" end the path
+    path = quote(str(url.database))  # in a file: URI a "?" or "#" ends the path
     file_url = url.set(database=f"file:{path}", query={**url.query, "mode": mode, "uri": "true"})
     engine = sa.create_engine(
         file_url,
@@ -108,7 +108,7 @@ def _sqlite(url: URL, *, create: bool) -> Engine:
         # Opening the file takes several times as long as a request; closing the last connection takes longer
         # still, since SQLite then writes the whole log into the file.
         pool_size=_CONNECTIONS,
-        max_overflow=-1,  # opens another one if all are busy: no request waits for a connection
+        max_overflow=-1,  # opens another connection if all are busy, so that no request waits
         pool_use_lifo=True,
         isolation_level="AUTOCOMMIT",  # every statement is its own transaction
         connect_args={"timeout": _BUSY_SECONDS, "check_same_thread": False},
@@ -145,7 +145,7 @@ def _identity(path: str) -> tuple[int, int] | None:
 
 
 def _dispose_all() -> None:
-    # SQLite in a forked child would assume the locks of idle connections.
+    # SQLite in a forked child would take over the locks of idle connections.
     for engine in list(_kept):
         engine.dispose()
 
@@ -186,7 +186,7 @@ def _postgresql(url: URL) -> Engine:
 def response_awaited(connection: Connection) -> Iterator[None]:
     """Shut down a connection without a response: psycopg itself has no time-out."""
     descriptor = getattr(connection.connection.dbapi_connection, "fileno", None)
-    if descriptor is None:  # SQLite needs no server
+    if descriptor is None:  # SQLite has no server to wait for
         yield
         return
     with socket.socket(fileno=os.dup(descriptor())) as same:
@@ -201,7 +201,7 @@ def response_awaited(connection: Connection) -> Iterator[None]:
 
 
 def advice(error: DBAPIError) -> str | None:
-    """Return what to do about a permanent error; None if it may pass or the outcome is unknown."""
+    """Return what to do about a permanent error; None if it may be transient or its outcome is unknown."""
     origin = error.orig
     if isinstance(origin, sqlite3.Error):
         code = getattr(origin, "sqlite_errorcode", None)

@@ -71,7 +71,7 @@ class OwnRow(Generic[V]):
 def _problem(error: ValidationError) -> str:
     details = error.errors(include_url=False, include_context=False)
     for detail in details:
-        # An unknown word comes from a newer version, not from damage.
+        # An unknown word comes from a newer version; the value is not damaged.
         if detail["type"] in ("enum", "literal_error"):
             where = ".".join(map(str, detail["loc"]))
             return (

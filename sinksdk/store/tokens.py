@@ -41,7 +41,7 @@ class TokenState(Enum):
 
     STALE = auto()  # prepared in an earlier generation; the plan lists it
     LEFT = auto()  # prepared by an earlier attempt of this generation
-    PREPARED = auto()  # by this attempt, or its commit was withdrawn
+    PREPARED = auto()  # prepared by this attempt, or its commit was withdrawn
     COMMITTED = auto()  # covered by the last commit, not published yet
 
 
@@ -126,7 +126,7 @@ class TaskTokens:
         if state is TokenState.COMMITTED:
             return "is committed, and not published yet"
         # A predecessor may be frozen right before it discards a token. If an inherited or discarded id were
-        # used again, it would wake up and destroy what its successor has committed.
+        # used again, the predecessor could resume and destroy what its successor has committed.
         if state is not TokenState.PREPARED:
             return f"was prepared by an earlier attempt, {_NEW_IDS}"
         if owner != partition:
@@ -152,7 +152,7 @@ class TaskTokens:
         unknown = [token.id for token in offset.tokens if token.id not in prepared]
         _refuse(partition, "commit", unknown, "was not prepared by this attempt")
         left = _without(self._kept, partition, [token.id for token in offset.tokens])
-        # A token's data may have changed since it was prepared: the commit's counts.
+        # A token's data may have changed since it was prepared: the data of the commit counts.
         return replace(self, _kept=_with(left, partition, offset.tokens, TokenState.COMMITTED))
 
     def publish(self, partition: TopicPartition) -> TaskTokens:
@@ -161,7 +161,7 @@ class TaskTokens:
         )
 
     def withdraw(self, partition: TopicPartition, discard: Sequence[Token]) -> TaskTokens:
-        """Uncover the commit's tokens: these must be discarded, the others are published."""
+        """Withdraw the commit: the given tokens of it must be discarded, the others are published."""
         committed = self._ids(partition, TokenState.COMMITTED)
         _refuse(partition, "withdraw", [t.id for t in discard if t.id not in committed], "is not committed")
         left = _without(self._kept, partition, committed)

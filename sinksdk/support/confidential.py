@@ -40,7 +40,7 @@ def without_passwords_in_urls(text: str) -> str:
 
 def passwords_in(text: str) -> list[str]:
     found = [match.group("password") for match in _IN_URL.finditer(text)]
-    found += [password.partition("@")[0] for password in found]  # of several hosts
+    found += [password.partition("@")[0] for password in found]  # a URL may have several hosts
     if "LoginModule" in text:
         found += [value for option, value in jaas_options(text) if option == "password"]
     return [password for password in found if "${" not in password]
@@ -90,13 +90,13 @@ SECRETS: Final = Secrets()
 
 
 _STANDARD_FIELDS: Final = frozenset(logging.makeLogRecord({}).__dict__) - {"exc_text", "stack_info"}
-_UNPRINTABLE: Final = "<exception str() failed>"  # in Python's words
+_UNPRINTABLE: Final = "<exception str() failed>"  # Python itself writes this for such an exception
 _DEEPEST: Final = 8
 
 
-@functools.cache  # once; a second time, by a race of two threads, would be harmless
+@functools.cache  # two threads may call it at the same time, which is harmless
 def _hide_in_log_records() -> None:
-    # Filters, handlers, formatters and loggers may be a program's or a connector's own: only Logger.handle
+    # Filters, handlers, formatters and loggers may belong to a program or a connector: only Logger.handle
     # sees each record, with `extra`, before all of them.
     before = logging.Logger.handle
 
@@ -133,7 +133,7 @@ def _hidden(value: Any, depth: int = 0) -> Any:
         return value
     try:
         if depth > _DEEPEST:
-            pass  # treated as one text
+            pass  # the value is treated as one text, whatever it contains
         elif isinstance(value, (list, tuple, set, frozenset)):
             items = [_hidden(item, depth + 1) for item in value]
             is_same = all(new is old for new, old in zip(items, value, strict=True))
@@ -155,7 +155,7 @@ class _Copies:
 
     def whole(self, error: BaseException) -> BaseException:
         found = self._copy(error)
-        for original, copy in self._created:  # _copy appends causes meanwhile
+        for original, copy in self._created:  # _copy appends the causes during the loop
             for note in getattr(original, "__notes__", ()):
                 copy.add_note(SECRETS.hide(str(note)))
             if original.__cause__ is not None:

@@ -30,7 +30,7 @@ import random
 from dataclasses import dataclass
 from typing import Final
 
-_MOST_DOUBLINGS: Final = 30  # every cap is reached before, and floats overflow at 1,024
+_MOST_DOUBLINGS: Final = 30  # every cap is reached with fewer; a float overflows at 1,024
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class Delays:
 
     first: float
     cap: float
-    # Seconds after the first failure.
+    # Seconds after the first failure until the operation fails for good.
     total: float = math.inf
     factor: float = 2.0
 

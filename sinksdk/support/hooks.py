@@ -18,7 +18,7 @@ T = TypeVar("T")
 # The runtime never awaits a coroutine, iterates over a generator, or calls a misspelt method: records would
 # be committed unwritten.
 _INFLECTED: Final = ("s", "d")
-_WORDS: Final = frozenset({"step", "shop"})  # one letter off `stop`
+_WORDS: Final = frozenset({"step", "shop"})  # names that differ from `stop` by one letter, and are allowed
 _FORMER: Final = {"onpartitionsassigned": "open", "onpartitionsrevoked": "close"}
 _POSITIONAL: Final = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
@@ -34,8 +34,9 @@ def check_hooks(cls: type, base: type) -> None:
             check_function(cls.__qualname__, name, getattr(cls, name, None))
     package = cls.__module__.partition(".")[0]
     for owner in cls.__mro__:
-        # An author's mixin is checked, too; another package's was not written with hooks in mind. Not
-        # issubclass: an incomplete ABC would write the result into its base's cache.
+        # An author's mixin is checked too, but not that of another package, which was not written with hooks
+        # in mind. The check is not issubclass: for an incomplete ABC that would write the result into its
+        # base's cache.
         if owner.__module__.partition(".")[0] != package or owner in base.__mro__:
             continue
         for name, value in vars(owner).items():
@@ -59,8 +60,7 @@ def check_function(owner: str, name: str, function: object) -> None:
 
 
 def _lazy_kind(function: Any) -> str | None:
-    # Only the function itself is checked: a decorator that runs a coroutine to its end is an ordinary
-    # function.
+    # Only the function itself is checked: a decorator may turn a coroutine into an ordinary function.
     if inspect.isasyncgenfunction(function):
         return "an async generator ('async def' with a 'yield')"
     if inspect.iscoroutinefunction(function):
@@ -109,10 +109,10 @@ def finished(hook: str, result: T) -> T:
         parts = islice(result.values(), _CHECKED)
     elif isinstance(result, (list, tuple, AbstractSet, deque)):
         parts = islice(result, _CHECKED)
-    for part in {type(part): part for part in parts}.values():  # a batch is mostly of one type
+    for part in {type(part): part for part in parts}.values():  # most batches have one type
         if isinstance(part, _LAZY_TYPES):
             if isinstance(part, (GeneratorType, CoroutineType)):
-                part.close()  # else Python warns of it later, elsewhere
+                part.close()  # otherwise Python warns of it later, and elsewhere
             inside = "" if part is result else f"{type(result).__name__} of "
             raise HookError(
                 f"{hook} returned a {inside}{type(part).__name__}, whose work is not done: a hook must do "
@@ -132,7 +132,7 @@ def _attributes(base: type) -> Iterator[str]:
 
 def _meant(name: str, value: object, base: type, hooks: Collection[str]) -> str | None:
     attributes = list(_attributes(base))
-    if name in attributes or name.isupper():  # a constant
+    if name in attributes or name.isupper():  # an upper-case name is a constant
         return None
     function = value.__func__ if isinstance(value, staticmethod | classmethod) else value
     is_method = callable(function) and not isinstance(function, type)

@@ -9,11 +9,11 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Final, NamedTuple, NoReturn
 
 # `[a-z&&[^b]]`, `\p{Lower}`, `\Q.\E` and `(?<name>…)` mean something else in Python, or nothing. Topic names
-# are ASCII, so each class and property becomes a set of ASCII characters. Others are matched by dots,
-# negations and themselves.
+# are ASCII, so each class and property becomes a set of ASCII characters. Only dots, negations and the
+# characters themselves match others.
 Characters = frozenset[str]
 
-_OTHERS: Final = chr(0x10FFFF)  # all unnamed characters beyond ASCII
+_OTHERS: Final = chr(0x10FFFF)  # stands for all characters beyond ASCII that a pattern does not name
 _ASCII: Final[Characters] = frozenset(map(chr, range(128)))
 _ALL: Final[Characters] = _ASCII | {_OTHERS}
 _NOTHING: Final[Characters] = frozenset()

@@ -69,7 +69,7 @@ class Outage:
     ) -> None:
         self._log = log
         self._what = what
-        # Seconds of failure before it is logged.
+        # Seconds of failure before the first log line.
         self._after = after
         self._clock = clock
         self._lock = threading.Lock()
@@ -92,7 +92,7 @@ class Outage:
                 self._logged_at is None or now - self._logged_at >= _REPEATED
             )
             if any(getattr(argument, "is_logged", False) for argument in arguments):
-                # The store logs its own outages.
+                # The store logs its own outages, so these are skipped.
                 is_news = False
             if is_news:
                 self._logged_at = now
@@ -112,7 +112,7 @@ class Outage:
 
 
 def configure_logging(settings: LogSettings) -> None:
-    """Log to stderr, unless logging is configured already."""
+    """Log to stderr, unless the program has configured logging."""
     root = logging.getLogger()
     if root.handlers:
         return
@@ -145,7 +145,7 @@ def _log_ended_thread(ended: threading.ExceptHookArgs) -> None:
 
 
 def _make_printable(record: logging.LogRecord) -> bool:
-    try:  # Python would print a trace instead
+    try:  # otherwise Python would print a trace
         record.getMessage()
     except Exception:  # noqa: BLE001 - an argument's own __str__ may raise anything
         record.msg, record.args = f"{record.msg} {_shown(record.args)}", None

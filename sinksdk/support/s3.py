@@ -19,7 +19,7 @@ PRECONDITION_FAILED: Final = "PreconditionFailed"
 CONFLICT: Final = "ConditionalRequestConflict"
 BAD_DIGEST: Final = "BadDigest"
 NO_RESPONSE: Final = "NoResponse"  # our own: refused, reset or timed out; it may have taken effect
-KMS: Final = "KMS."  # prefix of its codes
+KMS: Final = "KMS."  # prefix of the codes of KMS
 
 # A HEAD response has no body to name a code.
 MISSING: Final = frozenset({"404", NO_SUCH_KEY, "NotFound"})
@@ -27,13 +27,13 @@ CONDITION_FAILED: Final = frozenset({PRECONDITION_FAILED, "412", "304", "NotModi
 
 _TRANSIENT: Final = frozenset(
     {
-        # Damaged in transit: the body is sent again from memory.
+        # Data was damaged in transit: the body is sent again from memory.
         *(BAD_DIGEST, "IncompleteBody", "XAmzContentSHA256Mismatch"),
         # Temporary credentials are renewed before the next attempt.
         *("ExpiredToken", "ExpiredTokenException", "TokenRefreshRequired"),
-        # Conflict with a concurrent request.
+        # A concurrent request caused a conflict.
         *(CONFLICT, "OperationAborted", "PriorRequestNotComplete"),
-        # Too many requests.
+        # There were too many requests.
         *("BandwidthLimitExceeded", "RequestLimitExceeded", "RequestThrottled", "RequestThrottledException"),
         *("SlowDown", "SlowDownRead", "SlowDownWrite", "TooManyRequests", "TooManyRequestsException"),
         *("Throttling", "ThrottlingException", "ThrottledException"),
@@ -79,7 +79,7 @@ def failure_of(error: Exception) -> Failure | None:
         | boto.MetadataRetrievalError,
     ):
         return Failure(NO_RESPONSE, str(error))
-    # No credentials, an impossible region or bucket name.
+    # Other errors of botocore: no credentials, an impossible region or bucket name.
     return Failure(type(error).__name__, str(error)) if isinstance(error, boto.BotoCoreError) else None
 
 

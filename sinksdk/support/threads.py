@@ -78,5 +78,5 @@ def has_ended(ended: Future[T], timeout: float | None = None) -> bool:
         wait([ended], timeout)
     if not ended.done():
         return False
-    ended.result()  # without a time-out: a TimeoutError is then the call's own
+    ended.result()  # no time-out here: a TimeoutError comes from the call itself
     return True

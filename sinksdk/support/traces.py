@@ -39,7 +39,7 @@ def _has_frames(text: str) -> bool:
 
 def _without_machinery(text: str) -> str:
     kept: list[str] = []
-    left_out: int | None = None  # indentation of a skipped frame
+    left_out: int | None = None  # indentation of the skipped frame; None: no frame is skipped
     for line in text.splitlines():
         frame = _FRAME.match(line)
         if frame is not None:
@@ -48,7 +48,7 @@ def _without_machinery(text: str) -> str:
             left_out = None
         if left_out is None:
             if kept and kept[-1] == _HEADER and frame is None:
-                kept.pop()  # all of its frames are skipped
+                kept.pop()  # a header whose frames were all skipped
             kept.append(line)
     return "\n".join(kept) + "\n"
 

@@ -15,7 +15,7 @@ UTC: Final = "UTC"
 _NAMES: Final = {"UT": UTC, "Z": UTC, "GMT": "Etc/GMT"}
 _OF_THE_MACHINE: Final = re.compile(
     r"posix/.*|right/.*|posixrules|localtime|Factory"
-)  # no zones, or a different one on each machine
+)  # not zones, or zones that differ between machines
 _OFFSET: Final = re.compile(
     r"(?:UTC|GMT|UT)?(?P<sign>[+-])(?P<hours>[01]\d|2[0-3])"
     r"(?:(?P<colon>:?)(?P<minutes>[0-5]\d)(?:(?P=colon)(?P<seconds>[0-5]\d))?)?",
@@ -45,23 +45,23 @@ def _fixed(sign: str, hours: int, minutes: int, seconds: int) -> dt.tzinfo:
 def next_multiple(moment: float, seconds: float, zone: dt.tzinfo) -> float:
     """Return the next multiple of a period since local midnight, or the next local midnight if sooner."""
     day = dt.datetime.fromtimestamp(moment, zone).date()
-    # The result is when Confluent's rotate.schedule.interval.ms is due
+    # The next multiple is the one at which Confluent's rotate.schedule.interval.ms is due
     # (DateTimeUtils.getNextTimeAdjustedByDay). A day may have 23 or 25 hours.
     begin = _midnights(day, zone)[0]
-    # If the clock goes back over midnight, a date's midnight occurs twice, or has passed already.
+    # If the clock goes back over midnight, a date has two midnights, of which the first may be over.
     coming = (at for days in (1, 2) for at in _midnights(day + dt.timedelta(days=days), zone) if at > moment)
     return min(begin + ((moment - begin) // seconds + 1) * seconds, *coming)
 
 
 def _midnights(day: dt.date, zone: dt.tzinfo) -> list[float]:
-    # A date begins twice if the clock goes back over its midnight.
+    # A date begins twice if the clock goes back over midnight.
     local = dt.datetime.combine(day, dt.time(), zone)
     first, second = local, local.replace(fold=1)
     if first.utcoffset() == second.utcoffset():
         return [first.timestamp()]
     if first.timestamp() < second.timestamp():
         return [first.timestamp(), second.timestamp()]
-    # The clock skips this midnight: the date begins when the clock is put forward.
+    # The clock skips this midnight: the date begins at the time to which the clock is put forward.
     before, behind = int(second.timestamp()) - 1, int(first.timestamp())
     while behind - before > 1:
         middle = (before + behind) // 2

@@ -44,7 +44,7 @@ _MEANINGS = {
     Guarantee.EFFECTIVELY_ONCE: "nothing was lost, nothing was seen twice",
     Guarantee.EXACTLY_ONCE: "nothing was lost, nothing was seen twice or before its commit",
 }
-_ENOUGH_CASES = 200  # from here on every fault must have happened in at least 1 % of the cases
+_ENOUGH_CASES = 200  # number of cases from which on every fault must have happened in at least 1 % of them
 _OF_TRANSFORMS = ("transform: dropped", "transform: multiplied", "transform: dropped all of a range")
 _NOT_LISTED = ("cases", "steps", "destination operations", "duplicates seen", "leftovers checked")
 
@@ -189,7 +189,7 @@ def check_sink(
         KitError: the run shows nothing, because of the options, of a sink that does not start, or of faults
             that hardly ever happened.
     """
-    __tracebackhide__ = True  # of pytest, which shows the author's test then
+    __tracebackhide__ = True  # pytest shows the author's test then
     return check_machine(sink_machine(make_task, read_back=read_back, **options), settings=settings)
 
 
@@ -402,7 +402,7 @@ def _check_without_faults(subject: Subject[Any]) -> None:
         trial.finish()
     except SinkContractError:
         _require_values(trial)
-        # The destination may be cleaned up by now: only earlier reads count.
+        # The destination may be cleaned up by now, so only earlier reads count.
         if trial.live.log.offsets and not trial.has_seen_rows:
             raise KitError(_nothing_seen(trial)) from None
         raise

@@ -246,7 +246,7 @@ class Subject(Generic[D]):
         return replace(
             options,
             tolerate_errors=options.tolerate_errors or self.capabilities.dead_letters,
-            context_headers=True,  # the kit's messages name the cause
+            context_headers=True,  # the headers of dead letters name the cause for the kit's messages
             is_transformed=options.is_transformed or is_transformed,
         )
 
@@ -315,6 +315,6 @@ def quiet() -> Iterator[None]:
             try:
                 yield
             finally:
-                gc.collect()  # warnings come here
+                gc.collect()  # a coroutine that was never awaited raises its warning here
     finally:
         logging.disable(before)

@@ -58,7 +58,8 @@ class EndlessSource:
         self.read_range(partition, OffsetRange(end, end))
 
     def produce(self, partition: TopicPartition, value: bytes | None = None) -> int:
-        # The transform does not drop this record; a given value is one that cannot be delivered.
+        # A record is needed that the transform does not drop. A given value stands for a record that cannot
+        # be delivered.
         while not self._left_of(self._ends[partition]):
             self._drop(partition)
         offset = self._ends[partition]
@@ -156,9 +157,9 @@ class Judge:
         # The offset of the last closing pre_commit; None: it returned none.
         self.closed: dict[TopicPartition, int | None] = {}
         self._committed: dict[TopicPartition, int] = {}
-        # End offsets of commits that publish has withdrawn since the last check …
+        # Commits that publish has withdrawn since the last check: their former offsets by partition.
         self._withdrawn: dict[TopicPartition, int] = {}
-        # … and their offsets that were visible already: publish had completed a part.
+        # Offsets of withdrawn commits that were visible already, because publish had completed a part.
         self._left: dict[TopicPartition, Counter[int]] = defaultdict(Counter)
         self._unpublished: dict[TopicPartition, tuple[range, tuple[str, ...]]] = {}
         # Visible records that are read again because an operator altered an offset.
@@ -171,7 +172,8 @@ class Judge:
         self._before: Seen = {}
         self._may_change: set[TopicPartition] = set()
         self.problem: str | None = None
-        # The destination took effect and reported a failure: the write may be repeated.
+        # How often the destination reported a failure although the operation took effect: such writes may be
+        # repeated.
         self.lost_responses = 0
         self.zombies_acted = False
         self.met: Counter[str] = Counter()
@@ -280,7 +282,7 @@ class Judge:
         self._committed[partition] = start
         self._altered[partition] = to
         self.met["offsets altered"] += 1
-        # Records that are read again are visible already, and may be repeated.
+        # Records that are read again are already visible, and may be seen twice.
         visible = Counter(offset for offset in seen.get(partition, ()) if offset >= start)
         self._left[partition] |= visible
         self._again.update((partition, offset) for offset in visible)

@@ -34,13 +34,13 @@ DEFAULTS = settings(
     phases=(Phase.generate,),
 )
 
-# Cases of one seed: Hypothesis varies earlier cases of a run, so that some faults happen too rarely in a long
-# one.
+# Hypothesis varies earlier cases of a run, so that some faults happen too rarely in a long run. Each seed
+# gets this many cases.
 _ROUND: Final = 50
 
-# integers() also draws constants of loaded modules: another program would run other cases.
-_which = st.sampled_from(range(6))  # a multiple of two and three: no partition comes more often
-_counts = st.sampled_from([1, 2, 3, 4, 8])  # the larger ones are put in several portions
+# integers() would also draw constants of loaded modules, so that another program would run other cases.
+_which = st.sampled_from(range(6))  # a multiple of two and three, so that no partition comes more often
+_counts = st.sampled_from([1, 2, 3, 4, 8])  # the larger batches are put in several portions
 _around = st.sampled_from([0, 0, 1])
 _batches = st.lists(st.tuples(_which, _counts), min_size=1, max_size=3)
 _then = st.sampled_from(["commit", "commit", "rebalance", "tick", ""])
@@ -151,7 +151,8 @@ def generating(chosen: settings | None) -> settings:
 
 def explore(machine: type[SinkTaskMachine], chosen: settings) -> SinkContractError | None:
     """Search for a schedule that breaks the sink. Raises KitError for varying results of a schedule."""
-    # pytest's --hypothesis-seed would begin each round alike, so that only the first tries anything new.
+    # With pytest's --hypothesis-seed each round would begin alike, so that only the first would try anything
+    # new.
     first = 0 if chosen.derandomize else core.global_force_seed
     try:
         for number, start in enumerate(range(0, chosen.max_examples, _ROUND)):

@@ -127,7 +127,7 @@ class Trial(Generic[D]):
         self._freezes: bool | None = None
         self._poisoned = 0
         self.generation = 1
-        # Fenced attempts that do not know it yet, oldest first.
+        # Fenced attempts that have not noticed it yet, oldest first.
         self.zombies: list[Process] = []
         self.live: Process = self._started(Process(self))
 
@@ -150,7 +150,8 @@ class Trial(Generic[D]):
             own(self, *arguments)
         elif method is not None:
             method(*arguments)
-        if own is not None or self.faults.operations.total() != before:  # otherwise nothing was called
+        # Otherwise the step has called nothing.
+        if own is not None or self.faults.operations.total() != before:
             self._judge_now()
 
     def finish(self) -> None:
@@ -275,7 +276,7 @@ class Trial(Generic[D]):
     def fence(self) -> None:
         """Let another attempt take over; this one continues as a zombie."""
         self.zombies.append(self.live)
-        self.live = self._started(self.live.successor())  # of the same generation
+        self.live = self._started(self.live.successor())  # an attempt of the same generation
 
     def freeze(self, dies: int) -> None:
         """Freeze the next task that discards its predecessor's tokens, right before it does.
@@ -542,7 +543,7 @@ class Trial(Generic[D]):
     # -- judging -----------------------------------------------------------------------------------
 
     def see(self) -> Seen:
-        """Return the records that readers of the destination see now."""
+        """Return the records that readers of the destination can see."""
         return self.judge.read(self._read_back())
 
     def _read_back(self) -> Sequence[Row] | Mapping[Any, Any]:

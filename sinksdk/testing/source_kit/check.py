@@ -79,8 +79,9 @@ class SourceReport:
 
 
 _MOST_STEPS: Final = 7
-_FIRST: Final = 6  # operations of each place that are all tried: a task starts, reads, and commits
-_FAR: Final = 25  # operations ahead, at most
+# Operations of each kind at which a fault is always tried: a task starts, reads, and commits.
+_FIRST: Final = 6
+_FAR: Final = 25  # largest number of operations before a fault
 
 
 def small_run(subject: SourceSubject) -> list[Step]:
@@ -132,7 +133,7 @@ def at_random(subject: SourceSubject, random: Random) -> Iterator[Sequence[Step]
         yield steps
 
 
-_IMPATIENCE: Final = 20  # divisor of the kit's waits while it shortens a failing case
+_IMPATIENCE: Final = 20  # divisor of the waits while a failing case is shortened
 
 
 class SourceOptions(TypedDict, total=False):
@@ -199,7 +200,7 @@ def check_source(
             it.
         KitError: the run shows nothing: nothing is expected, or the options contradict each other.
     """
-    __tracebackhide__ = True  # of pytest, which shows the author's test then
+    __tracebackhide__ = True  # pytest shows the author's test then
     subject = SourceSubject(make_task, expected, **options)
     exercised: Counter[str] = Counter()
     with quiet(), _silenced_crashes():
@@ -247,7 +248,7 @@ def _try(subject: SourceSubject, steps: Sequence[Step], exercised: Counter[str] 
     failure = trial.play(steps)
     if failure is None:
         return
-    if trial.is_hanging:  # each attempt to shorten it would leave one more thread behind
+    if trial.is_hanging:  # otherwise each attempt to shorten the schedule would leave one more thread behind
         raise failure
     impatient = replace(subject, patience=subject.patience / _IMPATIENCE)
 
@@ -262,7 +263,7 @@ def _try(subject: SourceSubject, steps: Sequence[Step], exercised: Counter[str] 
 
 
 def _check_without_faults(subject: SourceSubject, exercised: Counter[str]) -> None:
-    # The first run also warms up imports and caches.
+    # The first run also loads modules and fills caches.
     __tracebackhide__ = True
     trial = SourceTrial(subject, checks_open_resources=False)
     failure = trial.play([])
@@ -282,7 +283,7 @@ def _check_without_faults(subject: SourceSubject, exercised: Counter[str]) -> No
 
 @contextmanager
 def _silenced_crashes() -> Iterator[None]:
-    # Threads of the task die with their process.
+    # An error in a thread of the task is ignored once its process has ended.
     before = threading.excepthook
 
     def hook(arguments: threading.ExceptHookArgs) -> None:

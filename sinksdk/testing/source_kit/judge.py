@@ -25,7 +25,7 @@ _SHOWN: Final = 5
 
 
 class OpenFile(NamedTuple):
-    # The name may change while the file is open; it is not compared.
+    # The name of an open file may change, so it is not compared.
     number: int
     device: int
     inode: int
@@ -64,7 +64,7 @@ def can_see_files() -> bool:
 def _open_files() -> list[OpenFile]:
     found = []
     for number in [int(entry.name) for entry in (_FILES.iterdir() if _FILES else ())]:
-        with suppress(OSError):  # the descriptor of the listing itself is closed by now
+        with suppress(OSError):  # the descriptor of the listing itself, which is closed by now
             status = os.fstat(number)
             found.append(OpenFile(number, status.st_dev, status.st_ino))
     return found
@@ -152,7 +152,7 @@ class SourceJudge:
             self._check_order(truth, logs)
 
     def _check_rows(self, truth: Rows, logs: Sequence[Sequence[SourceRecord]]) -> None:
-        # Earlier records of a key count only if they come twice.
+        # An earlier record of a key counts only if it comes twice.
         rows = rows_of(truth, logs)
         unexpected = [key for key, value in rows.items() if value is not None and key not in truth]
         if unexpected:
@@ -216,7 +216,7 @@ def _identity(record: SourceRecord) -> tuple[str, bytes | None, bytes | None, st
 
 
 def _is_less(offset: SourceOffset, before: SourceOffset) -> bool:
-    # Smaller in some number, and the same or smaller in all other fields.
+    # The offset went back if a number is smaller, and all other fields are equal or smaller.
     if offset.keys() != before.keys():
         return False
     pairs = [(offset[name], before[name]) for name in offset if offset[name] != before[name]]

@@ -60,7 +60,8 @@ def _operation(where: str, at: int) -> str:
 
 
 _POLL: Final = 0.001  # seconds between two checks of the task's thread
-_LONGEST_POLL: Final = 0.1  # seconds that count between two checks: in a longer gap the machine stood still
+# Longest time between two checks that counts: in a longer gap the machine stood still.
+_LONGEST_POLL: Final = 0.1
 _WAITING: Final = 0.003  # seconds after which a poll counts as waiting
 _AFTERWARDS: Final = 0.001  # seconds in which a task might write records again
 _IDLE: Final = 0.2  # seconds
@@ -147,7 +148,7 @@ class SourceTrial:
                 break
             self._patience = (_WAITING, 10 * _WAITING, self.subject.patience / 2)[round_]
             self._generation(self._count, None)
-        # All records are there: a new generation must not write any of them again.
+        # All records have arrived: a new generation must not write any of them again.
         self._patience = self._idle or _AFTERWARDS
         self._idle_until = time.monotonic() + self._idle
         self._generation(self._count, None)
@@ -165,7 +166,7 @@ class SourceTrial:
         self.ends_at = name
 
     def idle(self) -> None:
-        """Let tasks run on for a while at the end, to check how they wait when there is nothing to read."""
+        """Let tasks run for a while at the end, to check how they wait when there is nothing to read."""
         self._idle = _IDLE
 
     def fault(self, where: str, at: int, kind: str) -> None:
@@ -223,7 +224,7 @@ class SourceTrial:
             if self.is_hanging:
                 raise  # the kit has abandoned this case
             self.faults.restart()
-            self._checks_open_resources = False  # a crashed process closes nothing
+            self._checks_open_resources = False  # a crashed process does not close its resources
             self._crashed.append(attempt)
             self.note(f"{attempt.label} dies")
             self.exercised["tasks that died"] += 1
@@ -312,12 +313,12 @@ class SourceTrial:
         )
         if call.name == "poll" and attempt.stop_requested_at is None:
             if waited > self._patience:
-                if self._idle:  # a wait this long is no short pause on a busy machine
+                if self._idle:  # the wait is too long for a pause on a busy machine
                     self.exercised[STOPPED_WAITS] += 1
                 attempt.request_stop()
         elif waited > patience:
             self.is_hanging = True
-            self.faults.crash()  # its next operation raises Crash, should it resume
+            self.faults.crash()  # the next operation raises Crash, if the thread ever resumes
             self.judge.problem = (
                 f"poll() still waits {patience:g} s after stop(): let it wait for an event that stop() sets"
                 if call.name == "poll"
@@ -336,11 +337,11 @@ class SourceTrial:
     # -- afterwards ----------------------------------------------------------------------------------
 
     def _release_crashed(self) -> None:
-        # The operating system would have closed this when the processes died; errors do not count.
+        # The operating system closes such resources when a process dies, so errors do not count.
         self.faults.disarm()
         for attempt in self._crashed:
             for release in (type(attempt.task).stop, type(attempt.task).stopped):
-                with suppress(Exception):  # the crash may have interrupted its start
+                with suppress(Exception):  # the crash may have interrupted the start
                     release(attempt.task)
 
     def _count_what_happened(self) -> None:

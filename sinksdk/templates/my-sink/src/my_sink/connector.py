@@ -45,7 +45,7 @@ class MySinkTask(SinkTask):
             folder = self.config.folder
             file = HiddenFile.begin(folder, partition, records.first_offset)
             self.files[partition] = file
-            self.context.prepared({partition: [file.token]})  # before it has data
+            self.context.prepared({partition: [file.token]})  # before the file has data
         file = self.files[partition]
         file.end = self.write(file, records)
         file.records += len(records)  # after an error the same records are put again

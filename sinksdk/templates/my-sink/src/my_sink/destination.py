@@ -62,7 +62,7 @@ def publish(token: Token) -> None:
     try:
         hidden.rename(visible)
     except FileNotFoundError as error:
-        if not visible.exists():  # otherwise it is already published
+        if not visible.exists():  # otherwise the file is already published
             message = f"{hidden} was committed and is missing; restore it from a backup"
             raise ConnectException(message) from error
     sync(visible.parent)
