@@ -77,7 +77,7 @@ class S3ArchiverConnector(SinkConnector):
         owners = self._owners
         if owners is None:
             raise ValueError("subscribed() must be called after start()")
-        # The topics of ``topics.regex`` are known only now.
+        # The topics that match ``topics.regex`` are known only now.
         self._claim(owners, topics)
         self._expect_nothing_above(owners.s3, topics)
         commits = self.context.committed()
@@ -100,7 +100,7 @@ class S3ArchiverConnector(SinkConnector):
         owners = Owners(s3, config.s3_bucket_name, config.layout(), self.identity)
         topics = config.topics or owners.topics()
         commits, publisher = self.context.committed(), Publisher(config, self._connect, self._together)
-        # A commit whose records were archived again under the same keys cannot be published: it is given up.
+        # A commit cannot be published if its records were archived again under the same keys: it is given up.
         visible = {
             partition: publisher.replaced(commit.tokens, self.identity.connector)
             for partition, commit in commits.items()
@@ -139,11 +139,12 @@ class S3ArchiverConnector(SinkConnector):
         return [settings for _ in range(max_tasks)]
 
     def _claim(self, owners: Owners, topics: Collection[str]) -> None:
-        # Before any marker is written: this connector would lock others out of a topic it cannot archive.
+        # Checked before any marker is written, because a marker would lock others out of a topic that this
+        # connector cannot archive.
         wrong = [why for topic in topics if (why := topic_problem(topic))]
         if wrong := wrong or list(key_problems(self._config, topics)):
             raise ConfigException(wrong)
-        if self._config.topics_regex:  # the configuration warns of topics that it names
+        if self._config.topics_regex:  # the configuration has warned of topics that it names
             for warning in hidden_warning(set(topics) - self._warned):
                 log.warning("connector %s: %s", self._config.name, warning)
             self._warned |= set(topics)
@@ -151,7 +152,7 @@ class S3ArchiverConnector(SinkConnector):
             owners.claim(topics)
         except S3Error as error:
             raise ConfigException(f"the owner markers cannot be checked: {error}") from error
-        # S3 limits the length of keys: the longest topic name stands for all others in the test of uploads.
+        # S3 limits the length of keys: the test of uploads uses the longest topic name.
         longest = max(topics, key=len, default="")
         if len(longest) > len(self._longest):
             if self._abilities is None:

@@ -38,7 +38,7 @@ from sinksdk.support.delays import S3_COMMIT, S3_GROUP
 
 log = logging.getLogger(__name__)
 
-_CHECKS: Final = 64  # checks of memory per ``partitioner.buffer.bytes`` that are put
+_CHECKS: Final = 64  # how often memory is checked while ``partitioner.buffer.bytes`` are put
 
 
 class S3ArchiverTask(SinkTask):
@@ -48,10 +48,10 @@ class S3ArchiverTask(SinkTask):
     commit.
     """
 
-    # None: whole batches, which files cut without an object per record.
+    # None: the task takes whole batches, because it cuts files without an object per record.
     max_poll_records: ClassVar[int | None] = None
 
-    # start() sets it: typed formats need values that a converter has typed.
+    # start() sets this attribute: typed formats need values that a converter has typed.
     takes_bytes: bool = True
 
     takes_json: bool = True
@@ -72,7 +72,7 @@ class S3ArchiverTask(SinkTask):
         self._together = together
         self._files = files
         self._writers: dict[TopicPartition, PartitionWriter] = {}
-        self._put_since = 0  # bytes since memory was last checked
+        self._put_since = 0  # bytes put since memory was last checked
 
     def start(self, config: S3ArchiverConfig) -> None:
         self._config = config
@@ -110,7 +110,7 @@ class S3ArchiverTask(SinkTask):
     ) -> dict[TopicPartition, OffsetAndMetadata]:
         writers = {partition: self._writers[partition] for partition in offsets}
         is_closing = self.context.is_closing()
-        # A partition that has just refused a batch repeats its request in the next put.
+        # A partition that has just refused a batch is left out: the next put repeats its request.
         due = {p: writer for p, writer in writers.items() if is_closing or not writer.has_refused_batch}
         # Files of a failed partition that S3 already holds are still returned.
         for partition, error in self._send(due, self._budget(writers.values())).items():
@@ -134,7 +134,8 @@ class S3ArchiverTask(SinkTask):
     def discard(self, partition: TopicPartition, tokens: Sequence[Token]) -> None:
         writer = self._writers.get(partition)
         if writer is not None:
-            writer.wait()  # a part that arrives after the abort would stay at S3
+            # Wait for parts in flight, because a part that arrives after the abort would stay at S3.
+            writer.wait()
         self._publisher.discard(tokens)
 
     def close(self, partitions: Collection[TopicPartition]) -> None:
@@ -142,10 +143,10 @@ class S3ArchiverTask(SinkTask):
         for partition in partitions:
             writer = self._writers.pop(partition, None)
             if writer is not None:
-                writer.abandon()  # parts in flight are not awaited: no commit covers them
+                writer.abandon()  # do not wait for parts in flight, because no commit covers them
 
     def stop(self) -> None:
-        # The process keeps the S3 client for its next task.
+        # The process keeps the S3 client for the next task.
         self._writers.clear()
 
     def _free_memory(self) -> None:
@@ -188,7 +189,8 @@ class S3ArchiverTask(SinkTask):
         return min(limits)
 
     def _step_seconds(self) -> float:
-        # Half of the time: the store's commit follows, and a running step does not notice a close request.
+        # Only half of the time may be used: the commit in the store follows, and a step that runs does not
+        # notice a close request.
         half, left = self._config.graceful_timeout_ms / 2000, self.context.deadline()
         return half if left is None else min(half, left / 2)
 
@@ -222,7 +224,7 @@ class S3ArchiverTask(SinkTask):
                 created[partition] = writer.prepare(is_closing=is_closing)
         new = {partition: uploads for partition, uploads in created.items() if uploads}
         if new:
-            # One write to the store for all partitions.
+            # One write to the store holds the tokens of all partitions.
             self._prepare(new)
         for partition in created:
             with _collected(partition, problems):
@@ -248,8 +250,8 @@ def _withdrawal(
     place = next(i for i, group in enumerate(groups) if any(token.id == lost.id for token in group))
     start = lost.data.get("group", [lost.data["start"]])[0]
     files, records, end = lost.data["before"]
-    # Everything before the group is visible, nothing after it will be. Its own visible files stay, and their
-    # records are skipped when the group is read again.
+    # All files before the group are visible, and none after it ever will be. The group's own visible files
+    # stay, and the next owner skips their records when it reads the group again.
     kept = {token.id for token in visible}
     skip = [
         Skip.of_text(groups[place][0].data.get("skip", "")),

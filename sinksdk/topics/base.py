@@ -12,7 +12,7 @@ from sinksdk.offsets import OffsetRange, TopicPartition
 from sinksdk.records import SinkRecords
 from sinksdk.support.java_regex import JavaRegexError, java_pattern
 
-_ROUNDS: Final = 4  # maximum number of queries; more only if topics are replaced meanwhile
+_ROUNDS: Final = 4  # largest number of queries; several are needed only if topics are replaced during them
 
 BATCH_ROWS: Final = 10_000
 BATCH_BYTES: Final = 4 * 1024 * 1024
@@ -26,7 +26,7 @@ class Subscription:
     regex: str | None = None
 
     def __post_init__(self) -> None:
-        # The configuration checks this, too; but an author of a connector may override that check.
+        # The configuration checks this too, but a connector's author may override that check.
         if bool(self.topics) == bool(self.regex):
             raise ConfigException("exactly one of 'topics' and 'topics.regex' must be set")
         if self.regex:
@@ -65,7 +65,7 @@ class Partitions(dict[TopicPartition, OffsetRange]):
         epochs: Mapping[TopicPartition, int] | None = None,
     ) -> None:
         super().__init__(found)
-        # Partitions without a leader are neither empty nor missing.
+        # Partitions without a leader: they are neither empty nor missing.
         self.unavailable = frozenset(unavailable)
         self.epochs = dict(epochs or {})
 
@@ -146,8 +146,8 @@ def end_offsets(source: Source, subscription: Subscription) -> dict[TopicPartiti
 def take_snapshot(
     source: Source, subscription: Subscription, at: float, known: Mapping[str, str] | None = None
 ) -> Snapshot:
-    # Ids are requested before and after the offsets: a topic that is deleted and created again in between
-    # would get the offsets of the old one.
+    # Ids are requested before and after the offsets: if a topic is deleted and created again in between, the
+    # offsets may be those of the old one.
     before = dict(known or {})
     if unknown := sorted(set(subscription.topics) - before.keys()):
         before |= source.topic_ids(unknown)
@@ -187,7 +187,7 @@ def _partitions_and_missing(
             return source.partitions(left), absent
         except MissingSourceTopicException as error:
             if not any(map(left.covers, error.topics)):
-                raise  # other topics are missing: repeating the query would not help
+                raise  # other topics are missing, which another query would not change
             absent.update(dict.fromkeys(error.topics, str(error)))
             left = subscription.without(absent)
     return {}, absent

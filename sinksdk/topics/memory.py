@@ -26,10 +26,11 @@ class _Transaction(NamedTuple):
 
 class MemoryTopics:
     def __init__(self, operate: Operate[object] | None = None) -> None:
-        self.logs: dict[TopicPartition, list[SourceRecord]] = defaultdict(list)  # indices are offsets
-        self.epochs: dict[str, int] = {}  # by transactional id
+        # The indices of a log are its offsets.
+        self.logs: dict[TopicPartition, list[SourceRecord]] = defaultdict(list)
+        self.epochs: dict[str, int] = {}  # epochs by transactional id
         self.positions: dict[str, dict[str, SourcePosition]] = defaultdict(dict)
-        # A simulation runs other processes between reads and changes, and loses responses.
+        # A simulation runs other processes between reads and changes here, and loses responses.
         self._operate = operate
         self._committed: dict[_Transaction, Sequence[RecordMetadata]] = {}
 

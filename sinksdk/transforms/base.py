@@ -61,7 +61,7 @@ class BuiltIn(ABC):
 
     @property
     def needs_fields(self) -> bool:
-        """Whether it fails for keys or values without fields."""
+        """Whether the transform fails for keys or values without fields."""
         return bool(self.purpose)
 
     def __init__(self, keys: Any, part: Part = "value") -> None:
@@ -113,7 +113,7 @@ def rebuilt(columns: Sequence[tuple[str, pa.Array]], like: pa.Array) -> pa.Array
     names = [name for name, _ in columns]
     if len(set(names)) < len(names):
         if like.null_count == len(like):
-            return like  # no structure, so no duplicate field
+            return like  # not a structure, so it has no duplicate fields
         twice = sorted({name for name in names if names.count(name) > 1})
         raise DataException(f"two fields would have the name {', '.join(twice)}")
     return structure([column for _, column in columns], names, like)

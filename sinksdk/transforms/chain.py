@@ -87,7 +87,7 @@ class Step:
         where = f"{of}transform '{self.name}', {type(called).__qualname__}.{method}"
         try:
             yield
-        except RetriableException as error:  # not a bad record
+        except RetriableException as error:  # the record is not bad
             raise RetriableException(f"{where}: {error}", retry_after=error.retry_after) from error
         except ConfigException:
             raise
@@ -140,7 +140,7 @@ def in_order(pieces: Sequence[SinkRecords], rows: Sequence[npt.NDArray[np.intp]]
 
 
 def rows_left(left: Offsets, given: Offsets) -> npt.NDArray[np.intp]:
-    """Return the numbers of the rows that are left; of rows that share an offset, the first ones."""
+    """Return the numbers of the rows that are left; of several rows with one offset, the first ones."""
     rows = np.searchsorted(given, left) + np.arange(len(left)) - np.searchsorted(left, left)
     if (np.diff(left) < 0).any() or (rows >= len(given)).any() or (given[rows] != left).any():
         raise ValueError("offsets that are not those given")

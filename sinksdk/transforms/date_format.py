@@ -18,8 +18,8 @@ _MONTHS: Final = (
 # The epoch was a Thursday.
 _DAYS: Final = ("Thursday", "Friday", "Saturday", "Sunday", "Monday", "Tuesday", "Wednesday")
 _NOON: Final = ("AM", "PM")
-# Java's parser is lenient, too: it ignores the rest of the text, and February 30 is a day of March. Java's
-# dates before 1582 are Julian, these are not.
+# As in Java, the parser is lenient: it ignores the rest of the text, and February 30 is a day of March.
+# Unlike in Java, dates before 1582 are not Julian.
 _LETTERS: Final = frozenset("yMdDHkKhmsSaEZX")
 _ALL: Final = re.compile(r"'((?:[^']|'')*)'|([A-Za-z])\2*|([^A-Za-z']+)")
 _OFFSETS: Final = {
@@ -30,7 +30,7 @@ _OFFSETS: Final = {
 }
 _DIGITS: Final = re.compile(r"\d+", re.ASCII)
 _MINUTE, _HOUR = 60_000, 3_600_000
-_SHORT: Final = 3  # letters of an abbreviated name
+_SHORT: Final = 3  # number of letters up to which a name is abbreviated
 _TWO_DIGITS: Final = 2
 
 

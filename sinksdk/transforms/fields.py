@@ -106,7 +106,7 @@ def _timestamps(records: SinkRecords) -> list[int | None]:
 # -- ReplaceField ------------------------------------------------------------------------------------
 
 
-def _pairs(value: Any) -> Any:  # of ``a:b, c:d``
+def _pairs(value: Any) -> Any:  # parses ``a:b, c:d``
     if isinstance(value, Mapping):
         return value
     pairs = {}

@@ -82,7 +82,7 @@ class ExtractField(OfOnePart):
         for name in self._path():
             if value is None:
                 return None
-            value = self.expect_dict(value).get(name)  # unlike in typed values, a missing field is null
+            value = self.expect_dict(value).get(name)  # unlike in typed values, a missing field becomes null
         return value
 
     def typed(self, column: pa.Array) -> pa.Array:

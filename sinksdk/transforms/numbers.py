@@ -17,8 +17,8 @@ _HEXADECIMAL: Final = re.compile(r"[+-]?0[xX]([0-9a-fA-F]+\.?[0-9a-fA-F]*|\.[0-9
 _SPECIAL: Final = {"NaN": math.nan, "Infinity": math.inf}
 _WHOLE: Final = re.compile(r"[+-]?\d+")
 _LEAST_PLAIN, _LEAST_SCIENTIFIC = 1e-3, 1e7
-_INT, _LONG = 32, 64  # bits
-# Beyond all integer types: int() refuses infinity.
+_INT, _LONG = 32, 64  # numbers of bits
+# The bound is beyond all integer types: int() refuses infinity.
 _BEYOND: Final = 1e30
 
 

@@ -28,14 +28,14 @@ def content_of(records: SinkRecords, part: Part) -> Content:
     column = column_of(records.arrow, part)
     if column is None:
         return [None] * len(records)
-    # A column of nulls only has no type.
+    # A column of only nulls has no type.
     return column.to_pylist() if pa.types.is_null(column.type) else column
 
 
 def objects_of(content: Content) -> list[Any]:
     if not isinstance(content, pa.Array):
         return content
-    # Arrow returns pairs for maps.
+    # Arrow returns a map as a list of pairs.
     values = content.to_pylist()
     return [_with_dicts(value, content.type) for value in values] if _has_maps(content.type) else values
 

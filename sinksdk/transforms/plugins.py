@@ -47,7 +47,7 @@ PREDICATES: Final = (RecordIsTombstone, TopicNameMatches, HasHeaderKey)
 
 TRANSFORMS_KEY: Final = "transforms"
 PREDICATES_KEY: Final = "predicates"
-# A key of every plugin in Connect; only one version exists here.
+# Every plugin in Connect has this key; here only one version exists.
 _VERSION: Final = "plugin.version"
 
 
@@ -93,7 +93,7 @@ _WORDS: Final = {TRANSFORMS_KEY: "transform", PREDICATES_KEY: "predicate"}
 
 def owners(kind: str, names: Iterable[str]) -> Callable[[str], str | None]:
     """Return a function from a key to the longest name that it belongs to."""
-    # A configuration may have 100,000 names and keys: they are not compared pair by pair.
+    # A configuration may have 100,000 names and keys, so they are not compared pair by pair.
     known = set(names)
     lengths = sorted({name.count(".") + 1 for name in known}, reverse=True)
 
@@ -133,7 +133,7 @@ class _Declared:
             self._problems.append(f"'{key}' is required and not set")
             return None
         if not is_supported(kind):
-            return None  # its verdict is reported
+            return None  # the verdict on the key is reported
         plugin = KNOWN[self._kind].get(kind)
         try:
             return self._authors(kind, keys) if plugin is None else self._kafkas(name, plugin, keys)

@@ -16,7 +16,7 @@ TYPES: Final = {"Timestamp": TIMESTAMP, "Date": pa.date32(), "Time": pa.time32("
 
 _EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _FIRST_DAY: Final = _EPOCH.date()
-# All are converted through milliseconds since the epoch, as in Java's java.util.Date.
+# All conversions go through milliseconds since the epoch, as in java.util.Date.
 _MILLISECOND: Final = dt.timedelta(milliseconds=1)
 
 

@@ -73,7 +73,7 @@ class TimestampConverter(OfOnePart):
             return self._column(column)
         fields = fields_of(self.expect_struct(column, may_be_null=True))
         if column.null_count == len(column):
-            return column  # even if the field's type cannot be converted
+            return column  # returned as it is, even if the field's type could not be converted
         return rebuilt([(n, self._column(item) if n == name else item) for n, item in fields], column)
 
     def _column(self, column: pa.Array) -> pa.Array:

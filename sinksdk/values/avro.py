@@ -44,8 +44,9 @@ _MOST_DEPTH: Final = 100
 
 class AvroType(NamedTuple):
     kind: pa.DataType
-    # fastavro reads whole numbers instead of times (faster, and with all years) and bytes instead of
-    # decimals, which it rounds; unions are records of one field, named as in Connect.
+    # With this schema fastavro reads whole numbers instead of times, which is faster and covers all years,
+    # and bytes instead of decimals, which it would round. Unions are records of one field, named as in
+    # Connect.
     schema: Any
 
 
@@ -75,7 +76,7 @@ def avro_json_schema(schema: Any) -> Any:
     # Unions of several types become records with a field per branch; fastavro would round decimals.
     try:
         return _JsonReading().type_of(schema)[1]
-    except _NoArrowType:  # too many levels, or types
+    except _NoArrowType:  # the schema has too many levels, or types
         return schema
 
 
@@ -200,7 +201,7 @@ def _kind(schema: Any) -> str:
     return kind if isinstance(kind, str) else _kind(kind)
 
 
-class _JsonReading(_Reading):  # of schemas that may contain themselves
+class _JsonReading(_Reading):  # reads schemas that may contain themselves
     def __init__(self) -> None:
         super().__init__()
         self._written: dict[str, str] = {}

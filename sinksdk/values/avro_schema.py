@@ -21,12 +21,12 @@ NAMED: Final = frozenset(("record", "error", "enum", "fixed"))
 CONNECT_DEFAULT: Final = "connect.default"
 # Logical type, in resolved schemas, of a decimal that Avro's library ignores and AvroData reads.
 CONNECT_DECIMAL: Final = "connect-decimal"
-_PRECISION: Final = 64  # of such decimals, as AvroData writes those that have none
+_PRECISION: Final = 64  # precision that AvroData writes for a decimal without one
 _ORDERS: Final = ("ascending", "descending", "ignore")
 _MOST_SIZE: Final = 2**31 - 1
 _NULLABLE_BRANCHES: Final = 2
 _FASTAVRO_HINT: Final = "__"
-# Matches texts, too, because a text may contain the characters of a comment.
+# The pattern also matches texts, because a text may contain the characters of a comment.
 _COMMENT: Final = re.compile(r'"(?:[^"\\]|\\.)*"|/\*.*?\*/|//[^\r\n]*', re.DOTALL)
 _LOGICAL: Final[Mapping[str, tuple[str, ...]]] = {
     "int": ("date", "time-millis"),
@@ -95,7 +95,7 @@ def schema_json(text: str) -> Any:
     try:
         return json.loads(text)
     except ValueError:
-        plain = _without_comments(text)  # Java's parser accepts them
+        plain = _without_comments(text)  # Java's parser accepts comments
         if plain == text:
             raise
         return json.loads(plain)
@@ -123,10 +123,10 @@ def datum_reader(resolved: Any) -> Callable[[Any], Any]:
     enums: list[tuple[list[str], list[str]]] = []
     plain = _for_fastavro(resolved, enums, {})
     is_wrapped = bool(enums) and (isinstance(plain, list) or plain["type"] != "record")
-    if is_wrapped:  # fastavro parses any schema but a record's again for each datum
+    if is_wrapped:  # fastavro parses all other schemas again for each datum
         plain = {"type": "record", "name": "root", "fields": [{"name": "value", "type": plain}]}
     parsed: Any = fastavro.parse_schema(plain)
-    for symbols, own in enums:  # it refuses symbols beyond ASCII, which Java accepts
+    for symbols, own in enums:  # fastavro refuses symbols beyond ASCII, which Java accepts
         symbols[:] = own
     read = fastavro.schemaless_reader
 
@@ -201,7 +201,7 @@ class _Parser:
         self._replaces_nulls = replaces_nulls
         self._kinds: dict[str, str] = {}
         self._moved: set[str] = set()
-        # A definition was moved to the first use of its name, or a part was removed.
+        # Whether a definition was moved to the first use of its name, or a part was removed.
         self.has_changed = False
 
     def of(self, schema: Any, space: str | None) -> tuple[Any, Any]:
@@ -275,7 +275,7 @@ class _Parser:
             raise _Refused(f"a schema of type {kind} has no name")
         full, _ = _full_name(schema, space)
         if full in self._moved and self._elsewhere[full].schema is schema:
-            self._moved.discard(full)  # it was moved to the first use of its name
+            self._moved.discard(full)  # the definition was moved to the first use of its name
             return full if "." in full or not space else f".{full}", full
         return self._define(kind, schema, space, full)
 
@@ -338,7 +338,7 @@ class _Parser:
             return {}
         number = 1 - resolved.index("null")
         branch = written[number]
-        if isinstance(branch, str):  # a name: its definition has the properties
+        if isinstance(branch, str):  # the branch is a name, whose definition has the properties
             definition = self._elsewhere.get(str(resolved[number]))
             branch = {} if definition is None else definition.schema
         default = branch.get(CONNECT_DEFAULT)
@@ -361,7 +361,7 @@ def _full_name(schema: Mapping[str, Any], space: str | None) -> tuple[str, str |
 
 
 def _check_name(name: str) -> None:
-    # Java's letters and digits are of all scripts, if they have one unit of UTF-16.
+    # Java accepts letters and digits of all scripts, if they have one unit of UTF-16.
     for place, letter in enumerate(name):
         category = unicodedata.category(letter) if ord(letter) <= 0xFFFF else ""  # noqa: PLR2004 - see above
         if not (letter == "_" or category.startswith("L") or (place and category == "Nd")):
@@ -432,7 +432,7 @@ def _without(given: Mapping[str, Any], name: str) -> dict[str, Any]:
 
 
 def _with_logical_type(resolved: dict[str, Any], schema: Mapping[str, Any]) -> Any:
-    kind, logical = resolved["type"], str(schema.get("logicalType")).lower()  # as AvroData compares it
+    kind, logical = resolved["type"], str(schema.get("logicalType")).lower()  # AvroData ignores the case
     if logical == "decimal" and kind in ("bytes", "fixed"):
         precision, scale = schema.get("precision"), schema.get("scale", 0)
         if is_valid_decimal(precision, scale, resolved.get("size")):
@@ -454,7 +454,7 @@ def _is_real(value: Any) -> bool:
 def _java_int(number: Any) -> int:
     if isinstance(number, float):
         return int(max(min(number, 2.0**31 - 1), -(2.0**31)))
-    # Java's intValue; 0 for a BigInteger, which Avro's library drops.
+    # The result of Java's intValue; 0 for a BigInteger, which Avro's library drops.
     return int((number + 2**31) % 2**32 - 2**31) if -(2**63) <= number < 2**63 else 0
 
 

@@ -20,8 +20,8 @@ from sinksdk.values.avro_schema import CONNECT_DEFAULT, AvroSchema, named_types
 # (invalid UTF-8, a boolean of 2, a number of too many bits, a block with a wrong size). Readers disagree on
 # these, so Confluent's sink and `repaired` write the value.
 MOST_DEPTH: Final = 2_000
-_MOST_ITEMS: Final = 2**31 - 9  # of an array or map, as in Java
-_MOST_EMPTY: Final = 2**20  # items without bytes
+_MOST_ITEMS: Final = 2**31 - 9  # limit of an array or a map in Java
+_MOST_EMPTY: Final = 2**20  # limit of items that take no bytes
 # A registry puts a zero byte and the schema's id before each datum.
 FRAMING: Final = 5
 
@@ -89,7 +89,7 @@ def repaired(
         fills_items: whether nulls in arrays and maps become defaults, as in JSON of Connect's JsonConverter.
     """
     made = bytearray()
-    # A registry's values of schema "bytes" have no length.
+    # In a registry's values of schema "bytes", the datum has no length.
     program = _program(schema, is_framed, fills_items)
     fit, place = _Walk(program.code, value, made, program.defaults).datum(begin)
     if fit >= Fit.ENDS_EARLY:
@@ -108,7 +108,8 @@ def null_data(
         return np.full(len(begins), schema.resolved == "null")
     first = np.where(begins < ends, data[np.minimum(begins, len(data) - 1)], 0xFF)
     are_null: npt.NDArray[np.bool_] = first == schema.null_branch << 1
-    for row in np.flatnonzero(first & 0x80).tolist():  # numbers of two bytes or more: rare for branches
+    # Only numbers of two bytes or more, which branches rarely are.
+    for row in np.flatnonzero(first & 0x80).tolist():
         walk = _Walk([], data[begins[row] : ends[row]].tobytes())
         with suppress(_Misfit):
             are_null[row] = walk.branch() == schema.null_branch
@@ -210,7 +211,8 @@ class _Program:
         if schema["type"] == "fixed":
             return self._put((Op.FIXED, schema["size"]))
         fields = [each for each in schema["fields"] if not self._in(each, self._empty)]
-        place = self._places[name] = len(self.code)  # set first, because its fields may refer to it
+        # Set before its fields are read, because these may refer to it.
+        place = self._places[name] = len(self.code)
         self.code += [Op.RECORD, len(fields), *[0] * len(fields)]
         for number, each in enumerate(fields):
             self.code[place + 2 + number] = self._nullable_place(each, each["type"])
@@ -284,7 +286,7 @@ class _Walk:
         self._at = begin
         try:
             open_values = [self._steps(self._code[0], 1)]
-            while open_values:  # not recursive, because data may be deeper than Python's stack
+            while open_values:  # a loop, not recursion, because data may be deeper than Python's stack
                 following = next(open_values[-1], None)
                 if following is None:
                     open_values.pop()

@@ -57,7 +57,8 @@ def _shape(schema: Any, depth: int) -> Shape:
         return list_of(_shape(schema["items"], depth - 1), **more)
     if kind == "map":
         key = _shape(schema["keys"], depth - 1)
-        is_object = key.kind == pa.string() and not key.is_optional  # else it is an array of pairs
+        # The JSON of other maps is an array of pairs.
+        is_object = key.kind == pa.string() and not key.is_optional
         return map_of(_shape(schema["values"], depth - 1), None if is_object else key, **more)
     name = schema.get("name") or ""
     if name == f"{_LOGICAL}Decimal" and kind == "bytes":

@@ -38,7 +38,7 @@ _TYPES: Final = (
 _DECIMALS: Final = ("DECIMAL", "DEC", "NUMERIC")
 _SIZED: Final = ("VARCHAR", "CHAR", "CHARACTER")
 
-# Expected tokens, in messages.
+# What a message calls an expected token.
 _END: Final = "the end"
 _NAME: Final = "a field's name"
 _COMMENT: Final = "a comment in quotes"
@@ -110,7 +110,7 @@ class _Parser:
             name = self._name()
             if name in fields:
                 raise ConfigException(f"two fields have the name '{name}'")
-            self._takes(":")  # optional in Spark's DDL
+            self._takes(":")  # Spark's DDL allows a colon here
             fields[name] = self._field()
             if not self._takes(","):
                 return struct_of(fields)
@@ -180,7 +180,7 @@ class _Parser:
         return shape
 
     def _decimal(self) -> pa.DataType:
-        precision, scale = 10, 0  # Spark's defaults
+        precision, scale = 10, 0  # the defaults in Spark
         if self._takes("("):
             place = self._next
             precision = self._number()

@@ -13,7 +13,7 @@ import pyarrow as pa
 from sinksdk.errors import DataException
 
 MOST_SHORT: Final = 38
-# The limit of decimal256, and so of a decimal in a Parquet file.
+# The most digits of a decimal256, and so of a decimal in a Parquet file.
 MOST_DIGITS: Final = 76
 # Python refuses to convert longer numbers to text, which takes quadratic time.
 MOST_WIDE: Final = 4_000
@@ -25,8 +25,8 @@ class WideDecimal(pa.ExtensionType):  # type: ignore[misc]  # pyarrow has no typ
 
     def __init__(self, scale: int) -> None:
         self.scale = scale
-        # The storage is the unscaled number in the bytes of Java's BigInteger.toByteArray.
-        super().__init__(pa.binary(), f"sinksdk.decimal({scale})")  # equal types have equal names
+        # The extension type stores the unscaled number in the bytes of Java's BigInteger.toByteArray.
+        super().__init__(pa.binary(), f"sinksdk.decimal({scale})")  # equal types must have equal names
 
     def __arrow_ext_serialize__(self) -> bytes:
         return str(self.scale).encode()
@@ -57,12 +57,12 @@ def is_decimal(kind: pa.DataType) -> bool:
 
 
 def items_of(lists: pa.Array) -> pa.Array:
-    # If all are null, Arrow would build an empty array, which it cannot do for nested extension types.
+    # If all lists are null, flatten() would build an empty array, which fails for nested extension types.
     return lists.flatten() if lists.null_count < len(lists) else lists.values[:0]
 
 
 def decimal_type(scale: int, precision: int = MOST_SHORT) -> pa.DataType:
-    precision = max(precision, scale)  # Parquet requires it
+    precision = max(precision, scale)  # Parquet requires a precision of at least the scale
     if precision <= MOST_SHORT and abs(scale) <= MOST_SHORT:
         return pa.decimal128(precision, scale)
     if 0 <= scale <= MOST_DIGITS:
@@ -94,7 +94,7 @@ def unscaled(value: Decimal, scale: int) -> int:
     if not any(digits):
         return 0
     number, shift = int("".join(map(str, digits))), exponent + scale
-    if abs(shift) > MOST_WIDE:  # 1e999999999 would fill the memory
+    if abs(shift) > MOST_WIDE:  # a number like 1e999999999 would fill the memory
         raise ValueError(value)
     made: int
     made, rest = (number * 10**shift, 0) if shift >= 0 else divmod(number, 10**-shift)
@@ -120,7 +120,7 @@ def decimal_column(numbers: Sequence[int | None], kind: pa.DataType) -> pa.Array
 
 @functools.lru_cache(maxsize=1024)
 def levels(kind: pa.DataType) -> tuple[pa.DataType, ...]:
-    """Return a type, and the same with ever wider decimals, for values that do not fit."""
+    """Return a type, followed by the types with wider decimals for values that do not fit."""
     found = [kind]
     while (wider := _widened(found[-1])) != found[-1]:
         found.append(wider)

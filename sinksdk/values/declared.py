@@ -35,7 +35,7 @@ def is_connects(text: str) -> bool:
 def _connects(text: str) -> Shape | None:
     with suppress(ValueError, RecursionError):
         schema = json.loads(text)
-        if isinstance(schema, dict) and schema.get("type") == "struct":  # not a type of Avro
+        if isinstance(schema, dict) and schema.get("type") == "struct":  # Avro has no such type
             try:
                 return connect_shape(schema)
             except DataException as error:

@@ -11,14 +11,14 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-# Confluent Platform 8 can put the id, or a GUID, into a header (HeaderSchemaIdSerializer). A GUID gets a
-# number above all ids, valid in this process.
+# Confluent Platform 8 can put the id, or a GUID, into a header (HeaderSchemaIdSerializer). In this process, a
+# number above all ids stands for each GUID.
 HEADERS: Final = {"key": "__key_schema_id", "value": "__value_schema_id"}
 
-_FIRST: Final = 2**31  # ids are Java's integers, below it
-_MOST: Final = 100_000  # GUIDs, so that garbage does not fill the memory
-_ID_BYTES, _GUID_BYTES = 5, 17  # of a header
-_NONE: Final = b"\xff"  # no framing begins with it
+_FIRST: Final = 2**31  # the least number of a GUID; ids are Java's integers
+_MOST: Final = 100_000  # GUIDs that are remembered, so that invalid ones do not fill the memory
+_ID_BYTES, _GUID_BYTES = 5, 17  # bytes in a header
+_NONE: Final = b"\xff"  # a byte with which no framing begins
 
 _lock: Final = threading.Lock()
 _guids: Final[list[uuid.UUID]] = []

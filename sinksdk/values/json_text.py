@@ -145,13 +145,13 @@ def bad_json(texts: pa.Array) -> dict[int, str]:
 
 
 def _is_json_of_long_numbers(data: bytes) -> bool:
-    # Jackson refuses long numbers, which NUMERIC decimals may be.
+    # Jackson refuses long numbers, but a decimal in NUMERIC format may be one.
     is_json_in_utf8 = _verdict(data, decides=True) <= Verdict.MAYBE_ENVELOPE
     return is_json_in_utf8 and not any(map(_has_zeros_before, _tokens(data)))
 
 
 def why_not_json(data: bytes) -> str:
-    # The clause is logged, so it does not quote the value.
+    # The reason is logged, so it does not quote the value.
     try:
         text = data.decode(encoding_of(data) or ("utf-8-sig" if data[:1] == b"\xef" else "utf-8"))
         end = _DECODER.raw_decode(text, len(text) - len(text.lstrip(_SPACE)))[1]
@@ -172,14 +172,14 @@ def payload_text(envelope: str) -> str:
     found, at = "", envelope.index("{") + 1
     while True:
         name, at = _DECODER.raw_decode(envelope, _after_space(envelope, at))
-        begin = _after_space(envelope, _after_space(envelope, at) + 1)  # after the colon
+        begin = _after_space(envelope, _after_space(envelope, at) + 1)  # begins after the colon
         _, at = _DECODER.raw_decode(envelope, begin)
         if name == "payload":
             found = envelope[begin:at]
         at = _after_space(envelope, at)
         if envelope[at] == "}":
             return found
-        at += 1  # after the comma
+        at += 1  # continue after the comma
 
 
 _SPACE: Final = " \t\n\r"
@@ -316,7 +316,7 @@ def _has_zeros_before(token: re.Match[bytes]) -> bool:
 
 def _is_one_value(groups: list[str], texts: list[bytes]) -> bool:
     open_ones: list[bytes] = []
-    expected = "value"  # or: first value, first name, name, colon, end
+    expected = "value"  # other states: first value, first name, name, colon, end
     for group, text in zip(groups, texts, strict=True):
         if expected in ("value", "first value") and group != "mark":
             expected = "end"

@@ -13,7 +13,7 @@ from sinksdk.errors import DataException
 from sinksdk.values.decimals import items_of
 
 _SHORT: Final = 32  # bits
-_DAYS: Final = (-719_162, 2_932_896)  # of 0001-01-01 and 9999-12-31 since 1970-01-01
+_DAYS: Final = (-719_162, 2_932_896)  # days from 1970-01-01 to 0001-01-01 and 9999-12-31
 PER_SECOND: Final = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
 
 

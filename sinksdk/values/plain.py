@@ -32,7 +32,7 @@ def plain(column: pa.Array) -> list[Any]:
             ]
     if pa.types.is_temporal(kind) and not pa.types.is_interval(kind):
         try:
-            # Python has no years outside 1 to 9999, and truncates nanoseconds to microseconds.
+            # Python has no years beyond 1 to 9999, and would cut nanoseconds to microseconds.
             return _times(column)
         except (OverflowError, ValueError):
             raise DataException(
@@ -68,7 +68,7 @@ def _lists(column: pa.Array) -> list[list[Any]]:
 def _maps(column: pa.Array) -> list[Any]:
     pairs = _lists(column.cast(pa.list_(pa.struct([column.type.key_field, column.type.item_field]))))
     key, item = column.type.key_field.name, column.type.item_field.name
-    if pa.types.is_nested(column.type.key_type):  # not hashable
+    if pa.types.is_nested(column.type.key_type):  # such keys cannot be keys of a dict
         return [[(pair[key], pair[item]) for pair in row] for row in pairs]
     return [{pair[key]: pair[item] for pair in row} for row in pairs]
 

@@ -56,7 +56,7 @@ def without_defaults(shape: Shape) -> Shape:
 
 
 def wider_shapes(shape: Shape) -> Sequence[Shape]:
-    # Connect's decimals have no limit.
+    # Decimals of Connect have no largest precision.
     return [_as_kind(shape, kind) for kind in levels(shape.kind)[1:]] if _packs_decimals(shape) else []
 
 
@@ -146,7 +146,7 @@ def _structs(values: Sequence[Any], kinds: set[type], shape: Shape, path: str) -
 
 def _ends(values: Sequence[Any]) -> pa.Array:
     ends = [0, *itertools.accumulate(0 if value is None else len(value) for value in values)]
-    # A null begin makes the row null, as in Arrow.
+    # In Arrow a null begin makes the whole list null.
     begins = [None if value is None else end for value, end in zip(values, ends[:-1], strict=True)]
     return pa.array([*begins, ends[-1]], pa.int32())
 
@@ -196,7 +196,7 @@ def _integers(values: Sequence[Any], kinds: set[type], shape: Shape, _: str) -> 
     if kinds <= {int}:
         return pa.array(values, shape.kind)
     _expect(kinds, {int, float, Decimal})
-    if any(value is not None and value % 1 != 0 for value in values):  # Arrow would truncate it
+    if any(value is not None and value % 1 != 0 for value in values):  # Arrow would cut the fraction
         raise TypeError
     return pa.array([None if value is None else int(value) for value in values], shape.kind)
 

@@ -143,7 +143,7 @@ def _map(column: pa.Array, style: JsonStyle) -> pa.Array:
     names, values = to_json(keys, style), to_json(items, style).fill_null("null")
     if style.maps_by_pairs and not is_text(kind.key_type):
         return _bracketed(entries, pc.binary_join_element_wise("[", names, ",", values, "]", ""), "[]")
-    if not is_text(kind.key_type):  # keys of JSON objects are texts
+    if not is_text(kind.key_type):  # a key of a JSON object is always text
         names = pa.array([n if n.startswith('"') else json.dumps(n) for n in names.to_pylist()], pa.string())
     return _bracketed(entries, pc.binary_join_element_wise(names, values, ":"), "{}")
 
@@ -223,7 +223,7 @@ def _timestamp(column: pa.Array, style: JsonStyle) -> pa.Array:
 
 
 def _iso(column: pa.Array, numbers: pa.Array, unit: str, zone: str = "") -> pa.Array:
-    # By numpy, which has all years. A whole second is written without a fraction.
+    # Formatted by numpy, which supports all years. Whole seconds get no fraction.
     times = np.datetime_as_string(np.asarray(numbers.fill_null(0)).astype(f"M8[{unit}]"))
     texts = pc.replace_substring_regex(pa.array(times.tolist(), pa.string()), r"\.0+$", "")
     return _where_valid(column, pc.binary_join_element_wise('"', texts, f'{zone}"', ""))

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 class GenerationSpec:
     """Spark pickles the specification to executors, so it holds no secret."""
 
-    store_url: str  # with unresolved references
+    store_url: str  # references in it are unresolved
     store_id: str  # an executor that reaches another store must not write to it
     connector: str
     generation: int
@@ -28,7 +28,7 @@ class GenerationSpec:
     logs: LogSettings = WARNINGS
     # Spark sends all of them, packed, to every task, which unpacks only its own.
     readers: Sequence[bytes] = ()
-    columns: tuple[str, ...] = ()  # the others are not read
+    columns: tuple[str, ...] = ()  # columns that the connector does not use are not read
     dead_letters: KafkaClient | str | None = None  # a Kafka cluster, or the path of a topic directory
     source: KafkaClient | None = None
     target: Target | None = None

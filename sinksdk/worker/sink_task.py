@@ -28,14 +28,14 @@ from sinksdk.worker.watches import ClosingWatch, HangWatch, Watch, watch_in_thre
 # Seconds for which a task retries on its task slot; before a longer wait the partition ends.
 _PATIENCE: Final = 5.0
 _OUTSIDE: Final = Outside()
-_AHEAD: Final = 2  # batches: one being read while one is being delivered
-_LONGEST: Final = 5.0  # seconds for a reader to close
+_AHEAD: Final = 2  # batches read ahead: the reader fills one while the task gets the other
+_LONGEST: Final = 5.0  # seconds to wait for a reader to close
 _NOTHING_FOR: Final = 0.05  # seconds without a batch until the task gets None
 
 Batches = Iterable[SinkRecords | Unread | None]
 Ranges = Mapping[TopicPartition, OffsetRange]
 
-# The second argument: client properties that the connector overrides.
+# The second argument has client properties that override the source's.
 Read = Callable[[Ranges, Mapping[str, str]], AbstractContextManager[Batches]]
 
 

@@ -93,12 +93,12 @@ def _run_task(attempt: Attempt, threads: Threads) -> SourceTaskResult:
     else:
         with watching(watch, threads):
             outcome = worker.run()
-        if watch.hang is not None:  # the task was reported as failed
+        if watch.hang is not None:  # the task was reported as hanging, and so as failed
             outcome = replace(outcome, end=End.FAILED, failure=watch.hang)
         measures, known = worker.measures(clock.time()), worker.known
         result = SourceTaskResult(attempt.task, attempt.number, outcome, peak_memory(), measures)
-    # The other tasks run on, and the job with them: the driver must learn of a failure now. If the generation
-    # ends, the job's result reports it.
+    # The other tasks and the job continue, so the driver must learn of a failure now. Once the generation
+    # ends, the job's result reports the failure.
     while not progress.write_last(result.outcome, result.measures, known) and result.outcome.failure:
         if not attempt.may_run():
             break

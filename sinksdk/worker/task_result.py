@@ -16,14 +16,14 @@ from sinksdk.transforms.plugins import NotImportable
 
 
 def peak_memory() -> int:
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024  # Linux counts kilobytes
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024  # Linux returns kilobytes
 
 
 @dataclass(frozen=True, slots=True)
 class TaskResult:
     task: int
-    attempt: int  # from 1; 0 if nothing was opened
-    outcomes: Sequence[PartitionOutcome]  # empty if nothing was opened
+    attempt: int  # counted from 1; 0: no partition was opened
+    outcomes: Sequence[PartitionOutcome]  # empty: no partition was opened
     peak_memory: int = 0  # bytes
     measures: TaskMeasures = field(default_factory=TaskMeasures)
 
@@ -31,7 +31,7 @@ class TaskResult:
     def not_created(
         cls, task: int, attempt: int, starts: Mapping[TopicPartition, int], error: Exception
     ) -> TaskResult:
-        # The executors lack what the driver could import: another attempt would not help.
+        # The executors cannot import what the driver could: another attempt would not help.
         failure = Failure.of(error, is_final=isinstance(error, NotImportable))
         outcomes = [PartitionOutcome.unread(partition, start, failure) for partition, start in starts.items()]
         return cls(task, attempt if outcomes else 0, outcomes, peak_memory())
@@ -40,7 +40,7 @@ class TaskResult:
 @dataclass(frozen=True, slots=True)
 class SourceTaskResult:
     task: int
-    attempt: int  # from 1; 0 if nothing was opened
+    attempt: int  # counted from 1; 0: the task was not started
     outcome: SourceTaskOutcome
     peak_memory: int = 0
     measures: TaskMeasures = field(default_factory=TaskMeasures)
@@ -55,7 +55,7 @@ class SourceTaskResult:
 R = TypeVar("R", TaskResult, SourceTaskResult)
 
 _ADAPTERS: Final[Mapping[type, TypeAdapter[Any]]] = {
-    # Created before workers are forked: creating one takes longer than using it.
+    # Created at import, before workers are forked: creating an adapter takes longer than using it.
     TaskResult: TypeAdapter(TaskResult),
     SourceTaskResult: TypeAdapter(SourceTaskResult),
 }

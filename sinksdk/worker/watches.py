@@ -26,8 +26,8 @@ from sinksdk.worker.progress import SourceProgressWriter
 
 log = logging.getLogger(__name__)
 
-_HANG_CHECKS: Final = 10  # within the time that author's code may take
-_STACK_LINES: Final = 12  # the innermost are the author's
+_HANG_CHECKS: Final = 10  # checks within the time that a call of the author's code may take
+_STACK_LINES: Final = 12  # innermost lines of a stack, which are the author's
 _SOONEST: Final = 0.01  # seconds
 
 T = TypeVar("T")
@@ -102,7 +102,7 @@ def whereabouts(thread: int) -> str:
 class HangWatch:
     """A thread reports when the creating thread calls no :meth:`alive` function for ``limit`` seconds.
 
-    A ``limit`` of 0 is none. ``report`` returns whether it has stored the hang.
+    A ``limit`` of 0 switches the watch off. ``report`` returns whether it has stored the hang.
     """
 
     def __init__(self, label: str, limit: float, clock: Clock, report: Callable[[str], bool]) -> None:
@@ -138,20 +138,20 @@ class HangWatch:
         if self._is_reported:
             return
         if silent < self._limit:
-            self._hang = None  # the code has returned before the hang was stored
+            self._hang = None  # the code returned before the hang was stored
             return
         if self._hang is None:
             where = whereabouts(self._watched)
             self._hang = f"{self._label}: its code has not returned for {silent:.1f} s; {where}"
             log.error("%s", self._hang)
-        # Repeated until it succeeds: the store may be unavailable while the code hangs.
+        # The report is repeated until it succeeds, because the store may be unavailable while the code hangs.
         self._is_reported = self._report(self._hang)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RunningCall:
     method: str
-    since: float  # on the monotonic clock
+    since: float  # start of the call, on the monotonic clock
     thread: int
 
 
@@ -164,7 +164,7 @@ def _watched(method: str) -> Any:
         finally:
             self._running.remove(running)
 
-    call.__name__ = method  # errors name it
+    call.__name__ = method  # errors name the method
     return call
 
 
@@ -188,7 +188,7 @@ class WatchedSourceTask(SourceTask):
         """Return the oldest call that takes too long, with its seconds, from any thread."""
         now = self._clock.now()
         for call in tuple(self._running):
-            # ``poll`` may wait without limit: a source without news looks the same.
+            # A long ``poll`` is no hang: a source without new records looks the same.
             if call.method != "poll" and now - call.since >= self._hang_timeout:
                 return call, now - call.since
         return None
@@ -242,7 +242,7 @@ class SourceTaskWatch:
         try:
             request = self._closing.request()
         except FencedException as error:
-            # Writes have no effect any more.
+            # From now on the task's writes have no effect.
             self._cancel(str(error))
             return
         if request is not None and self._cancel_at == math.inf:
@@ -265,7 +265,7 @@ class SourceTaskWatch:
         where = f"{what}; {whereabouts(call.thread)}"
         self.hang = Failure(ConnectException.__name__, what, where)
         self._progress.report_hang(where, self.hang)
-        # The report stays true if the method returns later.
+        # If the method returns later, the task stays reported as failed.
         self._worker.cancel()
 
 

@@ -47,7 +47,7 @@ class Archived:
         return grown.with_skip(skip)
 
     def with_skip(self, skip: str) -> Archived:
-        # The withdrawn commit is forgotten once no rows are left to skip.
+        # Once there are no rows left to skip, the withdrawn commit has no effect.
         return replace(self, skip=skip, withdrawn_to=self.withdrawn_to if skip else None)
 
     def continued_in(self, where: str) -> Archived:
@@ -81,7 +81,7 @@ class Archived:
                 earlier=tuple((int(files), str(where)) for files, where in stored.get("earlier", ())),
             )
         except (ValueError, KeyError, TypeError):
-            # A commit without the archiver's metadata begins a new chain of files.
+            # After a commit without the archiver's metadata a new chain of files begins.
             return cls(end=committed.offset)
 
 

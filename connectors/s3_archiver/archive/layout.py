@@ -40,7 +40,7 @@ class FileName(NamedTuple):
 class Layout:
     """Layout of keys as in Confluent's sink."""
 
-    topics_dir: str = "topics"  # empty: topics lie at the top of the bucket
+    topics_dir: str = "topics"  # if empty, topics are at the top of the bucket
     directory_delim: str = "/"
     file_delim: str = "+"
     offset_width: int = 10  # digits of the start offset
@@ -72,7 +72,7 @@ class Layout:
         return found.netloc, cls(unquote(found.path[1:]), **others)
 
     def folder(self, topic: str) -> str:
-        return self._below(topic, "")  # ends with the delimiter
+        return self._below(topic, "")  # the key ends with a delimiter
 
     def file(self, name: FileName) -> str:
         topic = name.partition.topic
@@ -108,7 +108,7 @@ class Layout:
         return self.file(FileName(TopicPartition(topic, 0), 0, _OWN_FOLDER))
 
     def schema(self, schema_id: str) -> str:
-        # The registry's id or GUID.
+        # The id is the registry's, or a GUID.
         return self._below(_OWN_FOLDER, _SCHEMAS, f"{schema_id}{_SCHEMA}")
 
     def markers(self) -> str:
@@ -164,7 +164,7 @@ _TOPIC: Final = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
 
-# Spark, Athena and pyarrow.dataset skip files whose names begin with these.
+# Spark, Athena and pyarrow.dataset skip files whose names begin with one of these.
 _HIDDEN: Final = ("_", ".")
 
 

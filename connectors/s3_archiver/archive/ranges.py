@@ -48,14 +48,15 @@ class RowRanges(NamedTuple):
     def holds(self, offsets: Longs, numbers: Longs) -> Flags:
         if not self.runs or not len(offsets):
             return np.zeros(len(offsets), np.bool_)
-        near = self.beyond(int(offsets[0]))  # rows ascend
+        near = self.beyond(int(offsets[0]))  # the rows ascend
         low, most = int(offsets[0]), int(offsets[-1])
         stop = int(np.searchsorted(near.first, most, side="right"))
         if not stop:
             return np.zeros(len(offsets), np.bool_)
         first, first_number, last, last_number = (column[:stop] for column in near)
         stride = 1 + max(int(column.max()) for column in (numbers, first_number, last_number))
-        # Offset and number as one integer, relative to the first offset so that it fits 64 bits.
+        # A row's offset and number as one integer, relative to the first offset so that the integer fits into
+        # 64 bits.
         rows = (offsets - low) * stride + numbers
         starts = (first - low) * stride + first_number
         ends = (np.minimum(last, most + 1) - low) * stride + last_number
@@ -70,7 +71,7 @@ class RowRanges(NamedTuple):
         return bool(((place >= 0) & (other.last <= high[place])).all()) if len(low) else not other.runs
 
     def to_text(self) -> str:
-        # A gap and a length per run, in as few bytes as possible: each commit stores them.
+        # Each commit stores the runs, so they take few bytes: the gap before each run, and its length.
         if not self.runs:
             return ""
         gaps = self.first.copy()
@@ -105,8 +106,8 @@ class RowRanges(NamedTuple):
 
     @classmethod
     def union(cls, several: Iterable[RowRanges]) -> Self:
-        # Ranges may share rows: a file's run extends over rows in between that were visible in other files
-        # and were skipped.
+        # The runs of two files may overlap: a file's run includes rows that were skipped because other files
+        # hold them.
         first, first_number, last, last_number = (
             np.concatenate(column) for column in zip(cls(), *several, strict=True)
         )
@@ -125,7 +126,7 @@ class RowRanges(NamedTuple):
 class Skip:
     """Visible rows, to be skipped when they are read again."""
 
-    of: Mapping[str, RowRanges] = field(default_factory=dict)  # by view; "" stands for values
+    of: Mapping[str, RowRanges] = field(default_factory=dict)  # runs by view; "" is the view of values
 
     def __bool__(self) -> bool:
         return any(ranges.runs for ranges in self.of.values())
@@ -168,7 +169,7 @@ _OF: Final = ":"
 _NO_ROWS: Final = RowRanges()
 
 
-_RUN_BYTES: Final = 20  # the file, the first and the last offset
+_RUN_BYTES: Final = 20  # bytes of a run: its file, its first and its last offset
 
 
 class RunsByFile:
@@ -216,7 +217,7 @@ class RunsByFile:
         self._end_last()
         file_of_run = np.concatenate([found for found, _ in self._runs])
         if files <= np.iinfo(np.int16).max:
-            file_of_run = file_of_run.astype(np.int16)  # int16 is sorted ten times as fast
+            file_of_run = file_of_run.astype(np.int16)  # numpy sorts int16 ten times as fast
         order = np.argsort(file_of_run, kind="stable")
         borders = np.searchsorted(file_of_run[order], np.arange(files + 1)).tolist()
         columns = [
@@ -249,7 +250,7 @@ def numbers_of(offsets: Longs) -> Longs:
 
 
 def _zeros(count: int) -> Longs:
-    # One broadcast number takes no memory per row.
+    # A broadcast number takes no memory for each row.
     return np.broadcast_to(np.int64(0), count)
 
 

@@ -74,8 +74,8 @@ def translate(values: Mapping[str, str]) -> Converted:
             _drop(converted, key, "0 means never in Confluent's sink")
     for is_from, change in _CHANGES:
         if is_from(name):
-            if change is not _from_cloud:  # whose keys are Confluent's
-                # These had no effect in the other sink, and would have one here.
+            if change is not _from_cloud:  # Confluent Cloud's keys are Confluent's
+                # The other sink ignored these keys of Confluent's, but the archiver would apply them.
                 for key in [key for key in values if any(fnmatchcase(key, each) for each in _CONFLUENTS)]:
                     _drop(converted, key, "it is a key of Confluent's sink, and had no effect there")
             change(converted)
@@ -123,13 +123,13 @@ def _drop(converted: Converted, key: str, why: str) -> str:
 
 
 def _refuse(converted: Converted, key: str, text: str, why: str) -> None:
-    # The kept key has a verdict that keeps the result from starting.
+    # The verdict on this key keeps the result from starting.
     converted.config[key] = text
     converted.problems.append(f"'{key}' {why}")
 
 
 def _format(converted: Converted, key: str, kind: str, names: Sequence[str]) -> None:
-    # An unsupported format is kept, to be refused.
+    # An unsupported format is kept, so that its verdict refuses the result.
     converted.config["format.class"] = _FORMATS[kind] if kind in names else kind
     if kind in names:
         converted.notes.append(f"'{key}' is 'format.class' here: {_FORMATS[kind]}")
@@ -163,7 +163,7 @@ def _from_aiven(converted: Converted) -> None:
         config["s3.credentials.provider.class"] = _ASSUME
     kind = _drop(converted, "format.output.type", "") or "csv"
     if kind == "json":
-        converted.config["format.class"] = kind  # which its verdict refuses
+        converted.config["format.class"] = kind  # kept, so that its verdict refuses the result
         converted.problems.append(
             "'format.output.type' json writes one array per file, which is not supported: use jsonl, which "
             "writes one line per record"
@@ -284,7 +284,7 @@ def _from_lenses(converted: Converted) -> None:
     config.update(found.keys)
     if "topics" in found.keys:
         config.pop("topics.regex", None)
-    if found.problems:  # without the refused text the result would do something else
+    if found.problems:  # kept: without the refused text the result would write other data
         config["connect.s3.kcql"] = kcql
     converted.notes.append(f"'connect.s3.kcql' becomes these keys: {found}")
     converted.notes += [f"'connect.s3.kcql': {note}" for note in found.notes]
@@ -328,7 +328,7 @@ def _lenses_access(converted: Converted) -> None:
         )
     if config.get("connect.s3.http.retry.interval") == "0":
         _drop(converted, "connect.s3.http.retry.interval", "0 means the client's default there")
-    # vhost.bucket true switches buckets in the host's name off, in all versions of Lenses' sink.
+    # In all versions of Lenses' sink, vhost.bucket=true means path-style addresses.
     _rename(converted, LENSES_KEYS)
     if "s3.region" not in config:
         converted.notes.append(
@@ -358,7 +358,7 @@ def _lenses_files(converted: Converted) -> None:
 
 # -- Confluent Cloud's -------------------------------------------------------------------------------------
 
-# Verdicts refuse the last two.
+# Verdicts refuse the last two inputs.
 _INPUTS: Final[Mapping[str, str]] = {
     "avro": "io.confluent.connect.avro.AvroConverter",
     "json": "org.apache.kafka.connect.json.JsonConverter",

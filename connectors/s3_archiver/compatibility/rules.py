@@ -41,7 +41,7 @@ def _avro(what: str, member: str) -> dict[str, Verdict]:
     return {"AvroFormat": Verdict.differs(why)}
 
 
-# By the converter's kind, for values without a registry's schema.
+# Verdicts by kind of converter, for values without a registry's schema.
 _OF_CONVERTERS: Final[Mapping[str, Mapping[str, Verdict]]] = {
     "string": {**_avro("an Avro string", "string"), "JsonFormat": _JSON_TEXT},
     "bytes": _avro("Avro bytes", "bytes"),
@@ -108,7 +108,7 @@ def rules_for(values: Mapping[str, object], known: Collection[str]) -> Mapping[s
         contents.format == "JsonFormat" and not _have_schemas(values)
     ):
         rules["schema.compatibility"] = _NO_LINES_SCHEMA
-    if not _text(values, "transforms"):  # transforms need converted keys and values
+    if not _text(values, "transforms"):  # with transforms, keys and values are converted first
         rules.update(_without_conversion(contents, values))
     own = [key for name in _formats(contents, values) for key in _KEYS_OF_FORMATS.get(name, "").split()]
     others = [key for keys in _KEYS_OF_FORMATS.values() for key in keys.split() if key not in own]
@@ -181,7 +181,7 @@ def _without_conversion(contents: Contents, values: Mapping[str, object]) -> Map
     return found
 
 
-# Other people's providers that return the configured key.
+# Credentials providers of other packages that return the configured key.
 _OF_KEYS: Final = (
     *("AwsAccessKeyCredentialsProvider", "AWSStaticCredentialsProvider", "StaticCredentialsProvider"),
     *("BasicAWSCredentialsProvider", "SimpleAWSCredentialsProvider"),

@@ -55,7 +55,7 @@ _CONTENT = _renamed(
     "archive.content", ": value, or record for key, value, offset, timestamp and headers together"
 )
 
-# Other sinks' keys that are only named differently here, by their older and present names.
+# Keys of other sinks that only have another name here: the deprecated name and the present one.
 STS_ROLE: Final = "s3.credentials.provider.sts.role"
 AIVENS_DEPRECATED_KEYS: Final[Mapping[str, str]] = {
     "aws_access_key_id": "aws.access.key.id",
@@ -200,7 +200,7 @@ _LICENCE = _ignored("there is no licence to check")
 def _of_confluent(cases: Mapping[str, Verdict]) -> dict[str, Verdict]:
     return {
         **{f"io.confluent.*.{name}": verdict for name, verdict in cases.items()},
-        # Classes of these names in other people's packages are refused.
+        # A class with one of these names in any other package is refused.
         **{f"?*.{name}": _OTHERS for name in cases},
         **cases,
     }
@@ -360,7 +360,7 @@ _FILES: Final[Mapping[str, Verdict]] = {
     "s3.compression.level": _same("1 by default, not 6"),
 }
 
-# Other sinks' names of store.url.
+# Names that other sinks have for store.url.
 ENDPOINTS: Final = ("s3.endpoint", "s3.endpoint.url", "s3.endpoint.override", "s3.endpoint.uri")
 
 _PATH_STYLE: Final = _renamed("s3.path.style.access.enabled").when(
@@ -480,7 +480,7 @@ _OTHERS_KEYS: Final[Mapping[str, Verdict]] = {
     "confluent.*": _LICENCE,
 }
 
-# For files of values. Values of other keys change some of these verdicts.
+# Verdicts for files of values. Some of them depend on the values of other keys.
 COMPATIBILITY: Final[Mapping[str, Verdict]] = MappingProxyType(
     {
         "connector.class": CONNECTORS,
@@ -541,7 +541,8 @@ _OF_STORES: Final = frozenset(
 
 def of_unknown(key: str) -> Verdict | None:
     """Return the verdict on an unknown key: refused if it is about location, credentials or security."""
-    # Files would be written elsewhere than intended, so ignoring the key is worse than not starting.
+    # An unknown key of this kind is refused: if it were ignored, files might be written elsewhere than
+    # intended.
     instead = _place_of(key)
     if instead is None:
         return None

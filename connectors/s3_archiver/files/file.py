@@ -49,7 +49,8 @@ class BatchCoalescer:
     def add(self, batch: pa.RecordBatch) -> list[pa.RecordBatch]:
         if not batch.num_rows:
             return []
-        size = batch.get_total_buffer_size()  # memory that it keeps alive: of a slice, the whole batch
+        # Memory that the batch keeps alive: for a slice, that of the whole batch.
+        size = batch.get_total_buffer_size()
         if batch.num_rows >= self.min_rows or size >= self._max_bytes:
             return [*self.flush(), *self._cut(batch)]
         fits = self.nbytes + size <= self._max_bytes and self._held and batch.schema == self._held[0].schema
@@ -86,7 +87,7 @@ def _concatenated(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
     return whole
 
 
-_READ_BY_FORMATS: Final = {"": "value", "keys": "key"}  # columns by the views that may hold them as bytes
+_READ_BY_FORMATS: Final = {"": "value", "keys": "key"}  # columns that formats may hold as bytes, by view
 
 
 _CHECKS_PER_FILE: Final = 16
@@ -97,7 +98,7 @@ _MOST_GRAINS: Final = 8
 
 @dataclass(frozen=True, slots=True)
 class Grain:
-    rows: int = MIN_ROWS  # small batches are collected up to so many rows
+    rows: int = MIN_ROWS  # small batches are collected until they have so many rows
     block_bytes: int | None = None  # before compression; None: the format's own
 
 
@@ -105,20 +106,20 @@ class FileKey(NamedTuple):
     """Properties that all records of a file share."""
 
     path: str  # folder below that of the topic
-    kind: object = None  # what the format does not mix in one file, such as a schema
+    kind: object = None  # rows with different kinds, such as schemas, go to different files
     views: tuple[int, ...] | None = None  # views to write; None: all
 
 
 class FileObject(NamedTuple):
     """Values, records, keys or headers of a file, as one object."""
 
-    number: int  # of the view
+    number: int  # number of the view
     view: str
     content: FileContent[Any]
     upload: Upload
 
 
-# The caller consumes these pieces at once and completely.
+# The caller writes each piece before it requests the next one.
 Written = Iterator[tuple[Upload, BytesLike]]
 
 
@@ -193,7 +194,7 @@ class FileFactory:
         return self._config.s3_part_size
 
     def due_at(self, now: float) -> float:
-        # Seconds since the epoch.
+        # The times are in seconds since the epoch.
         return math.inf if self._schedule is None else self._schedule.due_at(now)
 
     def begin(
@@ -202,10 +203,10 @@ class FileFactory:
         key: FileKey,
         start: int,
         *,
-        number: int,  # of the first record among those of its offset
-        before: Archived,  # without the file's group
+        number: int,  # number of the first record among those of its offset
+        before: Archived,  # the partition's archive without the file's group
         index: int,
-        place: int,  # objects of the group so far
+        place: int,  # number of objects in the group so far
     ) -> ArchiveFile:
         objects: list[FileObject] = []
         for of_view, view in enumerate(self.views):
@@ -226,8 +227,8 @@ class FileFactory:
         return ArchiveFile(start, index, objects)
 
     def with_nulls(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        # Formats that copy bytes do not decode them: folders, tombstones and ``behavior.on.null.values``
-        # would take the null of an Avro schema for a value.
+        # Formats that copy bytes do not decode them. Without this step, folders, tombstones and
+        # ``behavior.on.null.values`` would treat the null of an Avro schema as a value.
         for view in self.views:
             if isinstance(view.format, AvroValues) and view.name in _READ_BY_FORMATS:
                 batch = view.format.with_nulls(batch, _READ_BY_FORMATS[view.name])
@@ -242,12 +243,12 @@ class FileFactory:
         return BatchCoalescer(self._grain.rows, self.encoded_at_once)
 
     def rows_at_once(self, files: int) -> int:
-        # Each open file costs time for every batch.
+        # With many open files, batches are larger, because each file takes time for every batch.
         return self._grain.rows * min(max(files // _FILES_PER_GRAIN, 1), _MOST_GRAINS)
 
     @property
     def encoded_at_once(self) -> int:
-        # Few enough bytes to observe ``flush.bytes``.
+        # Few enough bytes that ``flush.bytes`` is exceeded only a little.
         if self.limits.bytes is None:
             return MAX_BYTES
         return min(max(self.limits.bytes // _CHECKS_PER_FILE, _LEAST_CHECKED), MAX_BYTES)
@@ -270,8 +271,8 @@ class SchemaFiles:
             return
         found = read_if_there(self._s3, location)
         if found is None or _parsed(found) != _parsed(definition):
-            # An existing file stays. The archive then holds ids of two registries, and only files of values
-            # have their schemas.
+            # The existing file stays. The archive then has ids of two registries, and only files of values
+            # contain their schemas.
             log.warning(
                 "%s holds a different schema than the registry has under this id: 'topics.dir' is used with "
                 "two registries. Files of values hold their own schema and stay readable; set another "
@@ -285,7 +286,7 @@ class SchemaFiles:
         except S3Error as error:
             if error.code != NOT_IMPLEMENTED:
                 raise
-        if read_if_there(self._s3, location) is not None:  # a store without conditions
+        if read_if_there(self._s3, location) is not None:  # the store has no conditional writes
             return False
         self._s3.put(location, definition)
         return True

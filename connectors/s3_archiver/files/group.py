@@ -21,7 +21,7 @@ from sinksdk.connectors.s3_archiver.files.settings import Limits
 from sinksdk.connectors.s3_archiver.formats.base import Rows
 from sinksdk.connectors.s3_archiver.formats.columns import Codes, Longs
 
-_WINDOW: Final = 256  # rows that are first searched for a late timestamp
+_WINDOW: Final = 256  # rows in which a late timestamp is searched first
 _FEW: Final = 2**15  # files that an int16 can number
 
 
@@ -31,7 +31,7 @@ class SortedRows:
     codes: Codes | None  # for each row its place in ``keys``; None if there is only one
     offsets: Longs
     numbers: Longs
-    timestamps: Longs | None  # milliseconds since the epoch; None if folders are not by time
+    timestamps: Longs | None  # milliseconds since the epoch; None: folders do not depend on time
 
     def __len__(self) -> int:
         return len(self.offsets)
@@ -40,7 +40,7 @@ class SortedRows:
         """Return the rows sorted by file between one cut and the next; None if they are sorted already."""
         if self.codes is None:
             return None
-        # int16 is sorted ten times as fast.
+        # numpy sorts int16 ten times as fast.
         codes = self.codes.astype(np.int16) if len(self.keys) < _FEW else self.codes
         borders = [0, *cuts, len(codes)]
         pieces = [
@@ -60,15 +60,15 @@ class FileGroup:
         self._objects = 0
         self.runs = RunsByFile()
         self.start = start
-        self.end = start  # after the last record taken, whether or not it went to a file
+        self.end = start  # offset after the last row taken, whether or not a file has it
         self.records = 0
-        self.base: int | None = None  # timestamp of the first record; None if folders are not by time
+        self.base: int | None = None  # timestamp of the first record; None: folders do not depend on time
         self.last_path = ""
-        self.skip = ""  # visible rows above the group, as text; set when it ends
+        self.skip = ""  # visible rows above the group, as text; set when the group ends
 
     @property
     def files(self) -> Sequence[ArchiveFile]:
-        return tuple(self._files.values())  # in the order of their first records
+        return tuple(self._files.values())  # in the order of the files' first records
 
     @property
     def objects(self) -> Sequence[FileObject]:
@@ -165,7 +165,7 @@ class FileGroup:
 
 def cuts(batch: SortedRows, group: FileGroup | None, limits: Limits) -> list[int]:
     """Return the rows before which a group must end and the next one begins, never within an offset."""
-    # Other limits, as of bytes, show only once the batch is in the group.
+    # Other limits, as of bytes, are known only once the batch is in the group.
     found: list[int] = []
     place, total = 0, len(batch)
     while place < total:

@@ -13,10 +13,10 @@ from sinksdk.config import time_zone
 from sinksdk.connectors.s3_archiver.partitioners.settings import LayoutSettings, PartitionerSettings
 from sinksdk.connectors.s3_archiver.s3.settings import MIB, UploadSettings
 
-MOST_OPEN_FILES: Final = 1_000  # one commit holds all of their tokens
+MOST_OPEN_FILES: Final = 1_000  # one commit holds the tokens of all of them
 
 _BUFFER_BYTES: Final = 256 * 1024 * 1024
-MOST_RUNS: Final = 500_000  # a token of 1 MB
+MOST_RUNS: Final = 500_000  # makes a token of 1 MB
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,8 +116,8 @@ class GroupSettings(PartitionerSettings, FlushSettings):
             )
 
     def policy(self) -> BatchPolicy:
-        # A partition is read after ``rotate.interval.ms`` at the latest, even if no schedule is due: records
-        # would otherwise stay in Kafka whose file should have ended.
+        # A partition is read after ``rotate.interval.ms`` at the latest, even if no schedule is due:
+        # otherwise records would stay in Kafka after the time at which their file should end.
         schedule, interval = self.schedule(), self.record_interval()
         wait = None if interval is None else interval / 1000
         if schedule is not None and (wait is None or (schedule.max_wait or 0) <= wait):

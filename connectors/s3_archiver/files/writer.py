@@ -74,16 +74,17 @@ class PartitionWriter:
         self._skip = Skip.of_text(archived.skip).beyond(self._next_offset)
         self._published = archived.with_skip(self._skip.to_text())
         self._coalescer = factory.coalescer()
-        self._held_since = 0.0  # when the coalescer's first row was put
-        self._unwritten: deque[pa.RecordBatch] = deque()  # accepted, in no file yet
-        self._converted: deque[SinkRecords] = deque()  # in no file yet; columns differ from those read
-        self._due = math.inf  # when the schedule ends the open files
+        self._held_since = 0.0  # time at which the coalescer's first row was put
+        self._unwritten: deque[pa.RecordBatch] = deque()  # accepted batches that are in no file yet
+        # Batches before conversion, whose rows are in no file yet.
+        self._converted: deque[SinkRecords] = deque()
+        self._due = math.inf  # time at which the schedule ends the open files
         self._open: FileGroup | None = None
-        self._sealed: list[FileGroup] = []  # complete, but not all is sent
-        self._finished: list[FileGroup] = []  # all sent, not published
+        self._sealed: list[FileGroup] = []  # groups that are complete but not completely sent
+        self._finished: list[FileGroup] = []  # groups that are sent but not published
         self._transient_error: RetriableException | None = None
         self._is_broken = False
-        self.has_refused_batch = False  # an earlier request still fails
+        self.has_refused_batch = False  # an earlier request still fails, so the last batch was refused
         self._files_held = 0
 
     @property
@@ -154,7 +155,7 @@ class PartitionWriter:
         ids = {token.id for token in tokens}
         waiting = []
         for group in self._finished:
-            if group.objects[0].upload.token.id in ids:  # a group is committed, and published, as a whole
+            if group.objects[0].upload.token.id in ids:  # a group is committed and published only as a whole
                 self._published = group.archived
             else:
                 waiting.append(group)
@@ -207,7 +208,8 @@ class PartitionWriter:
 
     @contextmanager
     def _breaking(self) -> Iterator[None]:
-        # Any other error leaves a batch half accepted or a file half written: only finished files count.
+        # Any error that is not transient leaves a batch half accepted or a file half written: from then on
+        # only finished files are committed.
         try:
             yield
         except RetriableException:
@@ -234,7 +236,7 @@ class PartitionWriter:
             return
         now = self._clock()
         if self._coalescer.rows and now // _SECONDS_HELD != self._held_since // _SECONDS_HELD:
-            self._write_held()  # folders by the wall clock: records of one minute share a folder
+            self._write_held()  # folders depend on the wall clock: records of one minute share a folder
         if not self._coalescer.rows:
             if not self._is_open:
                 self._due = self._factory.due_at(now)
@@ -290,7 +292,7 @@ class PartitionWriter:
             keys = [FileKey(path, kind) for path in split.paths for kind in kinds.kinds]
             codes, bad = codes * np.int32(len(kinds.kinds)) + kinds.codes, {**bad, **kinds.bad}
         without_folder = [row for row in split.bad if kinds is None or row not in kinds.bad]
-        if without_folder:  # the format decides first: it may leave out records without a value
+        if without_folder:  # the format decides first, because it may leave out records without a value
             some = batch.take(long_column(without_folder))
             by_format = self._factory.format.encode(self._partition, some).bad
             bad.update((without_folder[place], error) for place, error in by_format.items())
@@ -337,12 +339,12 @@ class PartitionWriter:
                 batch, row = records.read, int(np.searchsorted(records.offsets, offset)) + number
                 break
         record = SinkRecord(*self._partition, offset=offset, read_from=(batch, row))
-        # Typed keys and values do not become objects: Python cannot represent every timestamp.
+        # A typed key or value is not turned into an object, because Python cannot represent every timestamp.
         kinds = {field.type for field in batch.schema if field.name in ("key", "value")}
         return record.as_read() if kinds <= {pa.binary()} else record
 
     def _encoded_columns(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        # Sorting the columns that the format does not need would cost most.
+        # Only the columns that the format needs are sorted, because sorting takes the most time.
         wanted = self._factory.format.columns
         if wanted is None:
             return batch
@@ -462,7 +464,7 @@ class PartitionWriter:
     def _prepare_open(self, group: FileGroup, due: Sequence[Upload]) -> None:
         if all(upload.is_prepared for upload in due):
             return
-        # Each preparation is a write to the store: files that are half a part from due go with it.
+        # Each preparation is a write to the store, so files that lack half a part are prepared along with it.
         soon = self._factory.part_size // 2
         uploads = [each.upload for each in group.objects]
         self._begin(
@@ -475,7 +477,7 @@ class PartitionWriter:
         )
 
     def _is_worth_sending(self) -> bool:
-        # Small files wait for one another or for the commit: one write to the store prepares several.
+        # Small files wait for each other or for the commit, so that one write to the store prepares several.
         uploads = [each.upload for group in self._sealed for each in group.objects]
         return any(upload.is_prepared or upload.has_full_part for upload in uploads) or (
             sum(upload.size for upload in uploads) >= self._factory.part_size // 4

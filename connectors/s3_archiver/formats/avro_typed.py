@@ -22,7 +22,7 @@ _NAMESPACE: Final = "io.confluent.connect.avro"
 _RECORD: Final = "ConnectDefault"
 _ENTRY: Final = "MapEntry"
 _MOST_DIGITS_OF_64_BITS: Final = 20
-_DIGITS_OF_WIDE: Final = 1_000  # readers round to the precision: Connect's 64 would cut digits
+_DIGITS_OF_WIDE: Final = 1_000  # Readers round to this precision: Connect's 64 would cut digits.
 
 
 class TypedDatums:
@@ -49,8 +49,8 @@ class TypedDatums:
 
 
 _Shown = Callable[[Column], list[Any]]
-# A type's schema, the schema it is written by, and its conversion. Timestamps are written as plain
-# numbers: that is faster, and covers all years.
+# The schema of a type, the schema for writing, and the conversion of values. Timestamps are written as plain
+# numbers, which is faster and covers all years.
 _Made = tuple[Any, Any, _Shown]
 
 _SCALARS: Final[Mapping[pa.DataType, Any]] = {
@@ -116,7 +116,7 @@ class _Schemas:
         return name if count == 1 else f"{name}{count}"
 
     def _record(self, kind: pa.StructType, name: str = _RECORD) -> _Made:
-        # Connect names structures without a name, and fields with illegal names, like this.
+        # Connect uses these names for structures without a name, and for fields with illegal names.
         head = {"type": "record", "name": self._name(name), "namespace": _NAMESPACE}
         fields = [(field.name, legal_name(field.name), self._optional(field.type)) for field in kind]
         names = [name for _, name, _ in fields]
@@ -198,7 +198,7 @@ def _without_avro(kind: pa.DataType) -> DataException:
 
 
 def _decimal(kind: pa.DataType) -> _Made:
-    # Avro has no negative scales: such numbers are written out, with scale 0.
+    # Avro has no negative scales, so such numbers get scale 0 and zeros at the end.
     zeros, scale = max(-kind.scale, 0), max(kind.scale, 0)
     if zeros > MOST_WIDE:
         raise _without_avro(kind)

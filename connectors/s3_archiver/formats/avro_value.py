@@ -50,11 +50,11 @@ from sinksdk.values.json_text import is_json
 # does not have, RetriableException while the registry is unavailable.
 SchemaOf: TypeAlias = Callable[[int], Any]
 
-_FRAMING: Final = bytes(5)  # a zero byte, four bytes of id
+_FRAMING: Final = bytes(5)  # a zero byte, and four bytes for the id
 NOT_FRAMED: Final = -1
 IS_NULL: Final = -2
 _IS_TYPED: Final = -3
-_MOST_REFUSED: Final = 10_000  # ids and types: garbage has many
+_MOST_REFUSED: Final = 10_000  # refused ids and types that are remembered: invalid data may have many
 _DO: Final = "correct the producer, its schema, or 'value.converter.schema.registry.url'"
 _NO_FRAMING: Final = (
     "its value does not begin with a zero byte and a four-byte schema id of a schema registry, and no header "
@@ -95,11 +95,12 @@ class AvroValues:
         self._schemas = None if schema_of is None else RegistrySchemas(schema_of, keep_schema)
         self._codec = codec_name, level
         self._nulls: NullBehavior = nulls
-        # Bytes and texts are whole values, not framed ones.
+        # Whether bytes and texts are whole values, not framed ones.
         self._plain = plain
         self._block_bytes = block_bytes or BLOCK_BYTES
         self._loop = loop
-        self._typed: dict[pa.DataType, TypedDatums | str] = {}  # or why Avro cannot express the type
+        # The encoder of each type, or why Avro cannot express the type.
+        self._typed: dict[pa.DataType, TypedDatums | str] = {}
 
     def learn(self, batch: pa.RecordBatch) -> None:
         column = value_column(batch)
@@ -127,7 +128,7 @@ class AvroValues:
         column = value_column(batch)
         kinds: list[object] = []
         codes = np.full(len(column), -1, np.int32)
-        # A file has one schema, so each schema id, and each type, has files of its own.
+        # Each schema id and each type has files of its own, because a file has one schema.
         reasons: dict[int, str | None] = {}
         if self._is_framed(column):
             found = divided(schema_ids(column))
@@ -155,8 +156,8 @@ class AvroValues:
         if not self._is_framed(column):
             joined = self._datums(column.type).encode(column)
             return encoded(partition, batch, joined, self._nulls, lambda _row, _fate: _NO_FRAMING)
-        # Each datum is walked by its schema: behind one that does not fit, readers would not find the
-        # next.
+        # Each datum is checked against its schema, because readers could not find the datum after one that
+        # does not fit.
         walked = self._walked(column)
         if not walked.fits.any():
             joined = join_values(column, ValueKind.FRAMED, _FRAMING, loop=self._loop)
@@ -275,7 +276,7 @@ class RegistrySchemas:
                 self._refused.clear()
             self._refused[number] = str(error)
             return
-        # A schema is stored before a file needs it.
+        # Each schema is stored in the bucket before a file needs it.
         if self._keep is not None:
             self._keep(name_of(number), schema.text.encode())
         self.known[number] = schema
@@ -341,7 +342,7 @@ def schema_ids(column: Column) -> Longs:
     found[as_mask(column.is_valid()) if column.null_count else slice(None)] = NOT_FRAMED
     if len(at):
         octets = np.frombuffer(data, np.uint8)
-        # an integer that begins at each byte
+        # the integer that begins at each byte
         numbers = np.ndarray(len(octets) - 3, ">u4", data, strides=(1,))
         ids = numbers[at + 1].astype(np.int64)
         ids[octets[at] != 0] = NOT_FRAMED

@@ -28,7 +28,8 @@ R_contra = TypeVar("R_contra", bound=Rows, contravariant=True)
 
 class Encoded(NamedTuple, Generic[R]):
     rows: R
-    # By row number in the batch; not in ``rows``. None: the record is left out without a report.
+    # Errors by row number in the batch; these rows are not in ``rows``. None: the record is left out without
+    # a report.
     bad: Mapping[int, DataException | None]
 
 
@@ -36,9 +37,9 @@ class Encoded(NamedTuple, Generic[R]):
 class Kinds:
     """Kinds of rows, such as schemas. Rows of different kinds never share a file."""
 
-    # In the order of their first rows; hashable, and equal across batches.
+    # Kinds in the order of their first rows; hashable, and equal across batches.
     kinds: list[object]
-    # For each row its index in ``kinds``; -1 for a bad row.
+    # The index in ``kinds`` for each row; -1 for a bad row.
     codes: Codes
     bad: Mapping[int, DataException | None] = field(default_factory=dict)
 

@@ -17,7 +17,7 @@ from sinksdk import ConfigException
 
 try:
     from isal import isal_zlib
-except ImportError:  # there are wheels for x86-64 and ARM only
+except ImportError:  # wheels exist only for x86-64 and ARM
     isal_zlib = None  # type: ignore[assignment]  # _deflater checks it
 
 BytesLike: TypeAlias = bytes | memoryview
@@ -70,14 +70,14 @@ class GzipStream:
         self._size = 0
 
     def header(self) -> bytes:
-        # No time in the header: the same records give the same bytes.
+        # The header has no time, so that the same records give the same bytes.
         return b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x00\xff"
 
     def compress(self, block: BytesLike) -> bytes:
         self._checksum = zlib.crc32(block, self._checksum)
         self._size += len(block)
-        # A compressor kept between blocks would take some 300 KB for each open file; a new one per
-        # block costs less than 1 % of the compression.
+        # If a compressor were kept between blocks, each open file would take some 300 KB; a new compressor
+        # per block costs less than 1 % of the compression.
         compressor = self._library.compressobj(self._level, zlib.DEFLATED, _RAW_DEFLATE)
         compressed: bytes = compressor.compress(block)
         return compressed + cast("bytes", compressor.flush(self._library.Z_FULL_FLUSH))
@@ -91,7 +91,7 @@ GZIP_LEVELS: Final = range(-1, 10)
 
 
 def _deflater(level: int) -> Any:
-    # isal is faster, but has levels 1 to 3 only.
+    # isal is faster, but has only the levels 1 to 3.
     return isal_zlib if isal_zlib is not None and level in _ISAL_LEVELS else zlib
 
 
@@ -99,7 +99,7 @@ def _snappy(_level: int) -> Compress:
     compressor = pa.Codec("snappy")
 
     def compress(block: BytesLike) -> BytesLike:
-        checksum = zlib.crc32(block).to_bytes(4, "big")  # Avro's addition to raw snappy
+        checksum = zlib.crc32(block).to_bytes(4, "big")  # Avro appends a checksum to raw snappy
         return b"".join((compressor.compress(block, asbytes=True), checksum))
 
     return compress
@@ -107,14 +107,14 @@ def _snappy(_level: int) -> Compress:
 
 _KINDS: Final[Mapping[str, _Kind]] = {
     "null": _Kind(lambda _: lambda block: block),
-    # Level 1 by default: the compressor limits the speed of archiving.
+    # The default is level 1, because the compressor limits the speed of archiving.
     "deflate": _Kind(
         lambda level: partial(_deflater(level).compress, level=level, wbits=_RAW_DEFLATE),
         range(10),
         default=1,
     ),
     "snappy": _Kind(_snappy),
-    # As bytes: a view of the Buffer that Arrow returns otherwise has a wrong length.
+    # Arrow returns bytes here: a view of the Buffer that it returns otherwise has a wrong length.
     "zstandard": _Kind(
         lambda level: partial(pa.Codec("zstd", compression_level=level).compress, asbytes=True),
         range(1, 23),
@@ -124,5 +124,5 @@ _KINDS: Final[Mapping[str, _Kind]] = {
     "xz": _Kind(lambda level: partial(lzma.compress, preset=level), range(10), default=6),
 }
 
-# Roughly from the fastest to the smallest files.
+# Ordered roughly from the fastest codec to the smallest files.
 CODEC_NAMES: Final = tuple(_KINDS)

@@ -13,7 +13,7 @@ from sinksdk.connectors.s3_archiver.formats.schema import SYNC_BYTES
 _MAGIC: Final = b"Obj\x01"
 _RESERVED: Final = "avro."
 
-# Before compression. Beyond 256 KiB zstandard uses tables that make level 1 a tenth slower.
+# Bytes before compression. Beyond 256 KiB zstandard uses tables with which level 1 is a tenth slower.
 BLOCK_BYTES: Final = 240 * 1024
 
 
@@ -63,7 +63,8 @@ class ContainerWriter:
 
     def _stored(self, block: Block) -> Iterator[BytesLike]:
         pieces: Sequence[BytesLike] = block.pieces
-        if self._codec.name != "null":  # the null codec takes pieces as they are: joining them would copy
+        # The null codec writes pieces as they are, because joining would copy them.
+        if self._codec.name != "null":
             pieces = [self._codec.compress(block.joined())]
         yield varint(block.records) + varint(sum(map(len, pieces)))
         yield from pieces

@@ -22,7 +22,7 @@ _SEVEN_BITS: Final = 0x7F
 
 
 def varint(value: int) -> bytes:
-    # Zigzag: the sign in the lowest bit, then seven bits to a byte, lowest first.
+    # Zigzag encoding: the sign is the lowest bit, then each byte has seven bits, lowest first.
     rest = (value << 1) ^ (value >> 63)
     octets = bytearray()
     while rest >= _CONTINUES:
@@ -37,7 +37,7 @@ class ShortFields:
 
     def __init__(self, rows: int) -> None:
         self._rows = rows
-        self._template = bytearray()  # one row: constants, and zeros where columns go
+        self._template = bytearray()  # the template of a row: constants, and zeros where columns are inserted
         self._columns: list[tuple[int, Octets]] = []
         # A field has the same place in every row; bytes that a row lacks, as of a shorter varint, are
         # cut out.
@@ -112,14 +112,14 @@ def bytes_scalar(octets: bytes) -> Any:
 
 _NO_SEPARATOR: Final = bytes_scalar(b"")
 _NULL_BRANCH: Final = b"\x00"
-_VALUE_BRANCH: Final = b"\x02"  # the varint of 1
+_VALUE_BRANCH: Final = b"\x02"  # the varint of branch 1
 _ARRAY_END: Final = b"\x00"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class EncodedRows:
     data: memoryview
-    # Row i is data[borders[i] : borders[i + 1]].
+    # Row i has the bytes data[borders[i] : borders[i + 1]].
     borders: Longs
 
     def __len__(self) -> int:
@@ -185,7 +185,7 @@ class DatumBuilder:
         joined = pc.binary_join_element_wise(
             *self._parts, _NO_SEPARATOR, null_handling="replace", null_replacement=""
         )
-        if isinstance(joined, pa.Scalar):  # no part is a column: all rows are the same
+        if isinstance(joined, pa.Scalar):  # no part is a column, so all rows are the same
             datum = joined.as_py()
             return EncodedRows(memoryview(datum * self._rows), np.arange(self._rows + 1) * len(datum))
         _, borders, data = joined.buffers()

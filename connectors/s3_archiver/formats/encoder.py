@@ -40,7 +40,8 @@ _MILLISECONDS_PER_SECOND: Final = 1_000
 _INTEGERS: Final = {pa.int32().id: 4, pa.int64().id: 8}
 _BYTES: Final = {pa.binary().id: 4, pa.string().id: 4, BYTES.id: 8, pa.large_string().id: 8}
 _LISTS: Final = {pa.list_(pa.null()).id: 4, pa.large_list(pa.null()).id: 8}
-_WIDTHS: Final = {**_INTEGERS, **_BYTES, **_LISTS}  # bytes of an integer, or of an offset
+# Bytes of each integer, or of each offset of a variable-size type.
+_WIDTHS: Final = {**_INTEGERS, **_BYTES, **_LISTS}
 
 
 class Columns(NamedTuple):
@@ -48,15 +49,15 @@ class Columns(NamedTuple):
 
     rows: int
     offset: Column | None
-    timestamp: Column | None  # milliseconds
+    timestamp: Column | None  # in milliseconds
     timestamp_type: Column | None
     key: Column | None
     value: Column | None
     headers: Column | None
 
 
-# Takes the encoded fields before the offset, the same in all rows. Returns the number of the first row
-# that has a header without a key, if there is one.
+# Takes the encoded fields before the offset, which are the same in all rows. Returns the number of the first
+# row with a header without a key, if there is one.
 Loop: TypeAlias = Callable[[bytes, Columns], EncodedRows | int]
 
 
@@ -135,7 +136,7 @@ def _bytes(column: Column) -> Column:
 
 def _lists(column: Column) -> Column | None:
     if not pa.types.is_struct(column.type.value_type) and not len(column.flatten()):
-        return None  # empty lists, created without a type
+        return None  # empty lists whose items were created without a type
     if column.type.id in _LISTS:
         return column
     borders = long_column(borders_of(_longs(pc.list_value_length(column))))

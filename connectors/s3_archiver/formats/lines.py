@@ -86,7 +86,7 @@ class LineFormat(OneKind):
 
 
 def _never_skipped(row: int, fate: Fate) -> str:
-    # Checked JSON has no line feed within a text, and bytes are written as they are: no row is skipped.
+    # No row is skipped: checked JSON has no line feed within a text, and bytes are written as they are.
     raise AssertionError(row, fate)
 
 

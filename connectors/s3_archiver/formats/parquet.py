@@ -27,7 +27,7 @@ from sinksdk.connectors.s3_archiver.formats.values import NO_VALUE, NullBehavior
 from sinksdk.values.decimals import MOST_DIGITS, is_wide
 from sinksdk.values.json_text import is_json
 
-# The most Arrow data, before encoding and compression, that a file collects in memory.
+# The most bytes of Arrow data, before encoding and compression, that a file collects in memory.
 ROW_GROUP_BYTES: Final = 64 * 1024 * 1024
 
 _EXTENSIONS: Final = {
@@ -39,7 +39,7 @@ _EXTENSIONS: Final = {
     "zstd": ".zstd",
 }
 CODECS: Final = tuple(_EXTENSIONS)
-# A timestamp of -1 ms is Kafka's "none".
+# Kafka's "none" is a timestamp of -1 ms.
 RECORD_TYPE: Final = pa.schema(
     [
         pa.field("topic", pa.string(), nullable=False),
@@ -87,7 +87,7 @@ class ParquetContent:
         self._schema = schema
         self._header = header
         self._row_group_bytes = row_group_bytes
-        # Arrow encodes a row group as a whole, so its batches wait until it is big enough or the file
+        # Arrow encodes a row group as a whole, so batches wait until the row group is big enough or the file
         # ends.
         self._waiting: list[pa.RecordBatch] = []
         self.buffered = 0
@@ -181,7 +181,7 @@ class ValueParquet(_Parquet):
     ) -> None:
         super().__init__(codec, row_group_bytes)
         self._nulls: NullBehavior = nulls
-        # True: a value without fields is a bad record.
+        # True: the converter returns types, so that a value without fields is a bad record.
         self._gives_types = gives_types
 
     def learn(self, batch: pa.RecordBatch) -> None:
@@ -233,7 +233,7 @@ def _column_of(partition: TopicPartition, batch: pa.RecordBatch, field: pa.Field
     index = batch.schema.get_field_index(_OF_RECORDS[field.name])
     column = pa.nulls(rows, field.type) if index < 0 else batch.column(index)
     if field.name == "headers" and not pa.types.is_struct(column.type.value_type):
-        column = pa.nulls(rows, field.type)  # empty lists, created without a type
+        column = pa.nulls(rows, field.type)  # empty lists whose items were created without a type
     if column.type != field.type:
         if field.name == "timestamp" and pa.types.is_timestamp(column.type):
             column = milliseconds(column)

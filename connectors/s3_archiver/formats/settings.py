@@ -44,7 +44,7 @@ def holds_values(format_class: str, content: str) -> bool:
 class FormatSettings(ConnectorConfig):
     """The format of files, and what they hold."""
 
-    # Fields without an alias are called as their keys, with dots.
+    # The key of a field without an alias is its name, with dots.
     model_config = ConfigDict(alias_generator=lambda name: name.replace("_", "."))
 
     format_class: str = Field(
@@ -133,7 +133,7 @@ class FormatSettings(ConnectorConfig):
     @field_validator("format_class", "keys_format_class", "headers_format_class")
     @classmethod
     def _short_name(cls, name: str) -> str:
-        # Verdicts have judged the package.
+        # The verdict on the key has already checked the package.
         return name.rpartition(".")[2]
 
     @field_validator("keys_format_class", "headers_format_class", mode="before")
@@ -157,7 +157,7 @@ class FormatSettings(ConnectorConfig):
     def untyped(self) -> list[str]:
         """Return why bytes cannot be archived: the format needs types, and no converter is set."""
         if "value_converter" in self.model_fields_set or self.is_transformed or not self.holds_values:
-            return []  # only the author knows what Spark's operators return
+            return []  # with a transform of Spark's, only the author knows the types
         if self.format_name not in TYPED:
             return []
         problem = (
@@ -202,7 +202,7 @@ class FormatSettings(ConnectorConfig):
 
     def copies_bytes(self, *, is_key: bool = False) -> bool:
         """Return whether the format copies values, or keys, as the bytes that were read."""
-        # Whole records, and keys that no file holds, stay as they were read.
+        # Whole records, and keys without files, stay as they were read.
         if not (self.has_key_files if is_key else self.holds_values):
             return True
         spec, name = self.named_converter(is_key=is_key), self.format_of(is_key=is_key)
@@ -220,7 +220,7 @@ class FormatSettings(ConnectorConfig):
     def read_spec(self, *, is_key: bool = False) -> Any:
         """Return the ``ConverterSpec`` of values, or keys, that the task receives as bytes."""
         spec = self.named_converter(is_key=is_key)
-        # Transforms leave some records as they were: an envelope may still be there.
+        # Transforms leave some records unchanged, which may still have an envelope.
         if not self.has_transforms or spec.schemas_enable is not True:
             return spec
         return replace(spec, schemas_enable=None)
@@ -248,7 +248,7 @@ class FormatSettings(ConnectorConfig):
         return replace(spec, kind="bytes", schema="") if is_read_here else spec
 
     def takes_framing(self, *, is_key: bool) -> bool:
-        # AvroFormat copies framed values.
+        # AvroFormat copies framed values without decoding them.
         is_spliced = (self.has_key_files if is_key else self.holds_values) and (
             self.copies_bytes(is_key=is_key)
         )
@@ -279,7 +279,7 @@ class FormatSettings(ConnectorConfig):
     def format_problems(self) -> Iterator[str]:
         name = self.format_class
         if name and name not in FORMATS:
-            return  # its verdict refuses it
+            return  # the verdict on the key refuses the format
         if not self.holds_values and self.format_name not in _BY_RECORDS:
             yield (
                 f"'archive.content': {name} cannot hold whole records; set it to value, or 'format.class' to "
@@ -291,7 +291,7 @@ class FormatSettings(ConnectorConfig):
             yield f"'avro.codec' and 'avro.codec.level': {error}"
         if self.s3_compression_level not in GZIP_LEVELS:
             yield f"'s3.compression.level' is {self.s3_compression_level}; gzip has 0 to 9, -1 is the default"
-        with suppress(ConfigException):  # an unknown converter is reported for all connectors
+        with suppress(ConfigException):  # the check of all connectors reports an unknown converter
             yield from self._value_problems()
         with suppress(ConfigException):
             yield from self._key_problems()
@@ -342,7 +342,7 @@ class FormatSettings(ConnectorConfig):
                 f"'value.converter': {name} needs a schema of the values, and JSON without Connect's "
                 f"envelope has none: {instead}JsonFormat"
             )
-        # A DataFrame types its values without a converter.
+        # Without a configured converter, the values may come typed from a DataFrame.
         is_bare = name == "ParquetFormat" and spec.kind not in _WITH_FIELDS
         if is_bare and "value_converter" in self.model_fields_set:
             yield (

@@ -19,9 +19,9 @@ from sinksdk.connectors.s3_archiver.formats.encoder import column_buffers
 
 class ValueKind(IntEnum):
     PLAIN = 0
-    # Begins with a zero byte; as many bytes as ``before`` has are cut off.
+    # The value begins with a zero byte, and loses as many bytes as ``before`` has.
     FRAMED = 1
-    # Valid JSON; a value that holds a line feed is written without whitespace.
+    # The value is valid JSON; if it holds a line feed, it is written without whitespace.
     JSON = 2
 
 
@@ -30,9 +30,9 @@ class Fate(IntEnum):
 
     TAKEN = 0
     NULL = 1
-    # Shorter than the bytes to cut off.
+    # The value is shorter than the bytes to cut off.
     SHORT = 2
-    # Not of the expected kind.
+    # The value is not of the expected kind.
     OTHER = 3
 
 
@@ -41,7 +41,7 @@ class JoinedValues(NamedTuple):
     fates: Octets
 
 
-# Takes a column, the kind of its values, their first bytes and the bytes behind each value.
+# The arguments are a column, the kind of its values, their first bytes, and the bytes after each value.
 ValueLoop: TypeAlias = Callable[[Column, ValueKind, bytes, bytes], JoinedValues]
 
 
@@ -67,7 +67,7 @@ def has_bytes(kind: pa.DataType) -> bool:
 
 
 def bad_record(partition: TopicPartition, offset: object, why: str) -> DataException:
-    # Errors are logged: they must not hold the content of a record.
+    # Errors are logged, so they must not hold the content of a record.
     return DataException(f"{partition}: the record at offset {offset} cannot be archived: {why}")
 
 
@@ -113,7 +113,7 @@ def encoded(
         else:
             reason = NO_VALUE if fate is Fate.NULL else why(row, fate)
             bad[row] = bad_record(partition, offsets[row], reason)
-    taken = rows.borders[:-1][fates == Fate.TAKEN]  # the others have no bytes
+    taken = rows.borders[:-1][fates == Fate.TAKEN]  # rows that were not taken have no bytes
     return Encoded(EncodedRows(rows.data, np.append(taken, rows.borders[-1])), bad)
 
 
@@ -161,7 +161,7 @@ def minified(value: bytes) -> bytes | None:
         if found["space"]:
             had_space = True
             continue
-        # Without the space these two parts would become one: nothing that is not JSON may become JSON.
+        # Without the space, two parts would become one: text that is not JSON must not become JSON.
         is_joined = had_space and parts and part[0] not in _MARKS and parts[-1][-1] not in _MARKS
         if (not depth and parts) or is_joined:
             return None
@@ -182,7 +182,7 @@ _LIKEWISE: Final = frozenset(
 compiled_values: ValueLoop | None
 try:
     from sinksdk.connectors.s3_archiver.formats import _datums
-except ImportError:  # encoder.py logs it
+except ImportError:  # encoder.py logs the reason
     compiled_values = None
 else:
 

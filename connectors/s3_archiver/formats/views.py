@@ -55,7 +55,7 @@ Bad = dict[int, DataException | None]
 class View(NamedTuple):
     """The part of records that a file holds."""
 
-    # As in the file's name: "keys" or "headers"; empty for values and for whole records.
+    # The name in file names: "keys" or "headers"; empty for values and for whole records.
     name: str
     format: Format[Any]
     # Returns the view's batch, and the rows that cannot be in it.
@@ -82,7 +82,7 @@ class RowsWithValues(NamedTuple):
     """Rows of which some have no value, and are not in the values' file."""
 
     rows: Rows
-    # The number of rows with a value before each row, and in all.
+    # The number of rows with a value before each row, and at the end the number of all.
     before: Longs
 
     def __len__(self) -> int:
@@ -160,7 +160,7 @@ class FormatOfViews:
         found = view.format.kinds(partition, own.take(long_column(rows))) if len(rows) else None
         if found is None:
             return None
-        # A record without a value has any kind, since no value is written.
+        # A record without a value may have any kind, because nothing is written for it.
         codes = np.zeros(len(has_values), np.int32)
         codes[rows] = found.codes
         return Kinds(
@@ -196,7 +196,7 @@ def keys_of(*, wrapped: bool) -> Callable[[TopicPartition, pa.RecordBatch], tupl
     def keys(_: TopicPartition, batch: pa.RecordBatch) -> tuple[pa.RecordBatch, Bad]:
         column = _column(batch, "key")
         # Confluent's sink writes a key to Parquet as the only field of a structure.
-        if wrapped and not is_json(column.type):  # JSON has no type in a schema
+        if wrapped and not is_json(column.type):  # JSON needs no schema
             column = pa.StructArray.from_arrays([column], ["key"], mask=column.is_null())
         return _as_values(batch, column), {}
 
@@ -207,7 +207,7 @@ def headers_of(*, wrapped: bool) -> Callable[[TopicPartition, pa.RecordBatch], t
     def headers(partition: TopicPartition, batch: pa.RecordBatch) -> tuple[pa.RecordBatch, Bad]:
         column, reasons = _header_texts(_column(batch, "headers"))
         if wrapped:
-            # Confluent's sink does so in Parquet and JSON.
+            # Confluent's sink wraps headers like this in Parquet and JSON.
             column = pa.StructArray.from_arrays([column], ["headers"])
         offsets = batch.column("offset")
         return _as_values(batch, column), {

@@ -119,10 +119,10 @@ def _plain(schema: Any) -> Any:
     return schema
 
 
-_BEYOND: Final = 2**40  # a position that is in no batch
-_MOST_ITEMS: Final = 10_000  # of an array that is skipped
-_LONGEST: Final = 10  # bytes of a number
-_MORE: Final = 0x80  # the bit that announces another byte
+_BEYOND: Final = 2**40  # a position beyond any batch
+_MOST_ITEMS: Final = 10_000  # items of an array that may be skipped one by one
+_LONGEST: Final = 10  # most bytes of a number
+_MORE: Final = 0x80  # the bit that says that another byte follows
 _FIXED: Final = {"null": 0, "boolean": 1, "float": 4, "double": 8}
 
 
@@ -139,7 +139,7 @@ class Walk:
         self._ends = ends
         self._found = found
         self._named = named_types(schema)
-        # Longs that have to be read in another way.
+        # Positions of rows that have to be read in another way.
         self.left: list[Longs] = []
 
     def read(self, schema: Any, path: Path, rows: Longs, at: Longs, *, replaces_null: bool = False) -> None:
@@ -151,7 +151,7 @@ class Walk:
             branches, at = self._long(at)
             for number, branch in enumerate(kind.schema):
                 chosen = branches == number
-                # Null stands for a default.
+                # This null stands for a default, which this walk cannot read.
                 if replaces_null and branch == "null":
                     self.left.append(rows[chosen])
                 else:
@@ -162,7 +162,7 @@ class Walk:
         elif kind.name == "null":
             self._add(rows, at, pa.nulls(len(rows)))
         elif path:
-            self.left.append(rows)  # no record: there is no such field, or it is a map
+            self.left.append(rows)  # not a record: the field does not exist, or the value is a map
         else:
             self._leaf(kind, rows, at)
 
@@ -214,7 +214,7 @@ class Walk:
         try:
             column.validate(full=True)
         except pa.ArrowInvalid:
-            self.left.append(rows)  # one of them is no UTF-8
+            self.left.append(rows)  # a text is not UTF-8
         else:
             self._add(rows, begin + sizes, column)
 
@@ -263,7 +263,7 @@ class Walk:
         rows = np.arange(len(at))
         while len(rows):
             counts, at = self._long(at)
-            sized = counts < 0  # the block's size in bytes follows
+            sized = counts < 0  # the block's size in bytes follows a negative count
             sizes, behind_sizes = self._length(at)
             at = np.where(sized, behind_sizes + sizes, at)
             ended = counts == 0

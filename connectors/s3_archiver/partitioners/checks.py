@@ -44,10 +44,10 @@ def folder_problems(config: PartitionerSettings) -> list[str]:
 
 
 def _value_problems(config: PartitionerSettings, kind: Partitioner) -> Iterator[str]:
-    # The values that transforms return are unknown.
+    # The values that transforms return are unknown before they run.
     if config.has_transforms or not config.reads_fields:
         return
-    with suppress(ConfigException):  # an unknown converter is reported for all connectors
+    with suppress(ConfigException):  # the check of all connectors reports an unknown converter
         given = config.value_spec().kind
         # Values that the format takes as bytes are read as JSON.
         if given not in _WITH_FIELDS and not config.copies_bytes():
@@ -81,13 +81,13 @@ def _time_problems(config: PartitionerSettings, kind: Partitioner) -> list[str]:
 
 _WITH_FIELDS: Final = ("avro", "json", "bytes")
 
-MOST_BYTES: Final = 1_024  # of a key, S3's limit
+MOST_BYTES: Final = 1_024  # S3's limit for a key
 
 _LONGEST_EXTENSION: Final = ".snappy.parquet"
 
 _LARGEST_PARTITION: Final = 2**31 - 1
 
-_LARGEST_NUMBER: Final = 2**31 - 1  # of a record among those that a transform has made of one
+_LARGEST_NUMBER: Final = 2**31 - 1  # largest number among the records that a transform has made of one
 
 
 def longest_path(config: PartitionerSettings, partition: TopicPartition, last: int) -> int:
@@ -116,8 +116,8 @@ def key_problems(config: PartitionerSettings, topics: Collection[str] | None = N
     topic = max(known, key=len, default="")
     keys = [
         (config.layout().file(name), name)
-        # Numbers count with the most digits that Kafka gives them, folders by values with the fewest
-        # bytes: longer ones are bad records.
+        # A partition number or an offset counts with the most digits that Kafka gives it, a folder with the
+        # shortest values of its fields: records with longer values are bad.
         for name in _longest_names(config, TopicPartition(topic or "t", _LARGEST_PARTITION))
     ]
     key, name = max(keys, key=lambda item: len(item[0].encode()))
@@ -156,7 +156,7 @@ def _shortest_folder(config: PartitionerSettings, partition: TopicPartition) -> 
     are_named = config.partition_field_format_path or not kind.has_time
     levels = [f"{name}=x" if are_named else "x" for name in config.partition_field_name if kind.has_fields]
     if kind.has_time:
-        with suppress(ConfigException):  # its own check reports 'path.format'
+        with suppress(ConfigException):  # the check of 'path.format' reports this error
             levels.append(PathFormat(config.time_pattern(kind), config.locale)(Moment(0, 0, "UTC")))
     return config.directory_delim.join(levels)
 

@@ -64,7 +64,7 @@ class TypedFields:
                 continue
             return Field([], bad | dict.fromkeys(rows.tolist(), why))
         if pa.types.is_string_view(column.type):
-            column = column.cast(pa.string())  # Arrow can do little else with it
+            column = column.cast(pa.string())  # Arrow has few functions for views
         if bad:
             column = column.take(long_column(rows))
         return Field([(rows, column)] if len(rows) else [], bad)
@@ -78,7 +78,8 @@ def _is_bytes(kind: pa.DataType) -> bool:
 # -- JSON ----------------------------------------------------------------------------------------
 
 _FEW: Final = 16
-# Longs that are read one by one if they are no columns: a search for the bad ones would cost more.
+# Number of values that are read one by one if they have no common type: a search for the bad ones would take
+# longer.
 _SMALL: Final = 512
 _KINDS: Final[Mapping[type, pa.DataType]] = {
     str: pa.string(),
@@ -97,13 +98,13 @@ class JsonFields:
         self, paths: Sequence[Path], *, schemas_enable: bool | None = False, fractions: Collection[Path] = ()
     ) -> None:
         self._paths = paths
-        # Connect's envelope: True requires it, False takes values as they are, None unwraps exact
-        # envelopes.
+        # Whether values have Connect's envelope: True requires it, False takes values as they are, None
+        # unwraps exact envelopes.
         self._schemas_enable = schemas_enable
-        # Fields for which 2 and 2.0 are the same number.
+        # Fields in which 2 and 2.0 count as the same number.
         self._fractions = fractions
         starts = {path[:length] for path in paths for length in range(1, len(path))}
-        self._is_tree = not starts & set(paths)  # no schema has one field within another
+        self._is_tree = not starts & set(paths)  # no path leads through another path's field
 
     def learn(self, values: pa.Array) -> None: ...
 
@@ -142,7 +143,7 @@ class JsonFields:
             self._halves(rows[:middle], values[:middle], found)
             self._halves(rows[middle:], values[middle:], found)
             return
-        # A null may be a null or no field at all, and what is around it may be no object.
+        # A null may stand for a null or for a missing field, and its parent may not be an object.
         nulls = [null_rows(column)[0] for column in columns]
         again = nulls[0] if len(nulls) == 1 else np.unique(np.concatenate(nulls))
         if not len(again):
@@ -170,8 +171,8 @@ class JsonFields:
             for name in (*outer, *path)[:-1]:
                 inner = inner.setdefault(name, {})
             inner[path[-1]] = leaf
-        # An object around each value makes sure that no value ends within another one, and that the number of
-        # rows is right only if each of them is one value.
+        # Each value is wrapped into an object: no value can then end within another one, and the number of
+        # rows is right only if each row is one value.
         lines = pa.ListArray.from_arrays(as_column(np.array([0, len(values)], np.int32), pa.int32()), values)
         try:
             joined = pc.binary_join(lines, _between())[0].as_buffer()
@@ -188,7 +189,7 @@ class JsonFields:
             (chunk,) = table.combine_chunks().column("v").chunks
             columns = [pc.struct_field(chunk, [*outer, *path]) for path in self._paths]
             for column in columns:
-                column.validate(full=True)  # texts may be no UTF-8
+                column.validate(full=True)  # a text may not be UTF-8
                 if pa.types.is_floating(column.type) and not _is_exact(column):
                     return None
         except (pa.ArrowException, UnicodeDecodeError, OverflowError):
@@ -253,7 +254,7 @@ def _between() -> pa.Scalar:
 
 
 def _is_exact(column: pa.Array) -> bool:
-    # A larger whole number may have been rounded.
+    # Larger whole numbers may have been rounded.
     largest = pc.max(pc.abs(column)).as_py()
     return largest is None or largest < _EXACT
 
@@ -278,9 +279,9 @@ class Field:
     def __init__(
         self, pieces: Sequence[tuple[Longs, pa.Array]] = (), bad: Mapping[int, str] | None = None
     ) -> None:
-        # Rows, ascending, and their values: a column of any type.
+        # Row numbers, ascending, with the values of these rows: a column of any type.
         self.pieces = list(pieces)
-        # Rows without the field, each with a clause that follows on "its value".
+        # Rows without the field, with a reason that continues "its value".
         self.bad = dict(bad or {})
         self._single: dict[pa.DataType, tuple[list[int], list[Any]]] = {}
 

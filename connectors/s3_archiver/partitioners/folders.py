@@ -34,8 +34,8 @@ from sinksdk.values.calendar import DAY
 @dataclass(frozen=True, slots=True)
 class Split:
     paths: list[str]
-    codes: Codes  # for each row its index in ``paths``; -1 if the row is bad
-    # Milliseconds that the folder of each row is named after; None: folders are not by time.
+    codes: Codes  # the index in ``paths`` for each row; -1 for a bad row
+    # Milliseconds after which each row's folder is named; None: folders do not depend on time.
     timestamps: Longs | None = None
     bad: dict[int, DataException] = field(default_factory=dict)
 
@@ -126,7 +126,7 @@ class ValueFolders:
         self._time = time
         self._extractor = extractor
         self._timestamp_field = timestamp_field
-        # Reads the fields of folders, then the field with the timestamp.
+        # The reader of the fields for folders, then of the field with the timestamp.
         self._reader = reader
         self._delimiter = delimiter
         # Bytes that a path may have, given a topic partition and an offset.
@@ -229,7 +229,8 @@ def _distinct(keys: Longs) -> tuple[Longs, Codes]:
         return first[order], ranks[codes]
     keys = keys - low
     first = np.full(span, -1, np.int64)
-    first[keys[::-1]] = np.arange(len(keys) - 1, -1, -1)  # the last assignment stays
+    # Of several assignments to one key the last one stays: its first row.
+    first[keys[::-1]] = np.arange(len(keys) - 1, -1, -1)
     used = np.flatnonzero(first >= 0)
     order = used[np.argsort(first[used])]
     ranks = np.empty(span, np.int32)
@@ -267,7 +268,7 @@ def _of_good_length(
     sizes = [len(path.encode()) for path in paths]
     if max(sizes) <= room:
         return paths, codes
-    ranks = np.full(len(paths) + 1, -1, np.int32)  # the last is for -1
+    ranks = np.full(len(paths) + 1, -1, np.int32)  # the last entry is for -1
     kept = [number for number, size in enumerate(sizes) if size <= room]
     ranks[kept] = np.arange(len(kept), dtype=np.int32)
     for number, size in enumerate(sizes):
@@ -361,7 +362,7 @@ class TimeFolders:
         self._format = pattern
         self._duration = duration  # milliseconds
         self._zone = zone
-        # Within a cell, counted from midnight, the text of a bucket does not change.
+        # Number of milliseconds, counted from midnight, within which the text of a bucket does not change.
         self._cell = max(pattern.unit, duration)
         self._texts: dict[tuple[int, bool], str] = {}
 
@@ -380,10 +381,10 @@ class TimeFolders:
         spans = self._zone.spans(timestamps, self._duration)
         local = timestamps + spans.offsets
         buckets = local // self._duration
-        if first < DAY:  # Java cuts towards zero
+        if first < DAY:  # Java rounds towards zero before 1970
             buckets += (local < 0) & (buckets * self._duration != local)
         keys, moved = self._keys(timestamps, local, buckets, spans)
-        # Only distinct buckets become text: no object is created per record.
+        # Text is created only for distinct buckets, not for each record.
         rows, codes = _distinct(keys)
         texts: dict[str, int] = {}
         ranks = []
@@ -404,7 +405,7 @@ class TimeFolders:
             return buckets, np.ones(len(keys), bool)
         if isinstance(spans.begins, int):
             return keys, None
-        # A bucket may begin before the offset changed, at a local time that the clock was put past.
+        # A bucket may begin before a change of the offset, at a local time that does not exist.
         begins = timestamps + (buckets * self._duration - local)
         moved = np.not_equal(self._zone.spans(begins).begins, spans.begins)
         if not moved.any():

@@ -15,7 +15,7 @@ from sinksdk.connectors.s3_archiver.partitioners.times import HOUR
 from sinksdk.connectors.s3_archiver.s3.settings import AccessSettings, bucket_problem
 from sinksdk.values.calendar import DAY
 
-_LONGEST_FOLDER: Final = 512  # bytes of 'topics.dir'; topic, folder and file follow
+_LONGEST_FOLDER: Final = 512  # bytes of 'topics.dir', to which topic, folder and file names are added
 
 
 class LayoutSettings(AccessSettings, FormatSettings):
@@ -169,8 +169,8 @@ class Partitioner(NamedTuple):
     name: str
     has_fields: bool = False
     has_time: bool = False
-    pattern: str | None = None  # None: as configured
-    duration: int | None = None  # milliseconds; None: as configured
+    pattern: str | None = None  # None: the configured pattern
+    duration: int | None = None  # milliseconds; None: the configured duration
 
     @property
     def is_default(self) -> bool:
@@ -211,5 +211,5 @@ def unknown_partitioner(name: str) -> str:
     )
 
 
-# The former name, whose folders do not name fields, and the present one.
+# The former name, whose folders are values without field names, and the present name.
 OLDER_PARTITIONER: Final = "TimeAndFieldBasedPartitioner", "FieldAndTimeBasedPartitioner"

@@ -16,13 +16,13 @@ from sinksdk.config import time_zone
 from sinksdk.connectors.s3_archiver.formats.columns import Longs, as_mask, long_scalar, null_rows
 from sinksdk.values.calendar import CYCLE, DAY, Date, days_of
 
-# Python's datetime ends with the year 9999, and creates an object per record.
+# Python's datetime ends with the year 9999, and would create an object for each record.
 
 SECOND: Final = 1_000
 MINUTE: Final = 60 * SECOND
 HOUR: Final = 60 * MINUTE
 
-# In the year 292278994; the first timestamp that can be formatted is as far from zero.
+# The last timestamp that can be formatted, in the year 292278994; the first one is as far from zero.
 LAST: Final = 2**63 - 1 - 4 * DAY
 
 _EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
@@ -70,7 +70,7 @@ _MONTHS: Final = (
     *("July", "August", "September", "October", "November", "December"),
 )
 _WEEKDAYS: Final = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
-# The milliseconds for which the number stays the same, and its value.
+# By letter: for how many milliseconds the number stays the same, and the number itself.
 _NUMBERS: Final[dict[str, tuple[int, Callable[[Moment], int]]]] = {
     "C": (DAY, lambda at: abs(at.year) // 100),
     "Y": (DAY, lambda at: at.year if at.year > 0 else 1 - at.year),
@@ -89,8 +89,8 @@ _NUMBERS: Final[dict[str, tuple[int, Callable[[Moment], int]]]] = {
     "s": (SECOND, lambda at: at.millis // SECOND % 60),
 }
 _TWO_DIGITS: Final = "Yyx"
-_WHOLE: Final = 3  # letters from which on months are text, and zones are names
-_LONG: Final = 4  # letters from which on text is not abbreviated
+_WHOLE: Final = 3  # number of letters from which on months are text, and zones are names
+_LONG: Final = 4  # number of letters from which on text is not abbreviated
 
 Piece = Callable[[Moment], str]
 
@@ -102,9 +102,9 @@ class PathFormat:
         self._pattern = pattern
         self._is_english = locale.replace("_", "-").partition("-")[0].lower() in ("", "en", "us", "root")
         self._locale = locale
-        # Milliseconds within which the text never changes, counted from midnight.
+        # Milliseconds, counted from midnight, within which the text never changes.
         self.unit = DAY
-        # Whether the text depends on more than the local time.
+        # Whether the text depends on more than the local time, such as an offset.
         self.has_offset = False
         self._pieces = list(self._read())
         if not pattern.strip():
@@ -198,9 +198,9 @@ def _offset(offset: int, colon: str) -> str:
 
 # -- zones ---------------------------------------------------------------------------------------
 
-# Before this time, every zone has its first offset.
+# No zone changes its offset before this time.
 _NO_ZONES: Final = days_of(1800) * DAY
-# From this time on, summer times follow rules, so everything repeats itself after 400 years.
+# From this time on daylight saving time follows fixed rules, so all changes repeat every 400 years.
 _ONLY_RULES: Final = days_of(2100) * DAY
 _AGAIN: Final = _ONLY_RULES + CYCLE * DAY
 
@@ -209,7 +209,7 @@ class Spans(NamedTuple):
     """Times between two changes of an offset."""
 
     begins: int | Longs
-    # Milliseconds to the local time.
+    # Milliseconds to add for the local time.
     offsets: int | Longs
 
 
@@ -217,8 +217,9 @@ class Zone:
     def __init__(self, name: str) -> None:
         self._zone = time_zone(name)
         self.name = str(self._zone)
-        self._from = self._to = 0  # the range that is known, in milliseconds
-        # When the offset changes, and the offsets before the first change and from each on.
+        self._from = self._to = 0  # the range whose changes are known, in milliseconds
+        # Times at which the offset changes, and the offsets: before the first change, then from each change
+        # on.
         self._changes: Longs = np.empty(0, np.int64)
         self._offsets: Longs = np.empty(0, np.int64)
 
@@ -244,10 +245,10 @@ class Zone:
         return offset if isinstance(offset, int) else int(offset[0])
 
     def moment(self, local: int) -> Moment:
-        # Joda-Time moves a local time in the gap of a clock change.
+        # For a local time that a clock change skips, the result is the one of Joda-Time.
         estimate = self.offset(local)
         offset = self.offset(local - estimate)
-        # A local time that was skipped goes by the offset before; the estimate is that one west of Greenwich.
+        # Joda-Time uses the offset before the change. West of Greenwich this offset is the estimate.
         if estimate != offset and estimate < 0 and self.offset(local - offset) != offset:
             offset = estimate
         offset_there = self.offset(local - offset)
@@ -272,8 +273,8 @@ class Zone:
             self._to = end
 
     def _found(self, begin: int, end: int) -> tuple[Longs, Longs]:
-        # Python's zones convert one datetime at a time: they are queried once for each day (a year
-        # takes less than 1 ms), to the second where the offset changes within a day.
+        # Python's zones convert one datetime at a time, so they are queried once for each day (a year takes
+        # less than 1 ms), and for seconds only within a day in which the offset changes.
         at, last = begin // SECOND, end // SECOND
         changes: list[int] = []
         offsets = [self._offset_at(at)]
@@ -395,7 +396,7 @@ def _at_once(texts: pa.Array) -> Longs | None:
             if longest > _MOST_DIGITS:
                 return None
             return np.from_dlpack(texts.cast(pa.int64())).view(np.int64)
-        # Arrow takes a space for the T, and years without a month.
+        # Arrow also accepts a space for the T, and years without a month.
         if not pc.all(pc.match_like(texts, "____-__-__T__:__:__%")).as_py():
             return None
         moments = texts.cast(_UTC)
@@ -430,7 +431,7 @@ def milliseconds_of(text: str) -> int | None:
     unit = SECOND if match["second"] else MINUTE if match["minute"] else HOUR
     fraction = int((match["fraction"] or "0").ljust(9, "0")) * unit // 10**9
     time = numbers["hour"] * HOUR + numbers["minute"] * MINUTE + numbers["second"] * SECOND + fraction
-    # A time without an offset is in UTC.
+    # A time without an offset is taken as UTC.
     offset = numbers["hours"] * HOUR + numbers["minutes"] * MINUTE + numbers["seconds"] * SECOND
     return days * DAY + time - (-offset if match["sign"] == "-" else offset)
 

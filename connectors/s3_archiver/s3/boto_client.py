@@ -63,10 +63,10 @@ _CONNECT_TIMEOUT: Final = 5  # seconds
 # S3 responds to a part within seconds, and sends spaces during a long CompleteMultipartUpload: a longer
 # silence is a lost connection, and a closing task cannot wait a minute to notice it.
 _READ_TIMEOUT: Final = 30  # seconds
-_MOST_CONNECTIONS: Final = 32  # kept open; connectors with equal settings share a client
+_MOST_CONNECTIONS: Final = 32  # connections that are kept open; connectors with equal settings share a client
 _LOOPBACK: Final = frozenset({"127.0.0.1", "::1", "localhost"})
 _READ_SIZE: Final = 256 * 1024
-_STS_ATTEMPTS: Final = 3  # 5 s each; botocore would request credentials for five minutes
+_STS_ATTEMPTS: Final = 3  # attempts of 5 s each; botocore would repeat the request for five minutes
 _ASSUME_ROLE: Final = "AssumeRole"
 _IF_ABSENT: Final = {"IfNoneMatch": "*"}
 _CREATED_WITH: Final[Mapping[Checksum, Mapping[str, str]]] = {
@@ -104,7 +104,7 @@ def connect(config: UploadSettings, endpoint: str | None = None) -> BotoS3:
         role=config.role(),
         proxy=config.proxy(),
     )
-    with _CREATING:  # tasks that start concurrently in one process would each create one
+    with _CREATING:  # without this lock, tasks that start together would each create a client
         client = _client(key)
     return BotoS3(client, address, config.creation_options())
 
@@ -293,7 +293,7 @@ class BotoS3:
                 return None
             raise
         checksum = response.get("ChecksumCRC32", "")
-        # "…-3" is a checksum of checksums, from a store that does not know FULL_OBJECT.
+        # A value "…-3" is a checksum of checksums, from a store that does not support FULL_OBJECT.
         is_whole = bool(checksum) and "-" not in checksum and response.get("ChecksumType") != "COMPOSITE"
         whole = checksum if is_whole else None
         return ObjectInfo(response["ContentLength"], response["Metadata"], whole, response.get("ETag", ""))
@@ -389,7 +389,7 @@ class BotoS3:
                 raise
             code = PRECONDITION_FAILED if failure.code in CONDITION_FAILED else failure.code
             if failure.operation == _ASSUME_ROLE and not is_transient(code):
-                code = ROLE_REFUSED + code  # STS refused, not S3
+                code = ROLE_REFUSED + code  # the refusal comes from STS, not from S3
             where = Request(operation, *location, self.endpoint or self._client.meta.endpoint_url)
             raise error_of(where, code, failure.detail, failure.status) from error
 

@@ -35,13 +35,13 @@ class Location(NamedTuple):
 
 class Part(NamedTuple):
     etag: str
-    crc32: str  # base64 of four bytes, big endian
+    crc32: str  # base64 of four bytes, big-endian
 
 
 class ObjectInfo(NamedTuple):
     size: int
     metadata: Mapping[str, str]
-    crc32: str | None  # of the whole object, as in Part; None if the endpoint keeps none
+    crc32: str | None  # CRC32 of the whole object, in the form of Part; None if the endpoint stores none
     etag: str = ""
 
 
@@ -53,7 +53,7 @@ class ObjectSummary(NamedTuple):
 class PendingUpload(NamedTuple):
     key: str
     upload_id: str
-    initiated: float = math.inf  # seconds since the epoch, by the endpoint's clock; infinite: unknown
+    initiated: float = math.inf  # seconds since the epoch, by the endpoint's clock; infinite if unknown
 
 
 class S3(Protocol):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 from functools import lru_cache
 
-# Polynomials over GF(2), reflected: the highest bit is the coefficient of x^0.
+# CRCs are polynomials over GF(2), reflected: the highest bit is the coefficient of x^0.
 _POLYNOMIAL = 0xEDB88320
 _ONE = 0x80000000
 _X_TO_THE_8TH = _ONE >> 8
@@ -20,7 +20,7 @@ def encode(crc: int) -> str:
     return base64.b64encode(crc.to_bytes(4, "big")).decode("ascii")
 
 
-@lru_cache(maxsize=64)  # all parts of an upload but the last have one length
+@lru_cache(maxsize=64)  # cached, because all parts of an upload but the last have the same length
 def _shift(length: int) -> int:
     # Each following byte multiplies a CRC by x^8.
     result, square = _ONE, _X_TO_THE_8TH

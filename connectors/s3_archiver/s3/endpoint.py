@@ -63,7 +63,7 @@ class Retries:
                 deadline, failures = deadline or now + S3_PROBE.total, failures + 1
                 delay = S3_PROBE.before(deadline, failures, now)
                 if delay is None:
-                    raise  # the driver reports it and restarts the connector later
+                    raise  # the driver reports the error and starts the connector again later
                 log.info("cannot test the endpoint, retrying in %.1f s: %s", delay, error)
                 self._sleep(delay)
 
@@ -122,7 +122,8 @@ def _has_conditions(s3: S3, where: Location, kind: Checksum, configured: str, re
     def are_honoured(at: Location) -> bool:
         if completes(at, if_absent=True):
             return not completes(at, if_absent=True)
-        # The object is left from a start that may not delete: the checksum is still untested.
+        # An earlier start that may not delete has left the object, so this start has not tested the checksum
+        # yet.
         completes(at, if_absent=False)
         return True
 
@@ -169,10 +170,12 @@ def _complete(s3: S3, where: Location, kind: Checksum, *, if_absent: bool) -> bo
         if error.code == PRECONDITION_FAILED and if_absent:
             return False
         if error.code == NO_SUCH_UPLOAD:
-            # The sweep of another start aborted it, or it is completed and the response was lost.
+            # Either the sweep of another start aborted the upload, or it is complete and the response was
+            # lost.
             raise S3TransientError(str(error), CONFLICT) from error
         if error.code == BAD_DIGEST:
-            # Sent several times, so not damaged in transit: S3 compares another kind of checksum.
+            # The part was sent several times, so it was not damaged in transit: S3 expects another kind of
+            # checksum.
             raise S3Error(str(error), error.code) from error
         raise
     return True
@@ -227,7 +230,8 @@ def sweep(
                 where = Location(bucket, found.key)
                 if found.initiated >= claimed - _SKEW or found.upload_id in named:
                     continue
-                # A killed start leaves the upload of its test; a live start repeats its test.
+                # A killed start leaves its test upload behind; if a live start loses its upload, it repeats
+                # the test.
                 is_probe = prefix == layout.tried("")
                 if is_probe or (layout.parse(found.key) and s3.part_sizes(where, found.upload_id) == []):
                     _expect(NO_SUCH_UPLOAD, partial(s3.abort_upload, where, found.upload_id))
@@ -298,5 +302,5 @@ def _probe_tags(s3: S3, where: Location, config: UploadSettings) -> None:
 def _uploads_left(s3: S3, where: Location) -> list[PendingUpload]:
     try:
         return [pending for pending in s3.list_uploads(*where) if pending.key == where.key]
-    except S3Error:  # no permission to list
+    except S3Error:  # the user may not list uploads
         return []

@@ -13,7 +13,7 @@ NO_SUCH_UPLOAD: Final = "NoSuchUpload"
 NO_SUCH_BUCKET: Final = "NoSuchBucket"
 NOT_IMPLEMENTED: Final = "NotImplemented"
 ACCESS_DENIED: Final = "AccessDenied"
-ROLE_REFUSED: Final = "AssumeRole."  # prefix of STS's codes
+ROLE_REFUSED: Final = "AssumeRole."  # prefix of the codes of STS
 
 _CHECK_KEYS: Final = "check 'aws.access.key.id' and 'aws.secret.access.key', or the default credential chain"
 _GRANT: Final = "grant these credentials {permission} on this bucket"
@@ -39,7 +39,7 @@ _ADVICE: Final[Mapping[tuple[str, ...], str]] = {
         "'s3.ssea.name' (MinIO encrypts only with a KMS) or 's3.checksum' (auto finds one that works)"
     ),
     (NO_SUCH_UPLOAD,): "the upload was aborted or expired; its records are read again from the last commit",
-    # S3 can send these inside a 200.
+    # S3 can send these codes inside a response with status 200.
     (NO_SUCH_KEY, PRECONDITION_FAILED): _UNKNOWN,
     ("EntityTooSmall", "InvalidArgument", "InvalidPart", "InvalidPartOrder", "InvalidRequest"): _UNKNOWN,
 }
@@ -74,7 +74,7 @@ def is_transient(code: str, status: int | None = None) -> bool:
 
 
 def may_be_a_checksum(code: str) -> bool:
-    # Stores refuse checksums with many codes.
+    # A store refuses a checksum with any of many codes.
     has_other_cause = _ADVICE_OF.get(code) not in (None, _UNKNOWN) and code != NOT_IMPLEMENTED
     return not (has_other_cause or code.startswith((KMS, ROLE_REFUSED)))
 

@@ -55,7 +55,7 @@ class Owners:
             marker = self._read(location)
             if marker is not None and marker != self._own():
                 self._replace(location, marker)
-        self.claim(topics)  # raises if another connector wrote a marker meanwhile
+        self.claim(topics)  # raises an error if another connector has written a marker since
 
     def _claim(self, topic: str) -> str | None:
         location = Location(self.bucket, self.layout.marker(topic))
@@ -66,8 +66,8 @@ class Owners:
             self._replace(location, marker)
         else:
             return None if marker == self._own() else self._refusal(topic, location, marker)
-        # Read it back, whatever the response: it may be lost, another connector may have been first, and
-        # some stores ignore the condition.
+        # The marker is read back whatever the response was: the response may be lost, another connector may
+        # have been first, and some stores ignore the condition.
         marker = self._read(location)
         if marker is None:
             return (
@@ -107,7 +107,8 @@ class Owners:
         except S3Error as error:
             if error.code != NOT_IMPLEMENTED:
                 raise
-            self.s3.put(location, body)  # without conditions; the marker was read just before
+            # The store has no conditional writes; the marker was read just before.
+            self.s3.put(location, body)
 
     def _refusal(self, topic: str, location: Location, marker: dict[str, Any]) -> str:
         mine = self.identity

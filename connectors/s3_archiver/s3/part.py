@@ -12,16 +12,16 @@ from sinksdk.connectors.s3_archiver.s3.requests import Beside, in_a_thread
 
 try:
     from isal.isal_zlib import crc32
-except ImportError:  # wheels for x86-64 and ARM only; zlib takes ten times the processor time
+except ImportError:  # wheels exist only for x86-64 and ARM; zlib takes ten times the processor time
     from zlib import crc32
 
-# Parts of a task that are sent while others are filled. One keeps up with what a core encodes; with two, a
-# partition seldom waits for another one's part.
+# Parts of a task that are sent while others are filled. One part in flight keeps up with what a core encodes;
+# with two, a partition seldom waits for another partition's part.
 IN_FLIGHT: Final = 2
 
-_SPARES: Final = 2  # parts' worth of unused buffers to keep: a file that fills parts takes two
+_SPARES: Final = 2  # unused buffers to keep, in parts: a file that fills parts takes two
 
-_LEAST_SPARE: Final = 5 * 1024 * 1024  # S3's smallest part that is not the last
+_LEAST_SPARE: Final = 5 * 1024 * 1024  # the smallest part that S3 accepts, unless it is the last
 
 
 class PartBuffer:
@@ -33,7 +33,7 @@ class PartBuffer:
         self.capacity = capacity
         self.filled = 0
         self.crc32 = 0
-        # The memory of an earlier part: fresh pages would cost a tenth of the upload's speed.
+        # The memory of an earlier part is used again: fresh pages would cost a tenth of the upload's speed.
         self._data = bytearray()
         # Hundreds of buffers that grow in turns would fragment the heap by half as much again as they hold: a
         # new one joins its pieces when they are sent.
@@ -46,7 +46,7 @@ class PartBuffer:
 
     @property
     def held(self) -> int:
-        # A reused buffer may be larger; there are few of those.
+        # A buffer that is used again may be larger, but there are few of those.
         return min(len(self._data), 2 * self.filled) if self._data else self.filled
 
     @property
@@ -71,9 +71,9 @@ class PartBuffer:
     def body(self) -> bytearray:
         """Return the bytes to send: valid until the next :meth:`fill` or :meth:`clear`."""
         while self._pieces:
-            self._data += self._pieces.popleft()  # one by one, so that memory holds no piece twice
+            self._data += self._pieces.popleft()  # piece by piece, so that memory holds no piece twice
         if self.filled < len(self._data):
-            del self._data[self.filled :]  # growing again costs no more than a copy
+            del self._data[self.filled :]  # growing again takes no longer than a copy
         return self._data
 
     def clear(self) -> None:
@@ -91,10 +91,10 @@ class PartRequest:
         self.crc32 = buffer.crc32
         self._send = send
         self._join: Callable[[], None] | None = None
-        self.is_finished = False  # the concurrent request has finished, successfully or not
+        self.is_finished = False  # the concurrent request has finished, with or without success
         self._error: BaseException | None = None
         self._part: Part | None = None
-        self.is_abandoned = False  # the result is no longer needed
+        self.is_abandoned = False  # no caller needs the result any more
 
     @property
     def is_due(self) -> bool:
@@ -110,7 +110,7 @@ class PartRequest:
 
     def wait(self) -> None:
         if self._join is not None:
-            self._join()  # the client's timeouts end it
+            self._join()  # the client's time-outs end the wait
 
     def check(self) -> None:
         """Raise the error of a concurrent request once; :meth:`result` then repeats the request."""
@@ -152,7 +152,7 @@ class PartPool:
         self._limit = in_flight
         self._requests: list[PartRequest] = []
         self._free: list[PartBuffer] = []
-        self._lock = threading.Lock()  # last parts of several files are sent in threads of their own
+        self._lock = threading.Lock()  # threads of their own send the last parts of several files
 
     def take(self) -> PartBuffer:
         return self._free.pop() if self._free else PartBuffer(self.capacity)

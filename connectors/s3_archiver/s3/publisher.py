@@ -26,7 +26,8 @@ log = logging.getLogger(__name__)
 
 _ONE_BY_ONE: Final = 2  # files of a group up to which no listing is requested
 
-_LONGEST_LISTING: Final = 5_000  # listed uploads (five requests); others are checked one by one
+# Uploads that are listed, in five requests; further ones are checked one by one.
+_LONGEST_LISTING: Final = 5_000
 
 
 class UploadExpired(ConnectException):
@@ -64,7 +65,7 @@ def groups_of(tokens: Sequence[Token]) -> list[list[Token]]:
 
 
 def complete(s3: S3, token: Token) -> None:
-    # An endpoint that ignores the condition would overwrite another writer's object: check first.
+    # An endpoint that ignores the condition would overwrite another writer's object, so it is checked first.
     has_conditions = not token.data.get("unconditional", False)
     if not has_conditions and is_visible(s3, token):
         return
@@ -73,7 +74,7 @@ def complete(s3: S3, token: Token) -> None:
     except S3Error as error:
         if error.code not in (NO_SUCH_UPLOAD, PRECONDITION_FAILED, NOT_IMPLEMENTED):
             raise
-        if is_visible(s3, token):  # an earlier attempt took effect and its response was lost
+        if is_visible(s3, token):  # an earlier attempt has completed the upload, but its response was lost
             return
         if error.code == PRECONDITION_FAILED:
             raise S3TransientError(
@@ -83,7 +84,7 @@ def complete(s3: S3, token: Token) -> None:
             raise UploadExpired(_expired(token), token) from error
         if not has_conditions:
             raise
-        # The endpoint has no conditions (501).
+        # The endpoint does not support conditions (501).
         _complete(s3, token, if_absent=False)
 
 
@@ -106,7 +107,7 @@ def expect_visible(s3: S3, token: Token) -> None:
 
 def is_replaced(s3: S3, token: Token, connector: str) -> bool:
     """Return whether the connector has archived another file under the token's key."""
-    # The connector had withdrawn the token's commit, which only an older copy of the store still knows.
+    # The connector has withdrawn the token's commit since, but an older copy of the store still has it.
     existing = s3.head(location_of(token))
     if existing is None or existing.metadata.get(NONCE) == token.data["nonce"]:
         return False
@@ -145,7 +146,8 @@ def _expired(token: Token) -> str:
 
 
 def abort(s3: S3, token: Token) -> None:
-    # A part in flight during the first abort may arrive after it: abort until S3 no longer knows the upload.
+    # A part in flight during the first abort may arrive afterwards: the abort is repeated until S3 does not
+    # know the upload.
     for _ in range(3):
         try:
             s3.abort_upload(location_of(token), token.id)
@@ -153,7 +155,7 @@ def abort(s3: S3, token: Token) -> None:
             if error.code == NO_SUCH_UPLOAD:
                 return
             raise
-    # Some stores report success for every abort: three are enough.
+    # Some stores report success for every abort, so there are at most three.
 
 
 class Publisher:
@@ -225,7 +227,7 @@ class Publisher:
         self._visible.add(token.id)
 
     def _settled(self, group: Sequence[Token]) -> list[Token]:
-        # Aborted first: a late predecessor might complete an upload after the check.
+        # The uploads are aborted before the check, because a late predecessor might complete one after it.
         self._together([partial(abort, self._client(token), token) for token in group])
         visible: list[Token] = []
 
@@ -251,7 +253,8 @@ class Publisher:
             try:
                 abort(self._client(token), token)
             except S3Error as error:
-                refused.append(error)  # the bucket is gone, say: the others are still tried
+                # For example, the bucket was deleted: the other uploads are still aborted.
+                refused.append(error)
 
         self._together([partial(give_up, token) for token in tokens])
         if refused:
@@ -264,7 +267,7 @@ class Publisher:
         """
         if not any(is_replaced(self._client(token), token, connector) for token in tokens):
             return None
-        self.discard(tokens)  # first, as in _settled
+        self.discard(tokens)  # before the check, as in _settled
         kept = [t for t in tokens if not is_replaced(self._client(t), t, connector)]
         return [token for token in kept if is_visible(self._client(token), token)]
 
@@ -275,7 +278,7 @@ class Publisher:
         return self._clients[endpoint]
 
     def _tag(self, s3: S3, token: Token) -> None:
-        # Confluent's sink tags the last record's offset, too.
+        # Confluent's sink also tags an object with the last record's offset.
         tags = {
             "startOffset": str(token.data["start"]),
             "endOffset": str(token.data["end"] - 1),

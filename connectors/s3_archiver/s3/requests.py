@@ -22,8 +22,8 @@ Beside = Callable[[Callable[[], None]], Callable[[], None]]
 
 
 def in_a_thread(run: Callable[[], None]) -> Callable[[], None]:
-    # A daemon thread costs little compared with a part, a hang does not block the exit, and a forked process
-    # misses none.
+    # A daemon thread takes little time compared with a part. If it hangs, the process can still exit, and a
+    # forked process needs no pool of threads.
     thread = threading.Thread(target=contextvars.copy_context().run, args=(run,), name="part", daemon=True)
     thread.start()
     return thread.join
@@ -82,8 +82,8 @@ class Rounds:
         self._sleep = sleep
 
     def __call__(self, requests: Iterable[Callable[[], object]]) -> None:
-        # An S3 short of capacity lets some requests through: repeating all of them after each refusal would
-        # never complete a large group.
+        # When S3 lacks capacity, some requests succeed: if all were repeated after each refusal, a large
+        # group would never complete.
         waiting = dict(enumerate(requests))
         until = self._clock() + self._room()
         deadline = 0.0  # if no request succeeds, none is repeated

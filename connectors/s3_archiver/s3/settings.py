@@ -27,15 +27,15 @@ class Role(NamedTuple):
     """A role to assume, for an hour at a time."""
 
     arn: str
-    session: str  # name in AWS's logs; may be empty
-    external_id: str  # some trust policies require one; may be empty
-    region: str  # of the STS endpoint
+    session: str  # the session's name in AWS's logs; may be empty
+    external_id: str  # an id that some trust policies require; may be empty
+    region: str  # region of the STS endpoint
 
 
 class AccessSettings(ConnectorConfig):
     """Bucket, endpoint, credentials and proxy."""
 
-    # Fields without an alias are called as their keys, with dots.
+    # The key of a field without an alias is its name, with dots.
     model_config = ConfigDict(alias_generator=lambda name: name.replace("_", "."))
 
     s3_bucket_name: str = Field(min_length=1, description="Bucket the archive is written to.")
@@ -152,7 +152,7 @@ class AccessSettings(ConnectorConfig):
 
 MIB = 1024 * 1024
 
-_MAX_TAGS = 10  # S3's limit for one object
+_MAX_TAGS = 10  # tags of one object: S3's limit
 _OWN_TAGS = ("startOffset", "endOffset", "recordCount")
 
 
@@ -248,7 +248,7 @@ class UploadSettings(AccessSettings):
         return {name: value for name, value in options.items() if value}
 
     def abilities(self) -> Abilities:
-        # The connector tests the endpoint for `auto`, and configures its tasks.
+        # With `auto` the connector tests the endpoint, and sets the result in the configuration of its tasks.
         checksum = Checksum.FULL if self.s3_checksum == "auto" else Checksum(self.s3_checksum)
         return Abilities(checksum, self.s3_conditional_writes != "false")
 
@@ -322,7 +322,8 @@ def endpoint_problem(url: str) -> str:
 
 
 def region_problem(region: str, *, is_aws: bool) -> str:
-    # AWS's names are in lower case; an S3-compatible store may have any, as OpenStack's RegionOne.
+    # AWS's names of regions are in lower case; an S3-compatible store may have any, such as OpenStack's
+    # RegionOne.
     if (_AWS_REGION if is_aws else _ANY_REGION).fullmatch(region):
         return ""
     letters = "lower-case letters" if is_aws else "letters"

@@ -16,11 +16,11 @@ from sinksdk.connectors.s3_archiver.s3 import crc
 from sinksdk.connectors.s3_archiver.s3.client import S3, Abilities, Checksum, Location, Part
 from sinksdk.connectors.s3_archiver.s3.part import PartBuffer, PartPool, PartRequest
 
-MAX_PARTS: Final = 10_000  # S3's limit
+MAX_PARTS: Final = 10_000  # the most parts of an upload in S3
 
 LEAST_PART: Final = 5 * 1024 * 1024  # bytes; S3's limit for all parts but the last
 
-NONCE: Final = "sinksdk-nonce"  # object metadata: the upload that an object comes from
+NONCE: Final = "sinksdk-nonce"  # metadata of an object: the upload that created it
 
 
 Chunk = bytes | bytearray | memoryview
@@ -44,13 +44,13 @@ class Upload:
         self.location = location
         self._pool = pool
         self._buffer = pool.take()
-        self._request: PartRequest | None = None  # one at a time, so parts finish in their order
+        self._request: PartRequest | None = None  # one request at a time, so that parts finish in their order
         self._metadata = {**metadata, NONCE: nonce}
         self._backlog: deque[memoryview] = deque()
         self._parts: list[Part] = []
         self._crc32 = 0
         self._id: str | None = None
-        self.is_prepared = False  # the token is stored: the upload may hold data
+        self.is_prepared = False  # True once the token is stored: only then may the upload hold data
         self.size = 0
         self.is_finished = False
 
@@ -79,7 +79,7 @@ class Upload:
 
     @property
     def is_at_limit(self) -> bool:
-        # A margin: the file ends only after the batch that reaches it.
+        # The margin of ten parts is for the batch that reaches the limit: the file ends after it.
         return max(len(self._parts), self.size // self._pool.capacity) >= MAX_PARTS - 100
 
     @property
@@ -115,7 +115,8 @@ class Upload:
         if not self._backlog:
             piece = self._buffer.fill(piece)
         if len(piece):
-            self._backlog.append(memoryview(bytes(piece)))  # the caller may reuse its buffer
+            # Copied, because the caller may use its buffer again.
+            self._backlog.append(memoryview(bytes(piece)))
 
     def send(self) -> None:
         if self.has_failed_part:
@@ -143,7 +144,7 @@ class Upload:
         if self.is_finished:
             return
         self.send()
-        # An upload has at least one part; an object without bytes has an empty one.
+        # An upload must have at least one part, so an object without bytes has an empty part.
         if self._buffer.filled or not (self._parts or self.is_sending):
             self._send_part(is_last=True)
         self._collect()
@@ -154,12 +155,12 @@ class Upload:
             self._request.wait()
 
     def abandon(self) -> None:
-        # A part in flight keeps its buffer until its request ends.
         if self._request is not None:
             self._request.is_abandoned = True
 
     def _send_part(self, *, is_last: bool) -> None:
-        # The pool sends it concurrently if it may; a last part is sent by the thread that collects it.
+        # A part may be sent concurrently, by the pool's threads; the thread that collects a last part sends
+        # it.
         if self._id is None or not self.is_prepared:
             raise ValueError(
                 f"the upload to {self.location} is not prepared: its token is not stored, so no successor "

@@ -56,8 +56,8 @@ class Group:
         return self.before.with_group(len(self.files), self.records, self.end)
 
     def is_followed_by(self, before: Archived) -> bool:
-        """Return whether the next group may state this one as the archive before it."""
-        # After a withdrawn commit, only those files count that were visible by then.
+        """Return whether the next group may name this group's end as the archive before it."""
+        # If a commit was withdrawn, only the files count that were visible at that time.
         whole = self.archived
         if not self.is_counted:
             whole = replace(whole, records=before.records)
@@ -82,12 +82,12 @@ class PartitionReport:
     size: int = 0
     first: int | None = None
     last: int | None = None
-    # Offsets that no file holds; they may be gaps of the topic. None: unknown, since a transform may
-    # return several values of an offset.
+    # Number of offsets that no file holds; they may be gaps of the topic. None: unknown, because a transform
+    # may have returned several values of an offset.
     gaps: int | None = 0
-    # Offsets that more than one file holds.
+    # Number of offsets that more than one file holds.
     overlaps: int = 0
-    # Offsets before the connector's start, as set by an operator or at its first start.
+    # Offsets before the connector's start offset, which an operator or the first start has set.
     left_out: list[OffsetRange] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
@@ -103,7 +103,7 @@ class FileRun(NamedTuple):
 
 
 class Place(NamedTuple):
-    """Where files of the archive are, or were written earlier."""
+    """Place of files of the archive, at present or at an earlier time."""
 
     bucket: str
     layout: Layout
@@ -125,7 +125,7 @@ class Found(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class Listing:
     files: Mapping[TopicPartition, Sequence[Found]]
-    # Keys that are no file names of this archive.
+    # Keys that are not names of this archive's files.
     others: Sequence[str]
 
 
@@ -141,7 +141,8 @@ class Report:
 
 
 def verify(config: LayoutSettings, s3: S3, commits: Callable[[], Commits]) -> Report:
-    # Commits are read before and after the listing, so that a running connector does not look wrong.
+    # Commits are read before and after the listing, so that the check finds no problem in a connector that is
+    # running.
     before = commits()
     topics = sorted({*config.topics, *(partition.topic for partition in before)})
     places = _places(config, before)
@@ -361,7 +362,7 @@ def _gaps_of_values(
     """Return the gaps of consecutive groups; None if they are unknown."""
     said = None if commit is None else Archived.of(commit)
     is_withdrawn = False
-    # The next group, or the commit, says where a group ended and how many records it has.
+    # Where a group ended, and how many records it has, is stated by the next group or by the commit.
     for group, after in zip(chain, [*(group.before for group in chain[1:]), said], strict=True):
         _check_at_most(found, group, after)
         is_withdrawn = is_withdrawn or (after is not None and after.end == group.before.end)
@@ -374,7 +375,7 @@ def _gaps_of_values(
         return 0
     start, latest = min(group.start for group in chain), max(group.start for group in chain)
     if said.end is None or said.end <= latest:
-        return None  # its last group's commit was withdrawn
+        return None  # the commit of the last group was withdrawn
     records = sum(group.records for group in chain)
     if not all(group.is_counted for group in chain):
         records = said.records - chain[0].before.records
@@ -386,7 +387,7 @@ def _gaps_of_values(
         if file.view == "keys" and file.name and file.name.path == tombstones
     )
     end = said.end
-    if is_withdrawn:  # its visible files may reach further than later ones
+    if is_withdrawn:  # visible files of a withdrawn commit may reach further than later files
         if commit is None:
             return None
         end = max(end, commit.offset, Skip.of_text(said.skip).end or 0)
@@ -423,7 +424,8 @@ class _Window:
         # forgotten: memory does not grow with the archive.
         self._near: list[ArchivedFile] = []
         self._reach: int | None = None
-        # By where groups begin: the files before the last such group. A withdrawn one has fewer.
+        # By start offset of groups: the number of files before the last such group. A withdrawn group has
+        # fewer.
         self._files: dict[int | None, int] = {}
         self.gaps = 0
 
@@ -436,7 +438,7 @@ class _Window:
             before = file.header.before
             self._files[before.end] = max(self._files.get(before.end, 0), before.files)
             self._reach = max(self._reach or 0, file.last + 1)
-        # Runs above the commit are kept, to be compared with it.
+        # The runs above the commit are kept, because they are compared with the commit.
         return replace(file, firsts=None, lasts=None) if file.last < self._committed else file
 
     def close(self) -> None:
@@ -475,8 +477,8 @@ class _Window:
 
     def _may_meet(self, one: ArchivedFile, other: ArchivedFile) -> bool:
         """Return whether a transform may have returned records of one record to both files."""
-        # Both are of one group; or the commit of a group was withdrawn when some of its files were visible,
-        # and the rest of its records is in a later group.
+        # Either both files are of one group; or a group's commit was withdrawn after some of its files had
+        # become visible, and a later group holds the rest of its records.
         before = one.header.before, other.header.before
         return before[0].end == before[1].end or any(self._files[each.end] > each.files for each in before)
 
@@ -532,7 +534,7 @@ def _check_above(
 
 def _runs(file: ArchivedFile) -> RowRanges:
     first, last = file.firsts, file.lasts
-    if first is None or last is None:  # of values only the first offset is known
+    if first is None or last is None:  # a file of values states only its first offset
         first = last = np.array([file.first])
     nothing = np.zeros(len(first), np.int64)
     return RowRanges(first, nothing, last, nothing)
@@ -561,7 +563,7 @@ def _pending_uploads(s3: S3, places: Sequence[Place], topics: Iterable[str], com
     notes, empty = [], 0
     for location, upload_id in uploads:
         sizes = s3.part_sizes(location, upload_id)
-        if sizes is None:  # completed or aborted since it was listed
+        if sizes is None:  # the upload was completed or aborted after it was listed
             continue
         size = sum(sizes)
         if upload_id in committed:

@@ -32,14 +32,14 @@ Names = Mapping[TopicPartition, Sequence[FileName]]
 
 
 class End(NamedTuple):
-    # None: unknown, since values have no offsets.
+    # None: unknown, because a file of values states no offsets
     offset: int | None
     at_least: int
-    keys: Sequence[str]  # of the files that were committed last
-    begin: int  # where the archive ended before their commit: everything below is visible
+    keys: Sequence[str]  # keys of the files that were committed last
+    begin: int  # where the archive ended before their commit; everything below is visible
     # The highest possible end by the commits; None if these do not cover the files.
     at_most: int | None
-    # Whether the commit counts exactly these files: then it is published as a whole.
+    # Whether the commit counts exactly these files, so that it is published as a whole.
     is_committed: bool
 
 
@@ -78,7 +78,8 @@ def _listed(
             yield name
             count += 1
             wanted = 0 if name is None else begin.get(name.partition, 0)
-            # In a folder, a partition's names are in the order of offsets, if these have no more digits.
+            # Names of a partition are in the order of offsets only within a folder, and only if the offsets
+            # have no more digits.
             if (
                 name is not None
                 and listed >= _PAGE
@@ -115,11 +116,11 @@ def end_of(
                 rows = 1 if config.is_transformed else max(read.records or 1, 1)
                 ends.append(None)
                 at_least = max(at_least, name.start + rows)
-        except Unreadable:  # damaged, or another writer's
+        except Unreadable:  # a damaged file, or one of another writer
             ends.append(None)
     known = [end for end in ends if end is not None]
     keys = [layout.file(name) for name in group]
-    # Values have no offsets; a commit that counts exactly these files states their end.
+    # A file of values states no offsets; if a commit counts exactly these files, it states where they end.
     exact, at_most = _end_by_commit(commit, group, before)
     is_committed = exact is not None
     if commit is not None and exact is not None and len(together) > len(group):
@@ -139,10 +140,10 @@ def _end_by_commit(
     archived, files = Archived.of(commit), before.files + len(group)
     ahead, start = Skip.of_text(archived.skip).end or 0, max(name.start for name in group)
     end = max(archived.end or 0, ahead)
-    # Numbers begin again after an operator's commit: a later file may have the same one.
+    # Numbers begin again after an operator's commit, so a later file may have the same number.
     if files == archived.files and start < end:
         return end, end
-    # An operator's commit counts no files; but it was refused unless it was above all of them.
+    # A commit of an operator's counts no files; but it would have been refused below the end of a file.
     is_covered = start < commit.offset and (not archived.files or files <= archived.files)
     return None, max(commit.offset, ahead) if is_covered else None
 
@@ -154,7 +155,7 @@ class _Last(NamedTuple):
     # Files of a partly withdrawn commit may begin, or end, above those committed after it.
     together: Sequence[FileName]
     group: Sequence[FileName]
-    before: Archived | None  # None: another writer's file
+    before: Archived | None  # None: the file is from another writer
 
 
 def _last_group(s3: S3, config: LayoutSettings, names: Sequence[FileName]) -> _Last:
@@ -164,7 +165,7 @@ def _last_group(s3: S3, config: LayoutSettings, names: Sequence[FileName]) -> _L
         found = s3.head(Location(config.s3_bucket_name, layout.file(name)))
         try:
             return FileHeader.of_object(found.metadata).before if found else None
-        except ValueError:  # another writer's
+        except ValueError:  # a file of another writer
             return None
 
     newest = max(names, key=lambda name: name.start)
@@ -189,7 +190,7 @@ def above(s3: S3, config: LayoutSettings, topics: Collection[str], commits: Comm
     names = files_of(s3, config, topics, before, _MOST_LISTED)
     if not names:
         return []
-    # Visible files were committed before, so commits are read after the listing.
+    # Files become visible after their commit, so commits are read after the listing.
     now, problems = commits(), []
     for partition, files in sorted(names.items()):
         commit = now.get(partition)
@@ -203,7 +204,7 @@ def above(s3: S3, config: LayoutSettings, topics: Collection[str], commits: Comm
 
 def _visible_below(commit: OffsetAndMetadata) -> int:
     """Return the offset below which everything is visible."""
-    # A commit is withdrawn to the start of its first unpublished upload if one has expired.
+    # If an upload has expired, the commit will be withdrawn to the start of its first unpublished upload.
     begins = [token.data.get("group", [token.data.get("start", commit.offset)])[0] for token in commit.tokens]
     return min(begins, default=commit.offset)
 
@@ -244,7 +245,7 @@ def problems_of(
         if end is None:
             continue
         at_most = end.at_most
-        # Neither files nor commits state the end: the operator has passed it.
+        # Neither files nor commits state the end, but the operator has given this offset.
         if end.offset is None and given.get(partition) == offset:
             at_most = end.at_least
         if at_most is not None and max(end.at_least, at_most) <= offset:
@@ -281,7 +282,7 @@ def recovered(
 ) -> dict[TopicPartition, int]:
     """Return where archives end. Raises ConnectException if the operator has to state more ends."""
     names, unknown = files_of(s3, config, topics), []
-    # These commits may still be published: their partitions are left out.
+    # Partitions whose commits may still be published are left out.
     waiting = {partition for partition, tokens in replaced.items() if tokens is None}
     offsets = {partition: offset for partition, offset in given.items() if partition not in waiting}
     for partition, files in sorted(names.items()):
@@ -322,11 +323,11 @@ def recovered(
 
 def _missing(s3: S3, config: LayoutSettings, files: Sequence[FileName], end: End) -> int | None:
     """Return the lowest offset that may be in an unpublished file; None if there is none."""
-    # Files are published one after another, and do not say how many were committed together. Those of
+    # Files are published one after another, and do not state how many were committed together. Those of
     # earlier commits are all visible.
     layout, bucket = config.layout(), config.s3_bucket_name
     if all(name.path == folder_of(name.partition) for name in files if layout.file(name) in end.keys):
-        return None  # whole records in the partition's own folder: only one file is open at a time
+        return None  # whole records in the partition's own folder are in one file at a time
     configured = Configured(config.is_transformed)
 
     def read(name: FileName) -> ArchivedFile:

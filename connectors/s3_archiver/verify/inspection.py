@@ -25,10 +25,12 @@ from sinksdk.values.avro_walk import Fit, walk_block
 from sinksdk.values.json_text import bad_json
 
 _GZIP: Final = 16 + zlib.MAX_WBITS
-_AT_A_TIME: Final = 1024 * 1024  # bytes
-_INFLATED: Final = 4 * 1024 * 1024  # bytes that one piece of a gzip stream may become at a time
-_ROWS: Final = 8192  # rows of a Parquet batch
-_KEPT_IN_MEMORY: Final = 16 * 1024 * 1024  # bytes of a Parquet file; larger ones go to a temporary file
+_AT_A_TIME: Final = 1024 * 1024  # bytes read at a time
+# Largest number of bytes to which a piece of a gzip stream is decompressed at a time.
+_INFLATED: Final = 4 * 1024 * 1024
+_ROWS: Final = 8192  # rows of one batch of a Parquet file
+# Bytes up to which a Parquet file is read in memory; a larger one goes to a temporary file.
+_KEPT_IN_MEMORY: Final = 16 * 1024 * 1024
 _PLACES: Final = ["topic", "partition", "offset"]
 
 
@@ -37,11 +39,11 @@ class Unreadable(Exception):
 
 
 class Configured(NamedTuple):
-    """Today's configuration, for files that do not state the configuration at their commit."""
+    """The present configuration, for files that do not state the one at their commit."""
 
-    # Consecutive records may share an offset: a transform has multiplied them.
+    # A transform has multiplied records, so that consecutive ones may share an offset.
     may_repeat: bool = False
-    # After each value of a file of bytes; empty: there is none.
+    # The bytes after each value in a file of bytes; may be empty.
     separator: bytes = b"\n"
 
 
@@ -51,14 +53,15 @@ class ArchivedFile:
     size: int
     header: FileHeader
     content: str
-    records: int | None  # None: values as bytes cannot be counted
+    records: int | None  # None: the values in a file of bytes cannot be counted
     first: int
     last: int
-    # Where runs of its records begin and end; None: values have no offsets.
+    # Where runs of the file's records begin and end; None: a file of values states no offsets.
     firsts: Longs | None = None
     lasts: Longs | None = None
-    name: FileName | None = None  # None: no files of other views accompany it
-    at_most: int | None = None  # values of a file of bytes, which may hold their separator
+    name: FileName | None = None  # None: no files of other views belong to it
+    # Largest number of values in a file of bytes, whose values may hold the separator.
+    at_most: int | None = None
 
     @property
     def view(self) -> str:
@@ -71,7 +74,7 @@ class ArchivedFile:
 
 class _Content(NamedTuple):
     words: str
-    # None: the format has no place for it, and the object's metadata hold it.
+    # None: the format has no place for a header, which is then in the object's metadata.
     header: FileHeader | None = None
     records: int | None = None
     at_most: int | None = None
@@ -144,7 +147,7 @@ def _read(stream: BinaryIO, name: FileName, kept: IO[bytes], configured: Configu
 def _read_avro(stream: BinaryIO, name: FileName, configured: Configured) -> _Content:
     file = AvroFile(stream)
     header = FileHeader.of(file.metadata)
-    # The file's own schema decides what it holds, not today's configuration.
+    # The file's own schema says what the file holds; the configuration may have changed since.
     if file.holds_records:
         order = _Order(may_repeat=_repeats(header, configured))
         for block in file.blocks():
@@ -203,7 +206,7 @@ def kept_parquet() -> IO[bytes]:
 
 
 def open_parquet(stream: BinaryIO, kept: IO[bytes]) -> pq.ParquetFile:
-    # Parquet is read from its end.
+    # A Parquet file is read from its end, so the whole stream is needed.
     shutil.copyfileobj(stream, kept, _AT_A_TIME)
     kept.seek(0)
     return pq.ParquetFile(kept)
@@ -221,7 +224,7 @@ def _inflated(stream: BinaryIO) -> Iterator[bytes]:
     inflate = zlib.decompressobj(_GZIP)
     for data in _pieces(stream):
         yield inflate.decompress(data, _INFLATED)
-        while inflate.unconsumed_tail:  # a few bytes may become gigabytes
+        while inflate.unconsumed_tail:  # a few compressed bytes may become gigabytes
             yield inflate.decompress(inflate.unconsumed_tail, _INFLATED)
     if not inflate.eof:
         raise ValueError("its gzip data are truncated")
@@ -297,7 +300,7 @@ class _Order:
 def _check_whole(info: ObjectInfo, location: Location, counted: _Counted) -> None:
     if info.size != counted.size:
         raise Unreadable(f"{location} has {info.size} bytes, of which {counted.size} were received")
-    # S3 verified this checksum at the upload.
+    # S3 checked this checksum when the file was uploaded.
     if info.crc32 is not None and info.crc32 != crc.encode(counted.crc32):
         raise Unreadable(f"{location} is damaged: CRC32 {crc.encode(counted.crc32)}, S3 has {info.crc32}")
 
@@ -307,7 +310,7 @@ class _Counted(io.RawIOBase):
 
     def __init__(self, stream: BinaryIO) -> None:
         super().__init__()
-        self._stream: Any = stream  # with readinto, as each buffered stream has it
+        self._stream: Any = stream  # the stream has readinto, like each buffered stream
         self.size = 0
         self.crc32 = 0
 

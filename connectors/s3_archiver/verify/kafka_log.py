@@ -27,22 +27,23 @@ from sinksdk.connectors.s3_archiver.verify.reading import HEADERS, RECORDS
 T = TypeVar("T")
 _Setting = str | int | float | bool
 
-_PATIENCE: Final = 60.0  # seconds without a response
-_AT_A_TIME: Final = 2_000  # messages: several times as many bytes would wait in memory
+_PATIENCE: Final = 60.0  # seconds without a response after which the comparison fails
+# Messages read at a time: their objects take several times the memory of their bytes.
+_AT_A_TIME: Final = 2_000
 _WAIT: Final = 0.5  # seconds until a batch that is not full is returned
 _REFUSED: Final = frozenset({KafkaError._AUTHENTICATION, KafkaError._SSL})  # noqa: SLF001 - librdkafka's names
 _READING: Final[Mapping[str, _Setting]] = {
-    "group.id": "sinksdk-verify",  # librdkafka requires one; it is never joined
+    "group.id": "sinksdk-verify",  # librdkafka requires a group, but the consumer never joins it
     "enable.auto.commit": False,
     "enable.partition.eof": True,
-    "auto.offset.reset": "earliest",  # records that are removed meanwhile are reported as missing
+    "auto.offset.reset": "earliest",  # records that were removed since are reported as missing
     "queued.max.messages.kbytes": 16 * 1024,
 }
 
 
 class KafkaLog:
     def __init__(self, properties: Mapping[str, str]) -> None:
-        # Connectors read with read_committed, too.
+        # Connectors also read with read_committed.
         defaults: Mapping[str, _Setting] = {"log_level": 2, "isolation.level": "read_committed"}
         self._properties: dict[str, _Setting] = {**defaults, **properties}
         self._where = properties["bootstrap.servers"]
@@ -51,7 +52,7 @@ class KafkaLog:
         self._compacted: dict[str, bool] = {}
         self._refusal = ""
         with closing(self._consumer()):
-            pass  # fail on bad properties before anything is read
+            pass  # invalid properties raise here, before anything is read
 
     def __str__(self) -> str:
         return f"the Kafka topic at {self._where}"
@@ -76,7 +77,7 @@ class KafkaLog:
             return "which now begins at a later offset"
         if self._is_compacted(partition.topic):
             return "which is compacted"
-        # The start offset is not requested again for each further missing record.
+        # The start offset is requested once, and not again for each further missing record.
         self._unexplained.add(partition)
         return ""
 
@@ -156,7 +157,7 @@ class KafkaLog:
             return request()
         except KafkaException as error:
             reason: KafkaError = error.args[0]
-            client.poll(0)  # the error callback reports why authentication failed
+            client.poll(0)  # the error callback reports why the authentication failed
             raise ConnectException(
                 f"cannot read {subject} from the Kafka cluster at {self._where}: "
                 f"{self._refusal or reason.str()}"
@@ -186,7 +187,7 @@ def _batch_of(messages: Sequence[Message]) -> pa.RecordBatch:
         [
             pa.array([message.offset() for message in messages], pa.int64()),
             pa.array(timestamp, mask=(kind == TIMESTAMP_NOT_AVAILABLE) | (timestamp < 0)),
-            pa.array((kind - 1).astype(np.int32)),  # librdkafka counts from "none", Kafka from "create time"
+            pa.array((kind - 1).astype(np.int32)),  # librdkafka's 0 is "none", Kafka's 0 is "create time"
             pa.array([message.key() for message in messages], pa.large_binary()),
             pa.array([message.value() for message in messages], pa.large_binary()),
             _headers_of(messages),
@@ -196,7 +197,8 @@ def _batch_of(messages: Sequence[Message]) -> pa.RecordBatch:
 
 
 def _headers_of(messages: Sequence[Message]) -> pa.Array:
-    # Keys and values as flat columns: a dict for each header took a third of the time that reading takes.
+    # Keys and values of headers become flat columns: a dict for each header took a third of the time that
+    # reading takes.
     rows = [cast("list[tuple[str, bytes | None]] | None", message.headers()) or () for message in messages]
     names, values = [name for row in rows for name, _ in row], [value for row in rows for _, value in row]
     ends = np.zeros(len(rows) + 1, np.int32)

@@ -24,14 +24,14 @@ _MAGIC: Final = b"Obj\x01"
 _METADATA: Final = fastavro.parse_schema({"type": "map", "values": "bytes"})
 _RAW_DEFLATE: Final = -15  # zlib's window size, negative for "no zlib header and checksum"
 _CRC_BYTES: Final = 4
-_MOST_BLOCK: Final = 1 << 30  # bytes: a longer one is damage, and would fill the memory
+_MOST_BLOCK: Final = 1 << 30  # bytes of the largest block: a longer one is damaged, and would fill the memory
 _NO_TIMESTAMP: Final = -1
 
 HEADERS: Final = pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
 RECORDS: Final = pa.schema(
     [
         pa.field("offset", pa.int64()),
-        # Milliseconds since 1970; null where there is none.
+        # Milliseconds since 1970; null for a record without a timestamp.
         pa.field("timestamp", pa.int64()),
         pa.field("timestamp_type", pa.int32()),
         pa.field("key", pa.large_binary()),
@@ -109,10 +109,10 @@ class AvroFile:
 
 
 def _without_checksum(data: bytes) -> bytes:
-    # Avro's snappy appends the CRC32 of the uncompressed data.
+    # In Avro, snappy data ends with the CRC32 of the uncompressed data.
     packed, said = data[:-_CRC_BYTES], data[-_CRC_BYTES:]
     size, shift = 0, 0
-    for byte in packed[:5]:  # raw snappy begins with its size
+    for byte in packed[:5]:  # raw snappy data begins with its size
         size |= (byte & 0x7F) << shift
         shift += 7
         if byte < 0x80:  # noqa: PLR2004 - no other byte follows
@@ -173,7 +173,7 @@ def _checked(block: AvroBlock, partition: TopicPartition) -> _Rows:
     offsets = cursor.number()
     name = partition.topic.encode()
     are_ours = (numbers == partition.partition) & (lengths == len(name))
-    for place, octet in enumerate(name):  # comparing texts would create an object per row
+    for place, octet in enumerate(name):  # comparing texts would create an object for each row
         are_ours[are_ours] = data[topics[are_ours] + place] == octet
     if not are_ours.all():
         row = int(np.flatnonzero(~are_ours)[0])

@@ -27,7 +27,7 @@ from sinksdk.topics.directory.log import Disk, Entry, Extent, TransactionLog
 from sinksdk.topics.directory.reader import Footers
 from sinksdk.topics.directory.writer import on_disk, table_of
 
-_NUMBERED: Final = re.compile(r"\d{20}\.parquet")  # by the offset of their first record
+_NUMBERED: Final = re.compile(r"\d{20}\.parquet")  # names of files: the offset of their first record
 _BUFFER: Final = 32 * 2**20  # bytes that may wait to be written
 _PATIENCE: Final = 120.0  # seconds for which a write is retried, as by Kafka's producer
 _PAUSE: Final = 1.0  # seconds between two attempts
@@ -77,7 +77,7 @@ class DirectoryDeadLetters:
         if record.timestamp is None:
             record = replace(record, timestamp=int(self._now() * 1000))
         letter = _Letter(record, Future())
-        letter.written.set_running_or_notify_cancel()  # so that it cannot be cancelled
+        letter.written.set_running_or_notify_cancel()  # a running future cannot be cancelled
         with self._changed:
             if self._thread is None:
                 self._thread = start_thread(self._work, "dead-letters")
@@ -87,7 +87,8 @@ class DirectoryDeadLetters:
             self._changed.notify_all()
         return letter.written
 
-    # All waiting records become one file: few files, and tasks do not wait for each record.
+    # All records that wait are written as one file, so that files are few and tasks do not wait for each
+    # record.
     def _work(self) -> None:
         while True:
             with self._changed:
@@ -125,7 +126,7 @@ class DirectoryDeadLetters:
                     if self._log.can_create():
                         self._log.create()
                         self._append(records)
-                    else:  # a directory with files without transactions
+                    else:  # the directory has files that no transaction names
                         self._add_file(records)
             except RetriableException:
                 if time.monotonic() + _PAUSE > give_up:
@@ -149,8 +150,8 @@ class DirectoryDeadLetters:
             self._disk.remove(path)  # another writer was faster
 
     def _add_file(self, records: Sequence[SinkRecord]) -> None:
-        # Each file begins where the last one ends: of concurrent writers, one that has read an older end
-        # finds its name taken.
+        # Each file begins where the last one ends. If several writers write at once, one that has read an
+        # older end finds its file name taken.
         while True:
             first = self._end()
             temporary = self._folder / f"_{uuid.uuid4().hex}.tmp"

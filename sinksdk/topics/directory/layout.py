@@ -23,15 +23,17 @@ _PARTITION = "partition="
 _NUMBER: Final = re.compile("0|[1-9][0-9]{0,9}")
 _HIDDEN_STARTS = ("_", ".")
 _TEMPORARY_ENDS = (".crc", ".tmp", "._COPYING_")
-_ESCAPED = frozenset("\"#%'*/:=?\\{[]^\x7f") | {chr(code) for code in range(1, 0x20)}  # as Hive and Spark do
+# Hive and Spark escape the same characters.
+_ESCAPED = frozenset("\"#%'*/:=?\\{[]^\x7f") | {chr(code) for code in range(1, 0x20)}
 
 # s3://bucket/x, and dbfs:/x, which Databricks writes with one slash; a single letter is a drive.
 _URL: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
 
 # Two changes of a folder within this time may get the same modification time (FAT), in seconds.
 _COARSE: Final = 2.0
-_COMPARE_NAMES_AFTER: Final = 30.0  # seconds, of a folder whose modification time has not moved
-_LIST_AFTER: Final = 300.0  # seconds, likewise
+# Seconds between comparisons of names in a folder whose modification time has not changed.
+_COMPARE_NAMES_AFTER: Final = 30.0
+_LIST_AFTER: Final = 300.0  # seconds between listings of such a folder
 
 T = TypeVar("T")
 
@@ -39,7 +41,7 @@ _log = logging.getLogger(__name__)
 
 
 class FileStat(NamedTuple):
-    path: str  # absolute
+    path: str  # an absolute path
     size: int
     mtime_ns: int
 
@@ -48,7 +50,7 @@ class FileStat(NamedTuple):
         for entry in entries:
             try:
                 stat = entry.stat()
-            except FileNotFoundError:  # removed since it was listed
+            except FileNotFoundError:  # the file was removed after it was listed
                 continue
             yield cls(entry.path, stat.st_size, stat.st_mtime_ns)
 
@@ -88,7 +90,7 @@ def partition_of(path: str) -> TopicPartition:
 
 
 def is_partition_number(text: str) -> bool:
-    # 31 bits, without leading zeros.
+    # A number has 31 bits, and no leading zeros.
     return bool(_NUMBER.fullmatch(text)) and int(text) < 2**31
 
 
@@ -124,12 +126,12 @@ class Unfinished:
 
 @dataclass(slots=True)
 class _Listed:
-    stamp: tuple[int, ...]  # before the folder was listed
+    stamp: tuple[int, ...]  # the folder's stamp before it was listed
     seen_at: float  # when this stamp was first seen
-    at: float  # when it was listed
-    compared_at: float  # when its names were last compared
+    at: float  # time of the listing
+    compared_at: float  # time at which the names were last compared
     names: frozenset[str]
-    value: Any  # made of its entries
+    value: Any  # the result for the folder's entries
 
     @property
     def is_settled(self) -> bool:
@@ -202,7 +204,7 @@ class Listings:
         for entry in entries:
             if (
                 entry.name.startswith(_TOPIC) and entry.is_dir()
-            ):  # before is_hidden: a topic may be called x.tmp
+            ):  # checked before is_hidden, because a topic may be called x.tmp
                 topic = unquote(entry.name.removeprefix(_TOPIC))
                 if is_topic_name(topic):
                     found.setdefault(topic, []).append(entry.path)

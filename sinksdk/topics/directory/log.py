@@ -29,7 +29,7 @@ from sinksdk.topics.directory.reader import Footers
 
 NUMBERED: Final = re.compile(r"(\d{20})\.json")
 _CHECKPOINT: Final = re.compile(r"_checkpoint-\d{20}\.json")
-_CHECKPOINT_EVERY: Final = 100  # entries
+_CHECKPOINT_EVERY: Final = 100  # entries between two checkpoints
 
 
 def entry_name(number: int) -> str:
@@ -71,7 +71,7 @@ class Extent(_Model):
 
 class WriterEpoch(_Model):
     id: str
-    # How often the id was taken over; never descends in the log. Attempt 0 takes the id over.
+    # How often the id was taken over; never lower in a later entry. Attempt 0 takes the id over.
     epoch: int
     attempt: int = 0
 
@@ -158,7 +158,7 @@ class Disk:
         temporary = path.with_name(f"_{uuid.uuid4().hex}.tmp")
         try:
             self.write(temporary, lambda new: new.write_bytes(content))
-            # Exactly one of any number of writers succeeds, on any number of hosts.
+            # Of all writers, on any number of hosts, exactly one can create the link.
             return self.link(temporary, path)
         finally:
             self.remove(temporary)
@@ -197,7 +197,7 @@ class TransactionLog:
     def create(self) -> None:
         if self._folder.is_dir():
             return
-        # Files without transactions would become invisible.
+        # Without this check, files that no transaction names would become invisible.
         visible = self._visible_file()
         if visible is not None and not self._folder.is_dir():
             raise ConnectException(
@@ -216,7 +216,7 @@ class TransactionLog:
         state = self._state = self._state or self._read_checkpoint()
         while (content := self.disk.read(self._path(state.number + 1))) is not None:
             entry = self._parsed(content, self._path(state.number + 1))
-            is_emptied = not entry.files and entry.writer is None  # a checkpoint has its content
+            is_emptied = not entry.files and entry.writer is None  # a checkpoint has its former content
             if is_emptied and (later := self._read_checkpoint()).number > state.number:
                 state = self._state = later
             else:
@@ -231,7 +231,7 @@ class TransactionLog:
             raise RuntimeError("the log must be read before an entry is appended")
         path = self._path(state.number + 1)
         if not self.disk.create(path, entry.model_dump_json().encode()):
-            # Another writer was faster; or this one was, and NFS lost the response and retried.
+            # Another writer was faster; or this one was, but NFS lost the response and repeated the request.
             content = self.disk.read(path)
             if content is None or self._parsed(content, path).nonce != entry.nonce:
                 return False
@@ -241,7 +241,8 @@ class TransactionLog:
         return True
 
     def _write_checkpoint(self, checkpoint: _Checkpoint) -> None:
-        # A new file each time: a writer that was frozen here may still write an old checkpoint.
+        # The file is new each time, because a writer that was frozen here may still write an older
+        # checkpoint.
         new = f"_checkpoint-{checkpoint.number:020d}.json"
         self.disk.create(self._folder / new, checkpoint.model_dump_json().encode())
         for name in self._checkpoints():
@@ -253,7 +254,7 @@ class TransactionLog:
 
     def _apply(self, state: LogState, entry: Entry) -> None:
         state.apply(entry)
-        if not entry.extents:  # another tool's entry
+        if not entry.extents:  # an entry of another tool
             self._read_ends(state, entry)
         state.number += 1
 
@@ -261,7 +262,8 @@ class TransactionLog:
         state = LogState()
         while checkpoints := self._checkpoints():
             path = self._folder / checkpoints[-1]
-            if (content := self.disk.read(path)) is not None:  # else a later one has replaced it
+            # None: a later checkpoint has replaced this one.
+            if (content := self.disk.read(path)) is not None:
                 checkpoint = _valid(_Checkpoint, content, path)
                 state.apply(checkpoint)
                 state.number = checkpoint.number
@@ -273,7 +275,7 @@ class TransactionLog:
                 f"{self._folder} has no entry {entry_name(state.number + 1)}, but later ones: put it back "
                 f"(entries that a checkpoint covers may be emptied; no entry may be removed)"
             )
-        for name in names:  # entries without a number are other tools'
+        for name in names:  # entries whose names are no numbers belong to other tools
             if name.endswith(".json") and not NUMBERED.fullmatch(name):
                 path = self._folder / name
                 if (content := self.disk.read(path)) is not None:
@@ -293,7 +295,7 @@ class TransactionLog:
 
     def _parsed(self, content: bytes, path: Path) -> Entry:
         entry = _valid(Entry, content, path)
-        named_paths(json.loads(content), str(path))  # writers refuse what readers would refuse
+        named_paths(json.loads(content), str(path))  # the writer refuses paths that readers would refuse
         return entry
 
 

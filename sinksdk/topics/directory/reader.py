@@ -23,7 +23,7 @@ from sinksdk.topics.directory.layout import FileStat, Unfinished
 from sinksdk.values.rows import rows_to_take
 
 _SAMPLE: Final = 64  # rows of a large file that are read to measure their size
-_PATIENCE: Final = 0.1  # seconds without a batch until None is yielded
+_PATIENCE: Final = 0.1  # seconds without a batch after which None is yielded
 _BUFFER: Final = 1024 * 1024  # bytes of a column per read
 _OPTIONAL: Final = frozenset({"timestampType", "headers"})
 
@@ -33,7 +33,7 @@ _BYTES: Final = frozenset({pa.binary(), pa.large_binary(), pa.binary_view()})
 
 
 def _is_offset(kind: pa.DataType) -> bool:
-    return bool(types.is_integer(kind) and not types.is_uint64(kind))  # which a long does not hold
+    return bool(types.is_integer(kind) and not types.is_uint64(kind))  # a long does not hold every uint64
 
 
 def _is_bytes(kind: pa.DataType) -> bool:
@@ -94,10 +94,10 @@ def _plain(kind: pa.DataType) -> pa.DataType:
 
 @dataclass(frozen=True, slots=True)
 class DataFile:
-    path: str  # absolute
+    path: str  # an absolute path
     first: int  # lowest offset
     last: int  # highest offset
-    size: int  # of its records, uncompressed
+    size: int  # bytes of the file's records, uncompressed
     columns: frozenset[str]
 
 
@@ -255,14 +255,14 @@ def _rows(
 
 
 def _opened(path: str) -> pq.ParquetFile:
-    # Read piece by piece: pre-buffering would hold whole row groups, and is no faster.
+    # The file is read piece by piece, because pre-buffering would hold whole row groups and is no faster.
     return pq.ParquetFile(path, buffer_size=_BUFFER, pre_buffer=False, coerce_int96_timestamp_unit="us")
 
 
 def _rows_at_once(
     opened: pq.ParquetFile, file: DataFile, groups: Sequence[int], columns: Sequence[str]
 ) -> int:
-    # The footer has only the encoded size of rows, so a few are read as a sample.
+    # The footer has only the encoded size of the rows, so a sample of rows is read.
     rows = max(opened.metadata.num_rows, 1)
     size = file.size / rows
     if rows > _SAMPLE and groups:
@@ -308,7 +308,8 @@ def _milliseconds(array: pa.Array) -> pa.Array:
     kind = RECORD_COLUMNS["timestamp"]
     if pa.types.is_integer(array.type):
         return array.cast(pa.int64()).view(kind)
-    instants = array.cast(pa.timestamp(array.type.unit, tz="UTC"))  # without a zone, it is taken as UTC
+    # A timestamp without a zone is taken as UTC.
+    instants = array.cast(pa.timestamp(array.type.unit, tz="UTC"))
     if array.type.unit in {"us", "ns"}:
         instants = pc.floor_temporal(instants, unit="millisecond")
     return instants.cast(kind)
@@ -317,7 +318,7 @@ def _milliseconds(array: pa.Array) -> pa.Array:
 def _headers(array: pa.Array) -> pa.Array:
     fields = array.type.value_type
     if [field.name for field in fields] != ["key", "value"]:
-        array = array.cast(pa.list_(fields))  # large lists, too
+        array = array.cast(pa.list_(fields))  # casts large lists too
         flat = array.values
         entries = pa.StructArray.from_arrays(
             [flat.field("key"), flat.field("value")], names=["key", "value"], mask=flat.is_null()

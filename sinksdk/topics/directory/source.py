@@ -39,7 +39,7 @@ class Visibility:
         self._entries = entries
         self._folders: dict[str, list[str]] = {}
         for path in entries or ():
-            # Not by Path: with many files, creating one for each took longer than everything else.
+            # Folders are texts: with many files, creating a Path for each took longer than everything else.
             self._folders.setdefault(path.rpartition(os.sep)[0], []).append(path)
 
     def select(self, folder: str, found: Iterable[FileStat]) -> list[FileStat]:
@@ -85,7 +85,8 @@ class Transactions:
         except FileNotFoundError:
             return _ALL
         except OSError as error:
-            # The folder may exist: without it, uncommitted files would become visible.
+            # The folder may exist although it cannot be read: without it, uncommitted files would become
+            # visible.
             raise ConnectException(f"{self.folder} cannot be read: {error.strerror}") from error
         return self._listings.of(str(self.folder), self._of_entries)
 
@@ -100,14 +101,14 @@ class Transactions:
         return self._last
 
     def _unlisted(self, stats: Iterable[FileStat]) -> Iterator[FileStat]:
-        # A listing made meanwhile may have a later entry without an earlier one, whose records would be taken
-        # for a gap and never be read.
+        # A listing of a folder that changes may have a later entry without an earlier one. The earlier one's
+        # records would then count as a gap, and never be read.
         names = (stat.path.rpartition(os.sep)[2] for stat in stats)
         numbers = {int(found[1]) for name in names if (found := NUMBERED.fullmatch(name))}
         if not numbers or len(numbers) > max(numbers) - min(numbers):
             return
         for number in sorted(set(range(min(numbers), max(numbers))) - numbers):
-            with suppress(FileNotFoundError):  # removed with its files, which is allowed
+            with suppress(FileNotFoundError):  # a tool may remove an entry together with its files
                 yield FileStat.of(self.folder / entry_name(number))
 
     def _read(self, stat: FileStat) -> tuple[str, ...]:
@@ -130,15 +131,16 @@ def _named_by(entry: str) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _PartitionFiles:
-    found: tuple[tuple[FileStat, ...], ...]  # in each of its folders
+    found: tuple[tuple[FileStat, ...], ...]  # the files in each folder of the partition
     visibility: Visibility
-    stats: tuple[FileStat, ...]  # of the visible files
+    stats: tuple[FileStat, ...]  # stats of the visible files
     files: Sequence[DataFile]  # visible files with records, by ascending offsets
-    newest: FileStat | None  # of the last of these
+    newest: FileStat | None  # stat of the last of ``files``
 
     def is_newest_unchanged(self) -> bool:
         try:
-            # Writing a file again in place does not change its folder's modification time.
+            # The newest file is checked, because writing it again in place does not change its folder's
+            # modification time.
             return self.newest is None or FileStat.of(self.newest.path) == self.newest
         except FileNotFoundError:
             return False
@@ -156,8 +158,7 @@ class TopicDirectorySource:
     ) -> None:
         self.root = local_root(path)
         unfinished = Unfinished(unfinished_patience)
-        # A file under its final name that has no footer yet is retried for this long: later offsets must not
-        # be read before its own.
+        # How long a file without a footer is retried: files with later offsets must not be read before it.
         self._patience = unfinished_patience
         self._clock = clock
         self._missed_since: dict[TopicPartition, float] = {}
@@ -216,11 +217,11 @@ class TopicDirectorySource:
         raise NotImplementedError  # a topic directory has no leader epochs
 
     def first_records(self, ranges: Mapping[TopicPartition, OffsetRange]) -> Mapping[TopicPartition, int]:
-        # A topic directory ends with a record, not with a gap.
+        # The last offset of a topic directory has a record, so no gap needs to be found.
         return {partition: offsets.start for partition, offsets in ranges.items()}
 
     def reader(self, ranges: Mapping[TopicPartition, OffsetRange]) -> TopicDirectoryReader:
-        # Everything is listed again: files that have replaced others might be missing otherwise.
+        # All folders are listed again, because otherwise files that have replaced others might be missing.
         self._listings.forget((str(self._transactions.folder), str(self.root)))
         visibility, topics = self._transactions.read(), self._listings.topics()
         folders_of: dict[TopicPartition, list[str]] = {}
@@ -246,7 +247,7 @@ class TopicDirectorySource:
     def _check_nothing_vanished(
         self, partition: TopicPartition, before: Sequence[DataFile], now: Sequence[DataFile]
     ) -> None:
-        # Records that vanish from the middle would be taken for a gap and never be read.
+        # If records vanish from the middle, their offsets would count as a gap.
         vanished = _vanished(before, now)
         if vanished is None:
             self._missed_since.pop(partition, None)
@@ -257,7 +258,7 @@ class TopicDirectorySource:
             f"not the files before it; put it back (only the oldest files of a partition may be removed)"
         )
         if self._clock() - since < self._patience:
-            raise RetriableException(message)  # a writer may be replacing it
+            raise RetriableException(message)  # a writer may be replacing the file
         raise ConnectException(message)
 
     def _select(self, subscription: Subscription, topics: Collection[str]) -> frozenset[str]:

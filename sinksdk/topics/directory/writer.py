@@ -40,13 +40,13 @@ from sinksdk.topics.directory.log import (
 )
 
 Records: TypeAlias = "pa.Table | pa.RecordBatch | SinkRecords"
-_ARRAY_BYTES: Final = 2**30  # an Arrow array of bytes ends at 2 GiB
+_ARRAY_BYTES: Final = 2**30  # an Arrow array of bytes holds at most 2 GiB
 _WRITABLE: Final = "allow this process to write there"
 _HARD_LINKS: Final = "writers need a file system with hard links; use another one"
 _NO_FOLDER: Final = "a file is where a folder should be; give the path of a directory, or move the file away"
 _REMEDIES: Final[Mapping[int, str]] = {
     errno.EACCES: _WRITABLE,
-    errno.EPERM: f"{_WRITABLE}; {_HARD_LINKS}",  # of link on a file system without them
+    errno.EPERM: f"{_WRITABLE}; {_HARD_LINKS}",  # link() raises this on file systems without hard links
     errno.EROFS: _WRITABLE,
     errno.ENOTSUP: _HARD_LINKS,
     errno.ENAMETOOLONG: "give the topic a shorter name, or the directory a shorter path",
@@ -82,8 +82,8 @@ def write_transaction(
     """Write records of several partitions so that readers see all of them at once or none."""
     root = local_root(path)
     log = TransactionLog(root)
-    # Readers then see only files named in a transaction, none of `write_records`.
-    log.create()  # before the files, which would be visible at once without a log
+    # From now on readers see only files that a transaction names, and none of `write_records`.
+    log.create()  # created before the files, which would be visible at once without a log
     files = {partition: write_records(root, partition, rows) for partition, rows in records.items()}
     extents = []
     for partition, file in files.items():
@@ -143,7 +143,8 @@ class TopicDirectoryWriter:
         self._log = TransactionLog(self._root, disk)
         self._disk = self._log.disk
         self._id = transactional_id
-        self._tag = hashlib.sha256(self._id.encode()).hexdigest()[:16]  # ids may contain any character
+        # A file name cannot contain every character of an id.
+        self._tag = hashlib.sha256(self._id.encode()).hexdigest()[:16]
         self._connector = connector
         self._now = now
         self._epoch = 0
@@ -183,7 +184,8 @@ class TopicDirectoryWriter:
             parts[_partition_of(record)].append(record)
         with on_disk(self._root):
             while not self._is_committed(state := self._owned()):
-                # The log is not read again before appending: if an entry came meanwhile, the append fails.
+                # The log is not read again before the append: if another writer has added an entry, the
+                # append fails.
                 attempt = self._write_attempt(parts, state)
                 if self._log.append(self._entry(attempt, parts, positions, forget)):
                     break
@@ -227,7 +229,7 @@ class TopicDirectoryWriter:
         self._attempts += 1
         files = {}
         for partition, first in starts.items():
-            # No other writer uses this name: a slower writer's file never replaces a faster one's.
+            # The name is unique to this writer, so that a slower writer's file never replaces a faster one's.
             last = first + len(parts[partition]) - 1
             name = f"{first:020d}-{last:020d}-{self._tag}-{self._epoch}-{self._attempts}.parquet"
             files[partition] = self._root / partition_folder(partition) / name

@@ -135,7 +135,8 @@ class _Number(NamedTuple):
 _INT: Final = 2_147_483_647
 _NUMBERS: Final[Mapping[str, _Number]] = {
     "connections.max.idle.ms": _Number("connections.max.idle.ms", 0, _INT),
-    # At least message.max.bytes, whose default this is. One larger batch is returned in any case.
+    # The value must be at least message.max.bytes, which has this default. Kafka returns one larger batch in
+    # any case.
     "fetch.max.bytes": _Number("fetch.max.bytes", 1_000_000, 2_147_483_135),
     "fetch.max.wait.ms": _Number("fetch.wait.max.ms", 0, 300_000),
     "fetch.min.bytes": _Number("fetch.min.bytes", 0, _INT),
@@ -207,7 +208,7 @@ def translated(java: Mapping[str, str]) -> dict[str, str]:
     found |= {name: java[key] for key, name in _RENAMED.items() if key in java}
     found |= _numbers(java, problems)
     if "ssl.endpoint.identification.algorithm" in java:
-        # Java switches the check of the host's name off with an empty text.
+        # In Java an empty text switches off the check of the host's name.
         found["ssl.endpoint.identification.algorithm"] = (
             java["ssl.endpoint.identification.algorithm"] or "none"
         )
@@ -374,12 +375,12 @@ class KafkaClient:
 PRODUCER: Final = "producer.override."
 
 _OF_PRODUCERS: Final[Mapping[str, Any]] = {
-    "log_level": 2,  # errors report an unreachable broker as well
+    "log_level": 2,  # librdkafka also reports an unreachable broker as an error
     "linger.ms": 5,
-    "delivery.timeout.ms": 120_000,  # Kafka's own
-    "message.max.bytes": 100_000_000,  # the topic's limit decides, not the client's
+    "delivery.timeout.ms": 120_000,  # the default of Kafka's own producer
+    "message.max.bytes": 100_000_000,  # the topic's limit decides, so the client's is high
     "queue.buffering.max.kbytes": 262_144,
-    "partitioner": "murmur2_random",  # as Java's producers do
+    "partitioner": "murmur2_random",  # Java's producers choose partitions in the same way
 }
 _DURABLE: Final[Mapping[str, Any]] = {"acks": "all", "enable.idempotence": True}
 _TRANSLATED: Final[Mapping[str, str]] = {

@@ -79,15 +79,15 @@ def bystander(
     properties: Mapping[str, str], group: str, further: Mapping[str, Any] | None = None
 ) -> Consumer:
     defaults = {
-        "log_level": 2,  # errors report an unreachable broker as well
-        # A commit has no time-out of its own: these limit it.
+        "log_level": 2,  # librdkafka also reports an unreachable broker as an error
+        # A commit has no time-out of its own, so these settings limit its time.
         "socket.timeout.ms": int(REPEAT_AFTER * 1000),
         "session.timeout.ms": int(REPEAT_AFTER * 1000),
     }
     # The consumer subscribes to nothing and so is not a member of its group.
     own = {
         "group.id": group,
-        "group.protocol": "classic",  # the other protocol refuses session.timeout.ms
+        "group.protocol": "classic",  # the newer group protocol refuses session.timeout.ms
         "enable.auto.commit": False,
         "fetch.wait.max.ms": 500,  # librdkafka refuses a longer one than socket.timeout.ms
     }
@@ -139,7 +139,7 @@ class Cluster:
         self.bootstrap = properties["bootstrap.servers"]
         self._clock = clock
         self._refusal = ""
-        first = [self._bystander()]  # created here, so that refused properties are reported here
+        first = [self._bystander()]  # created here, so that the constructor reports refused properties
         self._consumer = Renewed(
             lambda: first.pop() if first else self._bystander(), _close_consumer, clock=clock
         )
@@ -172,7 +172,7 @@ class Cluster:
         return found
 
     def topic_ids(self, topics: Collection[str]) -> dict[str, str]:
-        if not self.partitions(topics):  # a response also shows that the admin client will get one
+        if not self.partitions(topics):  # if the consumer gets a response, so will the admin client
             return {}
         # A topic that is created again has another id (KIP-516).
         found, topic = {}, ""
@@ -321,7 +321,7 @@ class ConsumerGroup:
             self._commit(offsets)
 
     def is_in_use(self, offsets: Mapping[TopicPartition, int]) -> bool:
-        """Whether consumers are in the group: Kafka then refuses to write back its committed offsets."""
+        """Return whether consumers are in the group, because Kafka refuses to write back its offsets then."""
         with translating(self._cluster.bootstrap, str(self)):
             try:
                 self._commit(offsets)

@@ -20,7 +20,7 @@ _BITS: Final = {"timestamp": 1, "timestampType": 2, "key": 4, "value": 8, "heade
 
 @cache
 def _functions() -> tuple[int, ...]:
-    library = ctypes.CDLL(cimpl.__file__)  # which has loaded the librdkafka of confluent-kafka's wheel
+    library = ctypes.CDLL(cimpl.__file__)  # confluent-kafka's wheel has loaded this librdkafka
     found = (ctypes.cast(library[name], ctypes.c_void_p).value for name in _messages.FUNCTIONS)
     return tuple(address or 0 for address in found)
 
@@ -74,7 +74,7 @@ def _decoded(text: bytes | None) -> str:
     return (text or b"").decode("utf-8", "replace")
 
 
-class Nulls(NamedTuple):  # numbers of nulls
+class Nulls(NamedTuple):  # number of nulls in each column
     key: int
     value: int
     list: int
@@ -82,9 +82,10 @@ class Nulls(NamedTuple):  # numbers of nulls
 
 
 class Buffers(NamedTuple):
-    """Arrow's buffers, in the order of the loop; None for a column that is not wanted.
+    """Arrow's buffers, in the order in which the C loop returns them; None for an unwanted column.
 
-    ``valid`` are bits, ``ends`` are where values end, after a zero. ``list_ends`` assigns headers to rows.
+    ``valid`` are bits. ``ends`` are where values end, with a zero in front. ``list_ends`` assigns headers to
+    rows.
     """
 
     offset: Any

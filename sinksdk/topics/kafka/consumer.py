@@ -38,7 +38,7 @@ except ImportError:
 else:
     compiled_client = CompiledClient
 
-_DEFAULTS: Final = {"log_level": "2"}  # an unreachable broker is reported as an error as well
+_DEFAULTS: Final = {"log_level": "2"}  # librdkafka also reports an unreachable broker as an error
 _FIXED: Final = {
     "group.id": "sinksdk-reader",
     "enable.auto.commit": "false",
@@ -79,7 +79,7 @@ class Consumer:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    # librdkafka's queued.max.messages.kbytes and queued.min.messages count for each partition.
+    # librdkafka applies queued.max.messages.kbytes and queued.min.messages to each partition.
     def add(self, offsets: Mapping[TopicPartition, int]) -> None:
         with self._use() as client:
             _check(client.add(offsets), offsets)
@@ -124,7 +124,7 @@ class Consumer:
             return client.errors()
 
     def close(self) -> None:
-        # A forked child only forgets the client.
+        # A forked child must not close the client, so it only forgets it.
         if self._process != os.getpid():
             self._release()
             return

@@ -69,7 +69,7 @@ class KafkaDeadLetters:
     def send(self, record: SinkRecord) -> Future[None]:
         producer = self._connected()
         letter: Future[None] = Future()
-        letter.set_running_or_notify_cancel()  # so that it cannot be cancelled
+        letter.set_running_or_notify_cancel()  # a running future cannot be cancelled
         message = self._message(record)
 
         def written(error: KafkaError | None, _: object) -> None:
@@ -82,7 +82,7 @@ class KafkaDeadLetters:
             try:
                 producer.produce(self._topic, on_delivery=written, **message)
             except BufferError:
-                producer.poll(_POLL)  # until earlier records are written, or time out
+                producer.poll(_POLL)  # wait until earlier records are written, or time out
             except KafkaException as error:
                 letter.set_exception(self._lost(record, error.args[0]))
             else:
@@ -94,7 +94,7 @@ class KafkaDeadLetters:
         if record.headers:
             message["headers"] = [(header.key, header.value) for header in record.headers]
         if record.timestamp is not None and record.timestamp > 0:
-            message["timestamp"] = record.timestamp  # without one, librdkafka sets the current time
+            message["timestamp"] = record.timestamp  # without a timestamp, librdkafka sets the current time
         return message
 
     def _lost(self, record: SinkRecord, error: KafkaError) -> ConnectException:

@@ -13,7 +13,7 @@ from sinksdk.offsets import TopicPartition
 
 END_OF_PARTITION: Final[int] = KafkaError._PARTITION_EOF  # noqa: SLF001 - librdkafka's name for it
 BAD_MESSAGE: Final[int] = KafkaError._BAD_MSG  # noqa: SLF001 - the same
-MOST_MESSAGES: Final = 128  # of librdkafka's queue at once
+MOST_MESSAGES: Final = 128  # messages taken from librdkafka's queue at a time
 
 # librdkafka retries these by itself.
 _TRANSIENT: Final = frozenset(
@@ -24,7 +24,7 @@ _TRANSIENT: Final = frozenset(
         *("REQUEST_TIMED_OUT", "BROKER_NOT_AVAILABLE", "REPLICA_NOT_AVAILABLE", "NETWORK_EXCEPTION"),
         *("COORDINATOR_LOAD_IN_PROGRESS", "COORDINATOR_NOT_AVAILABLE", "NOT_COORDINATOR"),
         *("KAFKA_STORAGE_ERROR", "FENCED_LEADER_EPOCH", "UNKNOWN_LEADER_EPOCH", "OFFSET_NOT_AVAILABLE"),
-        *("UNKNOWN", "UNKNOWN_TOPIC_ID", "INCONSISTENT_TOPIC_ID"),  # Java's client continues, too
+        *("UNKNOWN", "UNKNOWN_TOPIC_ID", "INCONSISTENT_TOPIC_ID"),  # Java's client also continues after these
         *("THROTTLING_QUOTA_EXCEEDED", "FETCH_SESSION_ID_NOT_FOUND", "INVALID_FETCH_SESSION_EPOCH"),
     )
 )
@@ -52,8 +52,7 @@ class Filled:
     """The result of one :meth:`~sinksdk.topics.kafka.consumer.Consumer.fill`.
 
     Args:
-        next: the offset to read next; ``end`` once no record before it can be missing; None if nothing
-            arrived.
+        next: the offset to read next; the range's end once no record below it is left; None: nothing arrived.
     """
 
     batch: pa.RecordBatch | None

@@ -31,7 +31,7 @@ _READING: Final[Mapping[str, Any]] = {
     "isolation.level": "read_committed",
     "enable.partition.eof": True,
     "auto.offset.reset": "earliest",
-    "fetch.wait.max.ms": 50,  # few records are left: waiting for more gains nothing
+    "fetch.wait.max.ms": 50,  # few records are left, so a longer wait would return no more
 }
 
 
@@ -108,7 +108,8 @@ class KafkaOffsets(CommittedOffsets):
             if consumer is not None:
                 consumer.close()
 
-    # The log's end counts, not the first open transaction: later records may be this task's own commits.
+    # The log's end counts, not the first open transaction, because later records may be this task's own
+    # commits.
     def _read_on(self) -> None:
         unread = {
             number: extent
@@ -132,7 +133,7 @@ class KafkaOffsets(CommittedOffsets):
             raise
 
     def _extents(self) -> dict[int, OffsetRange]:
-        if self._cluster is None:  # uncommitted, so that extents include open transactions
+        if self._cluster is None:  # read_uncommitted, so that extents include open transactions
             self._cluster = Cluster({**self._properties, "isolation.level": "read_uncommitted"})
         partitions: list[TopicPartition] = self._cluster.partitions([self._topic]).get(self._topic, [])
         return {p.partition: extent for p, extent in self._cluster.extents(partitions).items()}
@@ -154,7 +155,7 @@ class KafkaOffsets(CommittedOffsets):
                 self._take(message)
                 self._next[number] = offset + 1
             elif error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 - librdkafka's name for it
-                self._next[number] = offset  # transaction markers included
+                self._next[number] = offset  # the position includes transaction markers
             elif not error.retriable():
                 with translating(self._properties["bootstrap.servers"], f"topic {self._topic}"):
                     raise KafkaException(error)

@@ -42,7 +42,7 @@ class PlainClient:
         self._errors: list[KafkaError] = []
         self._offsets: dict[TopicPartition, int] = {}
         self._assigned: TopicPartition | None = None
-        self._held: deque[Any] = deque()  # taken from librdkafka and not returned yet
+        self._held: deque[Any] = deque()  # messages taken from librdkafka and not returned yet
         try:
             self._consumer = open_consumer({**properties, "error_cb": self._errors.append})
         except KafkaException as error:
@@ -76,7 +76,7 @@ class PlainClient:
         return int(row.offset)
 
     def errors(self) -> list[KafkaError]:
-        self._held += self._consumer.consume(1, 0)  # which calls error_cb
+        self._held += self._consumer.consume(1, 0)  # this call also calls error_cb
         found = [kafka_error(each.code(), each.str(), is_fatal=each.fatal()) for each in self._errors]
         self._errors.clear()
         return found
@@ -93,7 +93,7 @@ class PlainClient:
     def _fill(self, partition: TopicPartition, order: Fill) -> Filled:  # noqa: C901, PLR0912 - step by step as in _messages.c
         columns = ["offset", *(name for name in RECORD_COLUMNS if name != "offset" and name in order.columns)]
         rows: list[Sequence[Any]] = []
-        sums: Sequence[int] = (0, 0, 0, 0, 0)  # as of _weights
+        sums: Sequence[int] = (0, 0, 0, 0, 0)  # of the weights of these messages
         size = 0  # bytes of keys, values and wanted headers
         following, is_end, event = None, False, None
         is_empty = False  # librdkafka had fewer messages than were requested
@@ -138,8 +138,8 @@ class PlainClient:
 
 def _portion(rows: int, size: int, order: Fill) -> int:
     if not rows:
-        return 1  # more would be waited for until the time-out
-    each = size // rows  # assumed for further messages
+        return 1  # the request for more would wait until the time-out
+    each = size // rows  # further messages are assumed to have the average size
     return min(
         MOST_MESSAGES,
         order.max_rows - rows,
@@ -157,7 +157,7 @@ def _weights(message: Message, headers: _Headers) -> Sequence[int]:
 
 
 def _row(message: Message, headers: _Headers, columns: Collection[str]) -> Sequence[Any]:
-    kind, time = message.timestamp()  # 0 none, 1 create time, 2 log append time
+    kind, time = message.timestamp()  # kind is 0 for none, 1 for create time, 2 for log append time
     values = {
         "offset": message.offset(),
         "timestamp": time if kind else NO_TIMESTAMP,

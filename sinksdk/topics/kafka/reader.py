@@ -27,16 +27,18 @@ _MOST_IDLE: Final = 2  # consumers; each has a connection and a thread for each 
 # Seconds without a record after which a range is left to the next generation. Half of what Java's clients
 # wait (default.api.timeout.ms): a connector has a minute to catch up after a broker wakes.
 _SILENCE: Final = 30.0
-_SILENCE_AGAIN: Final = 10.0  # after another range was given up: one silent broker leads many partitions
-_SILENCE_REFUSED: Final = 10.0  # after a broker refused the client: other brokers may accept it
+# Shorter once another range was given up, because one silent broker leads many partitions.
+_SILENCE_AGAIN: Final = 10.0
+# Shorter after a broker refused the client, because other brokers may accept it.
+_SILENCE_REFUSED: Final = 10.0
 PROPERTIES: Final[Mapping[str, str]] = {
     "isolation.level": "read_committed",
-    "check.crcs": "true",  # as Java's clients do
-    "socket.timeout.ms": "15000",  # half of _SILENCE: a dead connection costs no range
-    # For each partition that is fetched ahead: this bounds the records in memory.
+    "check.crcs": "true",  # Java's clients check CRCs by default
+    "socket.timeout.ms": "15000",  # half of _SILENCE, so that a dead connection costs no range
+    # Each partition that is fetched ahead has such a queue: this bounds the records in memory.
     "queued.max.messages.kbytes": "4096",
     "queued.min.messages": "50000",
-    # Compressed, and in addition to the queued records.
+    # Bytes of a compressed response, which come on top of the queued records.
     "fetch.message.max.bytes": "1048576",
     # A fetch at the log's end delays later requests to its broker by this time. While all fetched partitions
     # are at their end, these fetches take 2 % of a core, broker included.
@@ -48,7 +50,7 @@ PROPERTIES: Final[Mapping[str, str]] = {
 }
 _OUT_OF_RANGE: Final = frozenset({"_AUTO_OFFSET_RESET", "OFFSET_OUT_OF_RANGE"})
 _ALL_DOWN: Final = "_ALL_BROKERS_DOWN"
-# No refusals: librdkafka looks up a group's coordinator although the reader is in no group.
+# Not refusals: librdkafka looks up a group's coordinator, although the reader is in no group.
 _OF_GROUPS: Final = frozenset({"GROUP_AUTHORIZATION_FAILED", "INVALID_GROUP_ID"})
 
 
@@ -70,7 +72,7 @@ class KafkaReader:
             lent = stack.enter_context(_CONSUMERS.lend(properties))
             reading = Reading(lent.consumer, self.client.bootstrap_servers, ranges, columns)
             for item in stack.enter_context(closing(reading.items())):
-                # The client itself may be stuck, as with a topic that was created again.
+                # The client itself may be stuck, as after a topic was created again.
                 lent.is_sound = lent.is_sound and not isinstance(item, Unread)
                 yield item
 
@@ -105,7 +107,7 @@ class Reading:
         self._ranges = {p: offsets for p, offsets in ranges.items() if offsets.start < offsets.end}
         self._waiting = iter(self._ranges)
         self._silence = _Silence()
-        self._position = -1  # the consumer's, of the partition that is read
+        self._position = -1  # the consumer's position in the partition that is read
 
     def items(self) -> Generator[SinkRecords | Unread | None]:
         try:
@@ -156,7 +158,7 @@ class Reading:
                 yield None
 
     def _has_moved(self, partition: TopicPartition) -> bool:
-        """Whether a transaction ended: an aborted transaction shows itself only by the position."""
+        """Return whether a transaction has ended: an aborted one shows itself only by the position."""
         before, self._position = self._position, self._consumer.position(partition)
         return self._position != before
 
@@ -211,7 +213,7 @@ class _Consumers:
         with self._lock:
             consumer = self._idle.pop(key, None)
         if consumer is not None and any(error.name() == _ALL_DOWN for error in consumer.errors()):
-            # While idle it lost every broker, possibly for good (confluentinc/librdkafka#5301).
+            # The idle client has lost every broker, possibly for good (confluentinc/librdkafka#5301).
             start_thread(consumer.close, "kafka-close")
             consumer = None
         consumer = consumer or Consumer(properties)

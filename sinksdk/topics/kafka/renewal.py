@@ -19,8 +19,8 @@ C = TypeVar("C")
 # A busy broker responds within seconds; librdkafka's own limit is 60 s.
 REPEAT_AFTER: Final = 10.0
 
-# Two requests: a connector resumes within half a minute after its broker wakes, and a new client each 20 s
-# costs a few milliseconds of processor time.
+# The time is that of two requests: a connector resumes within half a minute after its broker wakes, and a new
+# client every 20 s costs a few milliseconds of processor time.
 RENEW_AFTER: Final = 20.0
 
 SILENCE: Final = frozenset(

@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _TIMEOUT: Final = 10.0  # seconds for one request
-_UNKNOWN_FOR: Final = 30.0  # seconds without another request for an id: bad records may come in millions
-_MOST_UNKNOWN: Final = 10_000  # ids
+_UNKNOWN_FOR: Final = 30.0  # seconds until an unknown id is requested again: bad records may come in millions
+_MOST_UNKNOWN: Final = 10_000  # unknown ids that are remembered
 
-_NOT_FOUND: Final = (40401, 40402, 40403)  # subject, version, schema
+_NOT_FOUND: Final = (40401, 40402, 40403)  # the registry's codes for a missing subject, version, schema
 _TRANSIENT: Final = (408, 425, 429)
 _SERVER_ERROR: Final = 500
 _INSTALL: Final = "Avro needs packages that are not installed: pip install 'sinksdk[kafka]'"
@@ -43,7 +43,7 @@ def connect(address: RegistryAddress) -> SchemaRegistry:
         settings["basic.auth.user.info"] = address.user_info
     try:
         client = SchemaRegistryClient(settings)
-    except OSError as error:  # ssl.SSLError is one
+    except OSError as error:  # ssl.SSLError is an OSError
         files = [f"{key} {settings[key]}" for key in settings if key.endswith(".location")]
         raise ConfigException(
             f"the schema registry {address} cannot be used: a certificate or key is missing or not PEM "
@@ -117,7 +117,7 @@ class SchemaRegistry:
             if reference.name in found:
                 continue
             what = f"version {reference.version} of subject {reference.subject}"
-            # Deleted versions, too: records written with them still exist.
+            # Deleted versions are requested too, because records written with them still exist.
             subject, version = reference.subject, reference.version
             send = partial(self._client.get_version, subject, version, deleted=True)
             other = self._request(what, send).schema
@@ -132,7 +132,7 @@ class SchemaRegistry:
             return send()
         except SchemaRegistryError as error:
             raise self._translated(what, error) from error
-        except Exception as error:  # no response, or one that is not the registry's
+        except Exception as error:  # no response, or a response of another server
             why = f"{type(error).__name__}: {error}"
             raise RetriableException(
                 f"the schema registry {self._name} does not return {what}: {why}"

@@ -21,13 +21,14 @@ from sinksdk.topics.kafka.truncation import truncated_logs
 _READING: Final[Mapping[str, Any]] = {
     "enable.partition.eof": True,
     "auto.offset.reset": "error",
-    "fetch.message.max.bytes": 1024,  # one record, or the first of a batch
-    "fetch.min.bytes": 1,  # also if the connector's readers wait for more
+    "fetch.message.max.bytes": 1024,  # bytes: enough for one record, or the first of a batch
+    "fetch.min.bytes": 1,  # overrides the connector's setting, whose readers may wait for more
     "fetch.wait.max.ms": 500,
     "queued.min.messages": 1,  # one record of each partition is enough
 }
 _SILENCE: Final = 5.0  # seconds without a response after which other partitions are assumed to have records
-_LONGEST: Final = 30.0  # seconds for all; the next call requests partitions without a response again
+# Seconds for the whole query; the next call repeats it for partitions without a response.
+_LONGEST: Final = 30.0
 
 
 def first_offsets(
@@ -51,7 +52,7 @@ def first_offsets(
                 return {partition: offsets.start for partition, offsets in ranges.items()} | found
             message = consumer.poll(
                 max(last_response + _SILENCE - clock(), 0.0)
-            )  # a negative time-out would wait for ever
+            )  # a negative time-out would wait without limit
             if message is None or message.topic() is None or message.partition() is None:
                 continue
             partition = TopicPartition(str(message.topic()), int(message.partition() or 0))
@@ -60,7 +61,7 @@ def first_offsets(
                 continue
             found[partition], last_response = first, clock()
             if message.error() is None:
-                with suppress(KafkaException):  # if it fails, a few more records are fetched without use
+                with suppress(KafkaException):  # if pausing fails, a few records are fetched without use
                     consumer.pause([KafkaPartition(*partition)])
     return found
 
@@ -71,7 +72,7 @@ def _first_offset(message: Message, offsets: OffsetRange) -> int | None:
         return min(int(message.offset() or 0), offsets.end)
     if error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 - librdkafka's name for it
         return offsets.end
-    return None if error.retriable() else offsets.start  # librdkafka retries the former
+    return None if error.retriable() else offsets.start  # librdkafka retries the retriable errors itself
 
 
 class KafkaSource:

@@ -19,7 +19,8 @@ from sinksdk.topics.kafka.cluster import bystander, translating
 _PROPERTIES: Final[Mapping[str, Any]] = {
     "enable.partition.eof": True,
     "auto.offset.reset": "error",  # otherwise librdkafka silently continues at the truncated end
-    "fetch.message.max.bytes": 1024,  # one record, or the first of a batch, shows that nothing was truncated
+    # Bytes: one record, or the first of a batch, shows that nothing was truncated.
+    "fetch.message.max.bytes": 1024,
     "queued.min.messages": 1,
 }
 _LONGEST: Final = 15.0  # seconds
@@ -34,7 +35,7 @@ def truncated_logs(
     clock: Callable[[], float] = time.monotonic,
 ) -> dict[TopicPartition, int | None]:
     found: dict[TopicPartition, int | None] = {}
-    waiting = {p: at for p, at in positions.items() if at.offset > 0}  # librdkafka does not check 0
+    waiting = {p: at for p, at in positions.items() if at.offset > 0}  # librdkafka does not check offset 0
     deadline = clock() + _LONGEST
     with closing(bystander(properties, "sinksdk-epochs", _PROPERTIES)) as consumer:
         consumer.assign([KafkaPartition(*p, at.offset) for p, at in waiting.items()])
@@ -60,7 +61,7 @@ def truncated_logs(
             if is_truncated:
                 found[partition] = end
             del waiting[partition]
-            with suppress(KafkaException):  # if it fails, a few records are fetched without use
+            with suppress(KafkaException):  # if pausing fails, a few records are fetched without use
                 consumer.pause([KafkaPartition(*partition)])
     return found
 

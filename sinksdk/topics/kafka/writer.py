@@ -58,7 +58,7 @@ class _Transaction:
     begun: float
     written: list[RecordMetadata | None] = field(default_factory=list)
     has_offsets: bool = False
-    # The first record that was not written: errors of the transaction name no cause.
+    # The first record that was not written: the error of the transaction does not name the cause.
     lost: KafkaError | None = None
 
     def note(self, error: KafkaError | None) -> None:
@@ -98,7 +98,7 @@ class KafkaWriter:
 
     def init(self) -> None:
         if self._silence() >= RENEW_AFTER:
-            self.close()  # no transaction is open: a new producer fences the same predecessors
+            self.close()  # no transaction is open, so a new producer fences the same predecessors as this one
         if self._producer is None:
             self._producer = self._create()
             self._silent_since = None
@@ -165,7 +165,7 @@ class KafkaWriter:
         try:
             producer.purge()
             producer.flush(0)
-        except (KafkaException, SystemError) as error:  # the transaction is aborted in any case
+        except (KafkaException, SystemError) as error:  # the broker aborts the transaction in any case
             _librdkafka.debug("%s: %s", self._id, error)
 
     @property
@@ -201,7 +201,7 @@ class KafkaWriter:
                 try:
                     self._live.produce(topic, value, key, on_delivery=delivered, **further)
                 except BufferError:
-                    self._live.poll(_POLL)  # until earlier records are written, or time out
+                    self._live.poll(_POLL)  # wait until earlier records are written, or time out
                 else:
                     break
             if len(self._transaction.written) % _POLL_EVERY == 0:
@@ -250,7 +250,7 @@ class KafkaWriter:
         return ConnectException(f"{who}: {cause.str()}{f'; {remedy}' if remedy else ''}")
 
     def _fatal(self, error: KafkaError) -> KafkaError:
-        # Some calls do not report the cause; this one does.
+        # Some calls do not report the cause; the next call does.
         try:
             self._live.begin_transaction()
         except KafkaException as why:
@@ -261,7 +261,7 @@ class KafkaWriter:
         return int(self._properties.get(_TRANSACTION_TIMEOUT, _LONGEST_TRANSACTION)) / 1000
 
     def _fenced(self, error: KafkaError, who: str) -> ConnectException:
-        # The error is the same after a transaction that was open for too long.
+        # A transaction that was open for too long ends with the same error.
         longest = self._longest()
         elapsed = self._now() - self._transaction.begun
         if elapsed < longest:
