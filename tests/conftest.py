@@ -22,15 +22,16 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parent.parent
 SLOW = ("tests/integration", "tests/kafka", "property_tests", "examples")
-EXTENDED = ("examples",)  # authors read these tests: the marker would be noise there
+EXTENDED = ("examples",)  # authors read these tests, in which a marker would distract
 
 EXISTING_BROKER = "SINKSDK_TEST_BOOTSTRAP_SERVERS"
 
-# Most of what a short-lived JVM computes is its own optimization: without the second compiler, starting Spark
-# and a few small jobs takes 12 instead of 21 CPU seconds; without a collector of many threads 2 to 4 less.
-# JDK_JAVA_OPTIONS reaches drivers, executors, brokers, and what launches them.
+# A short-lived JVM spends most of its CPU time on its own optimization. Without the second compiler, starting
+# Spark and a few small jobs takes 12 instead of 21 CPU seconds; without a collector of many threads 2 to 4
+# less. JDK_JAVA_OPTIONS reaches drivers, executors, brokers, and what launches them.
 JVM_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-# What it still computes is the loading of classes: python -m tests.helpers.spark_archive, which make test calls.
+# The rest of the CPU time is for loading classes, which an archive saves: python -m
+# tests.helpers.spark_archive, which make test calls.
 if (archive := Path(sys.prefix, "spark.jsa")).exists():
     JVM_OPTIONS += (
         f" -XX:SharedArchiveFile={archive} -Xlog:cds=off -Xlog:cds+dynamic=off -Xlog:class+path=off"

@@ -187,13 +187,14 @@ def test_connect_keys_with_an_applied_verdict_exist() -> None:
     }
 
     own = {key for key in applied if not key.startswith(("consumer.override.", "producer.override."))}
-    own -= {"transforms.*", "transforms.*.type", "predicates.*"}  # each transform has its own
+    own -= {"transforms.*", "transforms.*.type", "predicates.*"}  # each transform has its own such keys
     namespaced = {
         f"{side}.converter.schema.registry.basic.auth.{key}"
         for side in ("key", "value")
         for key in ("credentials.source", "user.info")
     }
-    assert own - set(ConnectorConfig.keys()) == namespaced  # read as the name without the namespace
+    # Confluent's client reads these keys as those without the namespace.
+    assert own - set(ConnectorConfig.keys()) == namespaced
 
 
 def test_ignored_and_refused_connect_keys_have_a_reason() -> None:

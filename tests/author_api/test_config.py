@@ -554,7 +554,7 @@ def _declaring(name: str, kind: object, value: object, base: type = ConnectorCon
 def test_field_declared_again_must_keep_its_key(
     name: str, kind: object, field: object, keys: tuple[str, str]
 ) -> None:
-    # With `name` under the key of a table's name, commits would be stored under that.
+    # A key that begins with a table's name would lead commits into the table.
     with pytest.raises(TypeError, match=rf"^Mine\.{name} ") as raised:
         _declaring(name, kind, field)
     assert all(key in str(raised.value) for key in keys)
@@ -586,11 +586,12 @@ def test_field_declared_again_may_have_another_default() -> None:
 
 
 def test_field_declared_again_keeps_its_bounds() -> None:
-    # Pydantic drops them, but sinksdk's code relies on them.
+    # Pydantic drops these bounds, but sinksdk's code relies on them.
 
     class Again(ConnectorConfig):
         tasks_max: int = Field(default=2, alias="tasks.max")
-        poll_interval_ms: int = Field(default=2, ge=1, alias="poll.interval.ms")  # of sinksdk's at least 10
+        # Sinksdk's own bound is at least 10.
+        poll_interval_ms: int = Field(default=2, ge=1, alias="poll.interval.ms")
         max_poll_records: int = Field(default=0, le=9, alias="max.poll.records")
         topics: tuple[str, ...] = ("t",)
 
@@ -687,7 +688,7 @@ class Silent(ConnectorConfig):
     @classmethod
     def at_least(cls, size: int) -> int:
         if size == 2:
-            raise AssertionError  # as an assert that pytest has not rewritten
+            raise AssertionError  # like an assert that pytest has not rewritten
         if size == 3:
             raise ValueError
         return {4: {}, 1: 1}[size]["celsius"] if size == 4 else size  # type: ignore[index]

@@ -252,7 +252,7 @@ def test_altering_waits_for_closing_tasks_at_most_the_graceful_timeout_or_patien
 
 
 def test_altering_does_not_wait_for_a_dead_driver() -> None:
-    # The heartbeat stands still; a zombie of the driver is fenced.
+    # The driver sends no heartbeat any more, and a zombie of it is fenced.
     setup = Setup()
     setup.driven()
 

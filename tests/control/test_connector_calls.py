@@ -130,7 +130,8 @@ def test_a_system_exit_in_a_call_becomes_a_connect_exception(error: BaseExceptio
 
 def test_a_hanging_call_is_abandoned_and_its_stack_reported(never: threading.Event) -> None:
     with pytest.raises(HangingException) as raised:
-        author().call("start", lambda: never.wait(20), timeout=1.0)  # by then the thread is at its line
+        # By the time-out the thread has reached this line.
+        author().call("start", lambda: never.wait(20), timeout=1.0)
     reported = re.search(r"connector archive: start has not returned for (\d+\.\d) s", str(raised.value))
     assert reported
     assert float(reported[1]) >= 1

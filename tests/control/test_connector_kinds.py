@@ -29,7 +29,7 @@ DATAFRAME_IS = "'c' in store .* is written by DataFrames"
 
 
 def written(store: MemoryStore, kind: ConnectorKind | None) -> Query:
-    # None: the record is of an older version.
+    # None stands for a record of an older version.
     registry.change(store, "c", lambda r: r, otherwise=lambda: created(RAW, "STOPPED", kind="dataframe"))
     if kind is None:
         row = table.read(store, config_key("c"), ConnectorRecord)
@@ -95,7 +95,7 @@ def test_a_driver_of_a_dataframes_name_does_not_start(
 
 
 def test_a_driver_that_claims_a_dataframes_generation_plans_nothing(store: MemoryStore) -> None:
-    # The previous generation committed numbers of rows, whatever the record says.
+    # The commits of the previous generation are row numbers, although the record names another kind.
     record = created(RAW, kind="sink")
     registry.change(store, "c", lambda r: r, otherwise=lambda: record)
     made, launcher, _ = driver(Source({P0: 20}), Task, store=store)

@@ -137,7 +137,7 @@ def test_altering_offsets_fences_a_zombie(herder: Herder, store: MemoryStore) ->
 def test_offsets_are_not_altered_if_the_connector_is_deleted_or_resumed_meanwhile(
     herder: Herder, store: MemoryStore, monkeypatch: pytest.MonkeyPatch, state: str, error: type[Exception]
 ) -> None:
-    # Otherwise the next connector of that name would start there.
+    # A new connector of this name would start at the altered offsets.
     claim = Generations.claim
 
     def late(generations: Generations) -> Claim:
@@ -171,7 +171,7 @@ def test_an_unpublished_commit_is_not_altered(herder: Herder, store: MemoryStore
 
 
 def test_a_deleted_connector_leaves_only_its_task_count(herder: Herder, store: MemoryStore) -> None:
-    # KIP-618, KIP-883 (D11): fencing continues, and the name is free again.
+    # KIP-618, KIP-883 (D11): the fencing stays in effect, and the name is free again.
     before = herder.create("c", {"topics": "t"})
     zombie = running_task(store, "c")
     zombie.commit({T0: OffsetAndMetadata(10)})
@@ -229,7 +229,7 @@ def test_deletion_resumes_after_a_crash(herder: Herder, store: MemoryStore) -> N
 
 
 def test_concurrent_configuration_changes_are_both_applied(herder: Herder, store: MemoryStore) -> None:
-    # The function that derives a configuration is called again after a conflict.
+    # After a conflict the function that derives a configuration is called again.
     herder.create("c", {"topics": "t"})
     seen: list[Mapping[str, str] | None] = []
 

@@ -33,7 +33,7 @@ def test_a_driver_with_an_older_claim_does_not_change_the_configuration(store: M
 
 
 def test_a_driver_with_an_older_claim_is_fenced_by_a_concurrent_deploy(store: MemoryStore) -> None:
-    # The older driver reads again when a newer one writes between its read and its write.
+    # If a newer driver writes between the older driver's read and write, the older driver reads again.
     class Late(MemoryStore):
         is_late = False
 

@@ -28,7 +28,7 @@ class Refusing(MemoryStore):
 def test_an_outage_of_reading_requests_is_logged_at_begin_and_end(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    # The driver polls each second: each poll would log the same line.
+    # The driver polls each second, so each poll would log the same line.
     store = Refusing()
     Herder(store).create("c", {"name": "c", "topics": "t"})
     requests = PendingRequests(store, "c", ManualClock())

@@ -1,4 +1,4 @@
-"""Sinks the tests drive: simple ones that behave, and can be told to fail."""
+"""Sinks for the engine's tests: simple ones, whose methods can be made to fail."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ def rows(partition: TopicPartition, *offsets: int) -> SinkRecords:
 
 
 class Sink(SinkTask):
-    """Durable as soon as ``put`` returns. ``faults[method]`` are raised one per call; None lets one pass."""
+    """Makes records durable in ``put``. ``faults[method]`` are raised one per call; None: no fault."""
 
     def __init__(self) -> None:
         self.faults: dict[str, deque[BaseException | None]] = defaultdict(deque)
         self.taken: dict[TopicPartition, list[int]] = defaultdict(list)
 
     def fault(self, method: str) -> None:
-        """Raise what this method was told to raise next, if anything."""
+        """Raise the next fault of this method, if there is one."""
         error = self.faults[method].popleft() if self.faults[method] else None
         if error is not None:
             raise error
@@ -83,7 +83,7 @@ class Sink(SinkTask):
 
 
 class BufferingSink(Sink):
-    """Writes files of three records; a shorter one only when its partition is given up."""
+    """Writes files of three records; writes a shorter one only when its partition is closed."""
 
     size = 3
 
@@ -101,7 +101,7 @@ class BufferingSink(Sink):
         return {p: OffsetAndMetadata(after) for p in offsets if (after := self._write(p)) is not None}
 
     def _write(self, partition: TopicPartition) -> int | None:
-        """Write what may be written; the offset it reaches."""
+        """Write what may be written, and return the offset after it."""
         after, least = None, 1 if self.context.is_closing() else self.size
         while len(self.buffered[partition]) >= least:
             file = self.buffered[partition][: self.size]
@@ -118,14 +118,14 @@ class BufferingSink(Sink):
 
 @dataclass
 class World:
-    """What lies outside of a two-phase sink, and survives its crash."""
+    """The destination of a two-phase sink, which survives a crash of the sink."""
 
     begun: dict[str, tuple[TopicPartition, list[int]]] = field(default_factory=dict)
     visible: list[str] = field(default_factory=list)
     undone: list[str] = field(default_factory=list)
 
     def offsets(self, partition: TopicPartition) -> list[int]:
-        """What readers see of a partition, in the order it became visible."""
+        """The offsets of a partition that readers see, in the order in which they became visible."""
         return [
             offset
             for token in self.visible
@@ -135,7 +135,7 @@ class World:
 
 
 class TwoPhaseSink(Sink):
-    """Notes a token for each file before its first record, and makes the file visible after its commit."""
+    """Stores a token for each file before its first record, and publishes the file after its commit."""
 
     def __init__(self, world: World | None = None) -> None:
         super().__init__()
@@ -175,7 +175,7 @@ class TwoPhaseSink(Sink):
 
 
 class Letters:
-    """Dead letters in memory; ``futures`` are done by hand when ``automatic`` is off."""
+    """Dead letters in memory; if ``automatic`` is false, the test completes the ``futures``."""
 
     def __init__(self, *, automatic: bool = True) -> None:
         self.automatic = automatic
@@ -192,7 +192,7 @@ class Letters:
 
 
 def opened(*partitions: object) -> tuple[SinkTaskHarness, World]:
-    """A started two-phase sink, and its outside world, which survives a crash."""
+    """A started two-phase sink, and its destination."""
     world = World()
     harness = SinkTaskHarness(functools.partial(TwoPhaseSink, world))
     harness.start()

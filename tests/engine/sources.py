@@ -1,4 +1,4 @@
-"""Source tasks the tests drive: they follow a script, and note what they are called with."""
+"""Source tasks for the engine's tests, which follow a script and record their calls."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ Step = list[SourceRecord] | BaseException | Callable[[], Any] | None
 
 
 def lines(*numbers: int, file: str = "a", topic: str = "lines") -> list[SourceRecord]:
-    """Records of lines of a file, each with the number of the next one as its offset."""
+    """Records of the lines of a file; the offset of each is the number of the next line."""
     return [
         SourceRecord({"file": file}, {"line": n + 1}, topic, b"%s%d" % (file.encode(), n)) for n in numbers
     ]
 
 
 class Script(SourceTask):
-    """Polls what it is told to, one step a call; when there are no more, it has itself stopped."""
+    """Returns the next result of the script in each poll; after the last one, the task stops itself."""
 
     def __init__(self, *steps: Step) -> None:
         self.steps = deque(steps)
@@ -40,7 +40,7 @@ class Script(SourceTask):
         self.worker: WorkerSourceTask | None = None
 
     def note(self, name: str) -> None:
-        """A call has come; raise what it was told to."""
+        """Record a call, and raise the error that the script has for it."""
         self.calls.append(name)
         if self.worker is not None:
             self.states.append((name, self.worker.state))
@@ -93,7 +93,7 @@ class Scene(NamedTuple):
         return [record.value for record in self.topics.records("lines")]
 
     def offset(self, file: str = "a") -> Any:
-        """How far a file was read, as the next task is told."""
+        """The offset of a file that the next task reads from the store."""
         return MemoryOffsets(self.topics, NAME.connector).offset({"file": file})
 
 

@@ -153,7 +153,7 @@ def test_max_poll_records_counts_records_before_the_transform() -> None:
 
 
 class Away:
-    """An author's, whose service is away the first time."""
+    """An author's transform that raises RetriableException the first time."""
 
     calls = 0
 
@@ -175,7 +175,7 @@ def test_a_retriable_error_of_a_transform_is_retried() -> None:
 
 
 class Doubling:
-    """An author's, with a key of its own."""
+    """An author's transform with a key of its own."""
 
     factor = 1
 
@@ -183,7 +183,7 @@ class Doubling:
         self.factor = int(config["factor"])
 
     def apply(self, given: SinkRecords) -> SinkRecords:
-        """Numbers below 0 are bad, 0 is dropped, others are multiplied."""
+        """Drop 0, refuse numbers below 0, and multiply the others."""
         assert given.value_objects is not None
         if any(value < 0 for value in given.value_objects):
             message = "below 0"
@@ -204,7 +204,7 @@ def test_a_custom_transform_changes_and_drops_records() -> None:
 
 
 class Moving:
-    """An author's that must not do what it does."""
+    """An author's transform that moves records, which is not allowed."""
 
     def apply(self, given: SinkRecords) -> SinkRecords:
         assert given.value_objects is not None
@@ -220,7 +220,7 @@ def test_a_custom_transform_must_keep_the_order_of_records() -> None:
 
 
 class Failing:
-    """An author's that does not find its field, or ends the process."""
+    """An author's transform that does not find its field, or ends the process."""
 
     def apply(self, given: SinkRecords) -> SinkRecords:
         assert given.value_objects is not None
@@ -316,10 +316,10 @@ def test_a_predicate_can_be_negated(text: str) -> None:
 
 
 class Marking:
-    """An author's that changes objects where they are, and cannot work with 2."""
+    """An author's transform that changes objects in place, and fails for 2."""
 
     def apply(self, given: SinkRecords) -> SinkRecords:
-        """Counts how often it has seen each."""
+        """Count how often the transform has received each object."""
         for value in given.value_objects or ():
             if value["n"] == 2:
                 message = "it is 2"

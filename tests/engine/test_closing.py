@@ -1,4 +1,4 @@
-"""What happens when partitions are given up: KIP-275's flag, the order, and who is closed."""
+"""Closing partitions: KIP-275's flag, the order of calls, and which partitions are closed."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_is_closing_is_true_up_to_the_end_of_pre_commit() -> None:
 
 
 def test_is_closing_is_false_during_the_commit_write() -> None:
-    # is_closing(): False while the commit is written (KIP-275's text would have left it True).
+    # is_closing() is False while the commit is written; KIP-275's text would leave it True.
     harness = started()
     harness.assign(P0)
     harness.deliver(P0, ["a"])
@@ -130,8 +130,8 @@ def test_is_closing_can_be_read_from_a_thread_of_the_task() -> None:
 
 @pytest.mark.parametrize("reason", list(ClosingReason))
 def test_closing_reason_is_that_of_the_close_request(reason: ClosingReason) -> None:
-    # closing_reason(): says why inside the closing pre_commit, None before and after. K10: pausing ends the
-    # generation here, so it gives partitions up and is closing, unlike in Connect.
+    # closing_reason() returns the reason inside the closing pre_commit, and None before and after. K10:
+    # pausing ends the generation here, so it is closing, unlike in Connect.
     seen = []
 
     class Asking(Sink):
@@ -191,7 +191,6 @@ def test_is_closing_is_true_in_the_pre_commit_after_a_failed_put() -> None:
 
 
 def test_closing_calls_pre_commit_commit_publish_and_close_in_this_order() -> None:
-    """Order when closing: errant-record futures awaited → pre_commit → commit → publish → close."""
     events = []
 
     class Letter(Letters):
@@ -225,8 +224,7 @@ def test_closing_calls_pre_commit_commit_publish_and_close_in_this_order() -> No
 
 
 def test_a_failing_close_costs_no_progress(caplog: pytest.LogCaptureFixture) -> None:
-    # Order when closing: the commit comes before close, so a failing close takes nothing back (Connect's
-    # would).
+    # The commit comes before close, so that a failing close undoes nothing, as it would in Connect.
     harness = started()
     harness.assign(P0)
     harness.deliver(P0, ["a", "b"])
@@ -286,7 +284,7 @@ def test_pre_commit_is_not_called_without_delivered_records() -> None:
 
 
 def test_pre_commit_is_not_called_without_new_records() -> None:
-    # Nothing delivered for a partition since its last commit: no pre_commit for it, but close.
+    # A partition without new records since its last commit gets no pre_commit, but is closed.
     harness = started()
     harness.assign(P0)
     harness.deliver(P0, ["a"])
@@ -323,7 +321,7 @@ def test_each_partition_is_closed_exactly_once() -> None:
 
 
 def test_a_revoked_partition_never_resurfaces() -> None:
-    # a revoked partition never resurfaces: no pre_commit, no close for it at shutdown (KAFKA-19685, K9).
+    # A revoked partition gets no pre_commit and no close at shutdown (KAFKA-19685, K9).
     harness = started(BufferingSink)
     harness.assign(P0, P1)
     harness.deliver(P0, ["a"])

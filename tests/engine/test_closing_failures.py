@@ -1,4 +1,4 @@
-"""Closing goes on whatever fails: who is still closed, what is committed, and who hears of it."""
+"""Closing continues after any failure: what is closed, committed and reported."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_is_closing_is_never_set_when_a_dead_letter_fails_before_pre_commit() ->
 
 
 def test_a_fenced_task_is_closed_without_a_commit() -> None:
-    # is_closing(): the task is told also where the commit will be refused, as Connect does under cancel.
+    # is_closing() is true even if the commit will be refused, as in Connect during a cancellation.
     harness = started()
     harness.assign(P0)
     harness.deliver(P0, ["a"])

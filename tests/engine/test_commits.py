@@ -1,4 +1,4 @@
-"""What may be committed: offsets accepted by put, never beyond, never back."""
+"""Which offsets may be committed: only those that put has accepted, and never lower ones than before."""
 
 from __future__ import annotations
 
@@ -50,7 +50,6 @@ def test_offsets_advance_only_after_put_returns() -> None:
 
 
 def test_offsets_advance_over_gaps() -> None:
-    """Offsets advance to the last record's offset + 1, whatever gaps (compaction, markers) lie before it."""
     harness = SinkTaskHarness(Sink)
     harness.start()
     harness.assign(P0)
@@ -61,7 +60,8 @@ def test_offsets_advance_over_gaps() -> None:
 
 
 def test_offsets_advance_over_filtered_records() -> None:
-    # Offsets advance also over records that were filtered out, even if the whole batch was (KAFKA-5567).
+    # A commit also covers records that a transform has dropped, even if it dropped the whole batch
+    # (KAFKA-5567).
     harness = SinkTaskHarness(
         Sink,
         options=EngineOptions(tolerate_errors=True, value_converter=lambda topic, data: 1 // int(data)),
@@ -100,7 +100,6 @@ def test_records_of_a_revoked_partition_are_not_put() -> None:
 
 
 def test_commits_are_periodic() -> None:
-    """Periodic commits: one each commit_interval, counted from its beginning; nothing new means no pre_commit."""
     harness = SinkTaskHarness(Sink, options=EngineOptions(commit_interval=10))
     harness.start()
     harness.assign(P0)
@@ -217,7 +216,7 @@ def test_a_fence_wrapped_by_the_task_is_still_raised(swallowed: type) -> None:
 
 
 def test_opening_an_open_partition_again_is_refused() -> None:
-    # Each partition is opened once at a time: opening it again would lose its state, so it is an error.
+    # A partition cannot be opened twice: the second opening would lose its state.
     harness = SinkTaskHarness(Sink)
     harness.start()
     harness.assign(P0)

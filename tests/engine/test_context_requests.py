@@ -1,4 +1,4 @@
-"""What a task may ask for through its context: another position, a commit, the end of a partition."""
+"""Requests of a task through its context: another position, a commit, the end of a partition."""
 
 from __future__ import annotations
 

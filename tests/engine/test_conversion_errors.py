@@ -1,4 +1,4 @@
-"""Records that no converter can read: skipped, or the end of their partition, but never dropped in silence."""
+"""Records that no converter can read: reported and skipped, or the end of their partition."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.engine.sinks import P0, Letters, Sink
 
 
 def number(topic: str, data: bytes | None) -> int:
-    """A converter that raises DataException for what is no number, and RetriableException for 503."""
+    """A converter that raises DataException for a text, and RetriableException for 503."""
     if data == b"503":
         raise RetriableException("registry unavailable")
     if data == b"401":
@@ -94,7 +94,7 @@ def test_a_misconfigured_converter_skips_no_record(tolerate: bool) -> None:
 
 
 def test_a_dead_letter_is_durable_before_the_records_around_it_are_put() -> None:
-    # A sink that commits in `put`, with an offset of its own, passes over what could not be converted: not
+    # A sink that commits in `put`, with its own offset, may skip records that could not be converted, but not
     # too early.
 
     class SlowLetters(Letters):

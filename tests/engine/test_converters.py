@@ -1,4 +1,4 @@
-"""Converters: from bytes to what a task sees, under Connect's names."""
+"""Converters under Connect's names: from bytes to what a task receives."""
 
 from __future__ import annotations
 
@@ -28,7 +28,6 @@ from tests.engine.sinks import P0, Sink
 
 
 def test_the_string_converter_reads_utf8() -> None:
-    """string: UTF-8 text; a null stays None, an empty value an empty text."""
     assert StringConverter()("t", "Zürich".encode()) == "Zürich"
     assert StringConverter()("t", b"") == ""
     assert StringConverter()("t", None) is None
@@ -54,7 +53,8 @@ def test_the_string_converter_refuses_invalid_utf8() -> None:
     ],
 )
 def test_json(data: bytes | None, value: object) -> None:
-    # json: any JSON value; of Connect's envelope, which has exactly schema and payload, the payload.
+    # The json converter accepts any JSON value, and unwraps Connect's envelope, which has exactly schema and
+    # payload.
     assert JsonConverter()("t", data) == value
 
 
@@ -76,7 +76,6 @@ def wire(schema_id: int, value: object) -> bytes:
 
 
 def test_avro() -> None:
-    """Avro: Confluent's framing, decoded with the writer's schema of that id; null stays None."""
     asked = []
     converter = AvroConverter(lambda schema_id: asked.append(schema_id) or SCHEMA)
     assert converter("t", wire(4_000_000_000, {"carrier": "UA"})) == {"carrier": "UA"}
@@ -86,7 +85,7 @@ def test_avro() -> None:
 
 @pytest.mark.parametrize("data", [b"", b"\x00\x00\x00\x00", b"\x01\x00\x00\x00\x01abc", b"plain text"])
 def test_the_avro_converter_refuses_bytes_without_framing(data: bytes) -> None:
-    """Avro: bytes without the zero byte and the schema id are a DataException; the registry is not asked."""
+    """The registry receives no request for such bytes."""
     converter = AvroConverter(lambda schema_id: pytest.fail("asked"))
     with pytest.raises(DataException, match="do not begin with a zero byte and a schema id"):
         converter("flights", data)
@@ -125,7 +124,7 @@ CONNECT = "org.apache.kafka.connect"
     ],
 )
 def test_converters_have_short_names_and_those_of_connect(names: tuple[str, str], converter: object) -> None:
-    # Converters are called bytes, string, json and so on, or by Connect's class names.
+    # Converters have short names (bytes, string, json …), and Connect's class names.
     for name in names:
         assert converter_of(ConverterSpec(converter_kind(name))) == converter
 
@@ -146,13 +145,11 @@ def test_the_avro_converter_uses_the_configured_registry(name: str) -> None:
 
 
 def test_the_avro_converter_requires_a_registry() -> None:
-    """Avro: without anything that connects to a registry there is no converter, but a clear error."""
     with pytest.raises(ConfigException, match="the Avro converter needs a schema registry"):
         converter_of(ConverterSpec("avro", registry=RegistryAddress("http://registry:8081")))
 
 
 def test_an_unknown_converter_is_refused() -> None:
-    """An unknown converter is a ConfigException that lists those there are."""
     with pytest.raises(ConfigException, match="unknown converter 'protobuf': use one of bytes, "):
         converter_kind("protobuf")
 
@@ -170,7 +167,6 @@ def test_an_unknown_converter_is_refused() -> None:
     ],
 )
 def test_number_converters_read_big_endian_bytes(kind: str, data: bytes, value: object) -> None:
-    """Numbers: big-endian, as Kafka's serializers write them; a null stays None."""
     converter = converter_of(ConverterSpec(kind))
     assert converter is not None
     assert converter("t", data) == value
@@ -180,7 +176,6 @@ def test_number_converters_read_big_endian_bytes(kind: str, data: bytes, value: 
 @pytest.mark.parametrize("kind", ["short", "integer", "long", "float", "double", "boolean"])
 @pytest.mark.parametrize("size", [0, 3, 5, 9])
 def test_number_converters_refuse_other_lengths(kind: str, size: int) -> None:
-    """Numbers: bytes of another length are a DataException that names topic and both lengths."""
     converter = converter_of(ConverterSpec(kind))
     assert converter is not None
     with pytest.raises(
@@ -228,7 +223,6 @@ def test_schemas_enable_requires_an_envelope(data: bytes) -> None:
 
 
 def test_the_string_converter_reads_the_configured_encoding() -> None:
-    """string: converter.encoding names the text's encoding."""
     assert StringConverter("ISO-8859-1")("t", b"Z\xfcrich") == "Zürich"
 
 
@@ -256,7 +250,8 @@ def test_errors_do_not_quote_the_bytes(kind: str, data: bytes) -> None:
     with pytest.raises(DataException) as caught:
         converter("t", data)
     told = "".join(traceback.format_exception(caught.value, chain=True))
-    errors = "".join(line for line in told.splitlines() if not line.startswith(" "))  # without the source
+    # Without the lines of source code in the traces.
+    errors = "".join(line for line in told.splitlines() if not line.startswith(" "))
     assert "hunter" not in errors
     assert "0xfe" not in errors
 
@@ -290,7 +285,7 @@ def test_options_come_from_the_configuration() -> None:
 
 
 def test_the_defaults_are_connects() -> None:
-    # EngineOptions.of: nothing is tolerated, logged or told in headers unless it is asked for, as in Connect.
+    # By default nothing is tolerated, logged or put into headers, as in Connect.
     options = EngineOptions.of(ConnectorConfig.parse({"name": "c", "topics": "t"}))
     assert options == EngineOptions()
     flags = (options.tolerate_errors, options.log_errors, options.log_messages, options.context_headers)
@@ -315,7 +310,7 @@ def converted(options: EngineOptions, *records: SinkRecord) -> SinkRecords:
 
 
 def test_bytes_stay_arrow() -> None:
-    """Without converters the task gets the very batch that was read: no record is touched."""
+    """The task receives the very batch that was read."""
     harness = SinkTaskHarness(Sink)
     harness.start()
     harness.assign(P0)
@@ -339,7 +334,6 @@ def test_keys_and_values_are_converted() -> None:
 
 
 def test_only_keys_are_converted() -> None:
-    """Converters: with one of the two converted the other stays bytes."""
     (record,) = converted(
         EngineOptions(key_converter=StringConverter()), SinkRecord(*P0, offset=0, key=b"UA", value=b"\xff")
     )

@@ -1,4 +1,4 @@
-"""What goes to the dead letters, and to the log: the bytes as they were read, and no more than is asked for."""
+"""Dead letters and log lines of bad records: the bytes as they were read, and only what is configured."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ BAD = SinkRecord(
 
 
 class Refusing(Sink):
-    """Reports each record as ``self.reported`` makes it."""
+    """Reports each record after ``self.reported`` has changed it."""
 
     def put(self, records: SinkRecords) -> None:
         for record in records:
@@ -102,8 +102,7 @@ def test_a_record_created_by_the_task_without_bytes_fails_its_partition(field: s
 
 
 def test_context_headers_are_off_by_default() -> None:
-    # errors.deadletterqueue.context.headers.enable: the record's own headers, and Connect's only where it is
-    # on.
+    # Connect's headers are added only if errors.deadletterqueue.context.headers.enable is true.
     (plain,) = delivered(Refusing)[1].records
     assert plain.headers == BAD.headers
     (told,) = delivered(Refusing, replace(CONVERTING, context_headers=True))[1].records
@@ -146,7 +145,7 @@ def test_the_log_shortens_large_values(caplog: pytest.LogCaptureFixture) -> None
 
 
 def test_written_dead_letters_are_forgotten_before_the_commit() -> None:
-    # Dead letters: those that are durable are forgotten, so that memory does not grow until the next commit.
+    # Durable dead letters are forgotten, so that memory does not grow until the next commit.
     harness, letters = delivered(Refusing)
     options = [replace(BAD, offset=8 + i) for i in range(50)]
     harness.deliver(P0, options)

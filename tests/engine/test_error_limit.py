@@ -1,4 +1,4 @@
-"""The ceiling: an outage that looks like bad records ends the partition before it drains the topic."""
+"""The limit of bad records ends a partition before an outage fills the dead letters with its topic."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NO_SHARE = 1.0
 def first_excess(
     ceiling: ErrorLimit, verdicts: Sequence[bool], sizes: Iterable[int] = (), step: int = 1
 ) -> tuple[int, str] | None:
-    """The place of the failed record that was one too many (True: it failed), and what was said of it."""
+    """The place of the first failed record beyond the limit (True: failed), and its message."""
     tally = ErrorCounter(P0, ceiling)
     place = 0
     for size in (*sizes, len(verdicts)):
@@ -81,12 +81,10 @@ def test_max_share_limits_the_share_of_failed_records(sizes: Sequence[int]) -> N
 
 
 def test_limits_of_minus_one_and_one_allow_any_failures() -> None:
-    """ErrorLimit: -1 and 1 mean that any number and any share may fail."""
     assert first_excess(ErrorLimit(None, NO_SHARE), [True] * 20_000, (10_000,)) is None
 
 
 def test_max_share_of_zero_allows_no_failure() -> None:
-    """max.share=0: from the 100th record on none may fail."""
     ceiling = ErrorLimit(None, 0.0)
     assert first_excess(ceiling, [*[False] * 99, True]) is not None
     assert first_excess(ceiling, [*[False] * 50, True, *[False] * 100]) is None
@@ -115,7 +113,7 @@ def unreadable(topic: str, data: bytes | None) -> bytes | None:
 
 
 class Refusing(Sink):
-    """Reports values that begin with ``r``; swallows what the reporter raises where told to."""
+    """Reports values that begin with ``r``; if ``swallow`` is set, suppresses the reporter's exception."""
 
     swallow = False
 
@@ -155,7 +153,7 @@ def started(
 @pytest.mark.parametrize("sink", [Refusing, Swallowing])
 @pytest.mark.parametrize("bad", ["xxxx", "rrrr", "xrxr", "rrxx"])
 def test_a_partition_fails_above_the_error_limit(sink: type[Sink], bad: str) -> None:
-    # ErrorLimit: the partition fails, with nothing committed since its last commit; its sibling goes on.
+    # The partition fails, and commits nothing since its last commit; the other partition continues.
     letters = Letters()
     harness = started(sink, letters)
     harness.deliver(P0, ["good"])

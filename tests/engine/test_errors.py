@@ -26,7 +26,7 @@ NONE = EngineOptions(tolerate_errors=False)
 
 
 class Reporting(Sink):
-    """Reports records with the value ``bad``; swallows what the reporter raises where told to."""
+    """Reports records with the value ``bad``; if ``swallow`` is set, suppresses the reporter's exception."""
 
     swallow = False
 
@@ -98,8 +98,8 @@ def test_an_untolerated_bad_record_fails_the_partition() -> None:
 
 
 def test_a_refusal_swallowed_by_the_task_fails_the_partition() -> None:
-    # errors.tolerance=none: a task that swallows the refusal fails all the same (KAFKA-10115); nothing is
-    # committed.
+    # With errors.tolerance=none, a task that suppresses the refusal fails nevertheless (KAFKA-10115), and
+    # nothing is committed.
     harness = reporting(NONE, Letters(), Swallowing)
     harness.deliver(P0, ["good"])
     harness.deliver(P0, ["bad", "good"])
@@ -288,8 +288,7 @@ def test_dead_letters_that_cannot_be_sent_fail_the_partition() -> None:
 
 
 def test_a_dead_letter_carries_connects_headers() -> None:
-    # Dead letters: Connect's header names are appended to the record's own headers, everything else is as it
-    # was.
+    # Connect's headers follow the record's own headers; everything else is unchanged.
     record = SinkRecord(
         "flights", 3, 17, key=b"k", value=b"v", timestamp=5, headers=(Header("a", b"1"), Header("a", None))
     )
@@ -315,7 +314,7 @@ def test_a_dead_letter_carries_connects_headers() -> None:
 
 
 def test_an_error_without_a_message_has_no_message_header() -> None:
-    # Dead letters: an exception without a message gives a null message header, as in Connect.
+    # For an exception without a message the message header is null, as in Connect.
     letter = dead_letter(SinkRecord("t", 0, 0), ValueError(), "KEY_CONVERTER", TaskName("c", 0), "K")
     assert dict(letter.headers)["__connect.errors.exception.message"] is None
 
@@ -329,7 +328,7 @@ class Exiting(Sink):
 
 
 def test_a_system_exit_fails_the_partition_not_the_process() -> None:
-    # Regression: Spark ran the task again four times, and the job failed without a word of the cause.
+    # Regression: Spark ran the task four more times, and the failure of the job did not name the cause.
     harness = SinkTaskHarness(Exiting)
     harness.start()
     harness.assign(P0, P1)

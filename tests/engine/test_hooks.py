@@ -1,4 +1,4 @@
-"""Hooks that could do nothing: refused with the class, and at run time nothing of them is committed."""
+"""Hooks without effect: the class is refused, and at run time nothing of the hook's is committed."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ from tests.engine.sources import Script, scene
 
 
 async def coroutine(*_arguments: object) -> None:
-    """What ``async def`` makes."""
+    """Return a coroutine."""
 
 
 def generator(*_arguments: object) -> Any:
-    """What a ``yield`` makes of a method."""
+    """Return a generator."""
     yield
 
 
@@ -81,7 +81,7 @@ def test_a_coroutine_hook_of_a_mixin_is_refused() -> None:
     with pytest.raises(HookError, match=r"flush is a coroutine"):
 
         class Task(Mixin, Sink):  # type: ignore[misc]
-            """It has the mixin's flush."""
+            """A task that inherits the mixin's flush."""
 
 
 def test_a_decorated_coroutine_that_runs_to_completion_is_accepted() -> None:
@@ -142,7 +142,7 @@ def test_a_misspelt_hook_name_is_refused(base: type, name: str, hook: str) -> No
     ],
 )
 def test_an_attribute_in_camel_case_is_refused(base: type, name: str, attribute: str) -> None:
-    # Java's name of an attribute is refused, too: nobody would read it.
+    # Java's name of an attribute is refused, because nothing reads it.
     with pytest.raises(HookError, match=rf"\.{name} is never used: did you mean '{attribute}'"):
         type("Misspelt", (base,), {name: 1})
 
@@ -170,7 +170,6 @@ HELPERS: list[tuple[type, str, Callable[..., Any] | int | type]] = [
 
 @pytest.mark.parametrize(("base", "name", "helper"), HELPERS)
 def test_names_of_helper_methods_are_accepted(base: type, name: str, helper: object) -> None:
-    """Helpers that are words, or have other parameters, and constants are no misspelt hooks."""
     assert getattr(type("Class", (base,), {name: helper}), name) is not None
 
 
@@ -180,7 +179,7 @@ def test_a_name_similar_to_a_defined_hook_is_accepted() -> None:
             """The hook itself."""
 
         def flushh(self, offsets: Offsets) -> None:
-            """Beside the hook."""
+            """A helper next to the hook."""
 
     assert Task.flushh is not Task.flush
 
@@ -221,7 +220,7 @@ def test_a_connector_with_a_wrong_class_is_refused(
 
 def test_a_connector_may_still_lack_its_task_class() -> None:
     class Helper(SinkTask):
-        """Made in the package that refers to it."""
+        """A class of the package that refers to it."""
 
         def put(self, records: SinkRecords) -> None:
             """Nothing."""
@@ -232,7 +231,7 @@ def test_a_connector_may_still_lack_its_task_class() -> None:
 
 
 def lazy_results() -> list[object]:
-    """What a hook may return while its work waits."""
+    """Results that a hook may return before its work is done."""
     return [
         lambda *_: coroutine(),
         lambda *_: generator(),
@@ -312,7 +311,7 @@ def test_start_that_returns_a_coroutine_fails_the_task() -> None:
 
 
 def test_poll_that_returns_a_generator_fails_the_source_task() -> None:
-    # What a poll yields before it raises would be lost, so it must return its records.
+    # Records that a generator yields before it raises would be lost, so poll must return its records.
     its = scene(Script())
     its.task.poll = iter_lines  # type: ignore[method-assign]
     outcome = its.worker.run()

@@ -1,4 +1,4 @@
-"""initialize, start, open, stop: who is called, how often, whatever raises."""
+"""initialize, start, open and stop: which methods are called, and how often, after any exception."""
 
 from __future__ import annotations
 
@@ -50,7 +50,6 @@ def test_an_exception_of_stop_is_logged_and_ignored(caplog: pytest.LogCaptureFix
 
 
 def test_start_gets_the_configuration() -> None:
-    """Start is given the configuration; initialize the context, which the default keeps."""
     config = {"folder": "/tmp"}
     harness = SinkTaskHarness(Sink, config)
     harness.start()
@@ -70,7 +69,6 @@ def test_open_gets_only_the_new_partitions() -> None:
 
 
 def test_open_is_not_called_without_partitions() -> None:
-    """Open is not called without partitions."""
     harness = SinkTaskHarness(Sink)
     harness.start()
     harness.assign()
@@ -109,7 +107,7 @@ def test_the_context_has_generation_and_configuration() -> None:
 
 
 def test_an_empty_batch_is_not_put() -> None:
-    # Put is never called without records (Connect calls it with an empty list in every turn).
+    # Connect calls put with an empty list in every turn.
     harness = SinkTaskHarness(Sink)
     harness.start()
     harness.assign(P0)

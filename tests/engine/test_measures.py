@@ -1,4 +1,4 @@
-"""What the engine measures of a task: exact numbers, on a clock that is moved by hand."""
+"""The engine's measurements of a task: exact numbers, on a clock that the test moves."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Slow(Sink):
 
 
 class SlowBuffering(Slow, BufferingSink):
-    """The same, writing files of three records."""
+    """A slow sink that writes files of three records."""
 
 
 def started(clock: ManualClock, sink: Sink, **settings: Any) -> SinkTaskHarness:
@@ -314,7 +314,8 @@ def test_reported_records_count_as_failures_and_skipped_records() -> None:
 
 
 def test_an_untolerated_record_counts_once_as_an_error() -> None:
-    # errors.tolerance=none: the report is the failure, what put raises because of it is not another one.
+    # With errors.tolerance=none the report counts as the failure; the exception that put raises after it is
+    # not another one.
     harness = started(ManualClock(), Reporting(), dead_letters=Letters())
     harness.assign(P0)
     harness.deliver(P0, [b"0", b"1", b"2"])

@@ -1,4 +1,4 @@
-"""A source that breaks the order of its offsets: nothing that it puts in doubt is committed, and it is named."""
+"""A source that breaks the order of its offsets: offsets in doubt are not committed but reported."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def in_this_order(partition: TopicPartition, *offsets: int) -> SinkRecords:
 
 
 def broken(*batches: SinkRecords, committed: int = 0, limits: OffsetRange | None = None) -> SinkTaskHarness:
-    """A sink of two partitions whose source delivers these batches of the first one."""
+    """A sink of two partitions, for which the source delivers these batches of the first one."""
     harness = SinkTaskHarness(Sink, committed={P0: committed} if committed else None)
     harness.start()
     harness.assign(P0, P1, limits=limits)
@@ -44,7 +44,7 @@ def test_offsets_that_do_not_ascend_fail_the_partition(second: list[int], said: 
 
 
 def test_records_before_a_late_offset_are_not_committed() -> None:
-    # Offset 5 comes after 4,997: a commit of 4,998 would pass over it for ever, so there is none.
+    # Offset 5 comes after 4,997: a commit of 4,998 would skip it for good, so there is none.
     harness = broken(rows(P0, *range(5), *range(6, 4_998)), rows(P0, 5))
     harness.finish(P0)
     harness.stop()
@@ -54,7 +54,7 @@ def test_records_before_a_late_offset_are_not_committed() -> None:
 
 
 def test_a_late_offset_is_not_retriable() -> None:
-    # The same source would break its order again: the failure is final, whatever restart.max.attempts allows.
+    # The source would break its order again, so the failure is final for any restart.max.attempts.
     assert broken(rows(P0, 1), rows(P0, 0)).outcome(P0).failure.is_final
     harness = broken()
     harness.task.faults["put"].append(ValueError("no"))
@@ -63,7 +63,7 @@ def test_a_late_offset_is_not_retriable() -> None:
 
 
 def test_all_late_offsets_of_a_batch_are_named() -> None:
-    # The error lists late offsets, so that the source can be searched for them.
+    # The error lists late offsets, so that the operator can search the source for them.
     failure = broken(rows(P0, 10), in_this_order(P0, 11, 3, 12, 4, 12, 13)).outcome(P0).failure
     assert "late or repeated: 3, 4, 12" in failure.message
 
@@ -94,8 +94,7 @@ def test_a_late_offset_above_the_commit_needs_no_altered_offset() -> None:
 
 
 def test_order_is_checked_before_committed_records_are_skipped() -> None:
-    # Regression: the committed rows were cut off by a search that needs sorted offsets, and took others
-    # along.
+    # Regression: a search that needs sorted offsets cut off the committed rows, and others with them.
     harness = broken(in_this_order(P0, 48, 60, 7, 49, 61), committed=50, limits=OffsetRange(0, 100))
     assert "offset 7 after 60" in harness.outcome(P0).failure.message
     assert harness.task.taken == {}
@@ -135,7 +134,7 @@ def test_tokens_that_cannot_be_discarded_are_kept_for_the_successor() -> None:
 
 
 def test_a_buffering_sink_writes_no_records_in_doubt() -> None:
-    # pre_commit is not called any more, so that a sink which writes there writes nothing that is read again.
+    # pre_commit is not called any more, so that a sink that writes in it writes nothing that is read again.
     harness = SinkTaskHarness(BufferingSink)
     harness.start()
     harness.assign(P0)

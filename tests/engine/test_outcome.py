@@ -1,4 +1,4 @@
-"""What a task reports of a partition: its times on the clock of whoever reads it."""
+"""The outcome of a partition, with times on the clock of the process that reads it."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from tests.engine.sinks import P0, BufferingSink, rows
 
 
 def test_committed_records_of_a_dead_attempt_are_counted() -> None:
-    # Regression: a run in which workers were killed told of too few records committed; those read twice count
-    # once.
+    # Regression: after workers were killed, too few committed records were reported. Records that were read
+    # twice count once.
     harness = SinkTaskHarness(BufferingSink)
     harness.start()
     harness.assign(P0, limits=OffsetRange(0, 100))
@@ -33,8 +33,8 @@ def test_committed_records_of_a_dead_attempt_are_counted() -> None:
 
 
 def test_on_clock_converts_only_times() -> None:
-    # An executor's clock that is 5 s behind: since and next try are told on the driver's; nothing else
-    # changes.
+    # The executor's clock is 5 s behind: only ``since`` and ``next_attempt`` are converted to the driver's
+    # clock.
     retry = Retry(since=100.0, attempts=3, next_attempt=130.0, refused=17)
     outcome = PartitionOutcome.unread(P0, 7, replace(Failure.of(ValueError("no")), retry=retry))
     moved = outcome.on_clock(5.0)

@@ -1,4 +1,4 @@
-"""Sinks that keep their own offsets: what becomes of ``context.offset`` in ``open``."""
+"""Sinks that keep their own offsets: the effect of ``context.offset`` in ``open``."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.engine.sinks import P0, P1, Offsets, Sink, TwoPhaseSink, rows
 
 
 class Watermark(Sink):
-    """Asks for what its database says, as long as that says anything of the partition."""
+    """Requests the position in its database, if the database has one for the partition."""
 
     marks: dict[TopicPartition, object]
 
@@ -29,7 +29,7 @@ class Watermark(Sink):
 
 
 class Noting(Watermark):
-    """Notes in the metadata of its commits what its database says."""
+    """Stores the position in its database as metadata of its commits."""
 
     def pre_commit(self, offsets: Offsets) -> Offsets:
         return {p: replace(offset, metadata=str(self.marks[p])) for p, offset in offsets.items()}
@@ -43,7 +43,7 @@ def requesting(
     held: OffsetRange | None = None,
     options: EngineOptions | None = None,
 ) -> SinkTaskHarness:
-    """A sink whose database says so of its first partition."""
+    """A sink whose database has this position of its first partition."""
     marks = {P0: mark}
     harness = SinkTaskHarness(
         lambda: Watermark(marks),
@@ -70,11 +70,11 @@ def test_a_requested_later_offset_skips_records(caplog: pytest.LogCaptureFixture
         "has flights-0 up to offset 7 (exclusive): offsets 5 to 6 are skipped and committed"
         in said.getMessage()
     )
-    assert said.levelno == logging.INFO  # the usual recovery of a sink that keeps its own offsets
+    assert said.levelno == logging.INFO  # the usual start of a sink that keeps its own offsets
 
 
 def test_a_skipped_to_offset_is_committed_without_further_records() -> None:
-    # Regression: it would be planned again and again, and skipped each time.
+    # Regression: such a partition was planned again and again, and skipped each time.
     for end in (7, 9):
         harness = requesting(7, committed=5, limits=OffsetRange(5, end))
         harness.deliver(P0, rows(P0, 5, 6))
@@ -111,8 +111,8 @@ def test_a_skip_is_committed_while_the_sink_holds_records_back() -> None:
 
 @pytest.mark.parametrize("end", [7, 9])
 def test_a_skip_is_committed_with_the_metadata_of_the_sink(end: int) -> None:
-    # Regression: pre_commit was not asked, so a sink that notes its watermark there could not tell a later
-    # loss.
+    # Regression: pre_commit was not called, so a sink that keeps its watermark in the metadata could not
+    # detect a later loss.
     harness = SinkTaskHarness(lambda: Noting({P0: 7}), committed={P0: 5})
     harness.start()
     harness.assign(P0, limits=OffsetRange(5, end))
@@ -143,7 +143,7 @@ def test_the_next_generation_starts_at_a_requested_earlier_offset(caplog: pytest
 
 
 def test_a_commit_is_rewound_with_the_metadata_of_the_sink() -> None:
-    # Regression: a second loss, before anything was committed again, could not be told from a new table.
+    # Regression: a second loss, before the next commit, looked like a new table.
     harness = SinkTaskHarness(lambda: Noting({P0: 3}), committed={P0: OffsetAndMetadata(5, "5")})
     harness.start()
     harness.assign(P0)
@@ -176,7 +176,7 @@ def test_a_failed_pre_commit_rewinds_no_commit() -> None:
 
 
 def test_a_fenced_task_rewinds_no_commit() -> None:
-    # A zombie that asks its database moves no commit of its successor's.
+    # A zombie that requests the position in its database does not move its successor's commit.
     marks: dict[TopicPartition, object] = {P0: 3}
     harness = SinkTaskHarness(lambda: Watermark(marks), committed={P0: 5})
     harness.start()
@@ -216,7 +216,7 @@ def test_tokens_prepared_in_open_are_discarded_after_a_rewind() -> None:
 
 
 def test_an_offset_beyond_the_end_of_the_log_is_refused() -> None:
-    # A topic that was made anew: skipping to it would pass over all of its records, without an error.
+    # The topic was created again: skipping to the offset would skip all of its records without an error.
     harness = requesting(1_000, committed=5, limits=OffsetRange(5, 8), held=OffsetRange(0, 10))
     harness.deliver(P0, rows(P0, 5, 6))
     harness.deliver(P1, rows(P1, 5, 6))
@@ -243,7 +243,7 @@ def test_an_offset_below_the_log_is_refused_and_the_commit_is_unchanged() -> Non
 
 
 def test_an_offset_below_the_log_is_accepted_with_on_data_loss_skip() -> None:
-    # The commit goes to it, so that the planner sees, counts and logs what is lost.
+    # The commit moves to the offset, so that the planner counts and logs what is lost.
     harness = requesting(
         3,
         committed=9,
@@ -283,7 +283,7 @@ def test_a_partition_failed_in_open_is_not_rewound() -> None:
 
 
 class Table(Watermark):
-    """Moves its mark with each record that it takes."""
+    """Moves its watermark with each record that it accepts."""
 
     def put(self, records: SinkRecords) -> None:
         super().put(records)
@@ -291,7 +291,7 @@ class Table(Watermark):
 
 
 def after_a_range(*offsets: int, end: int, **options: Any) -> SinkTaskHarness:
-    """A table that has read a range, and its successor, not started yet."""
+    """A table that has accepted a range, and its successor, which has not started yet."""
     marks: dict[TopicPartition, object] = {}
     harness = SinkTaskHarness(lambda: Table(marks), **options)
     harness.start()

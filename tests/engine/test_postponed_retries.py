@@ -1,4 +1,4 @@
-"""What only waits to be tried again does so without its place: a later generation takes it up where it was left."""
+"""Partitions that wait for a retry release their task slot; a later generation continues the retries."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def busy(times: int, **options: object) -> list[RetriableException]:
 
 
 class Generation:
-    """One task over P0 and P1 on a hand-moved clock: what it is left with."""
+    """One task with P0 and P1 on a manual clock, and what it leaves to the next generation."""
 
     def __init__(
         self,
@@ -60,7 +60,7 @@ class Generation:
 
     @property
     def left(self) -> Retry:
-        """What is left of P0 to a later generation."""
+        """What this generation leaves of P0 to a later one."""
         retry = self.failure.retry
         assert retry is not None
         return retry
@@ -73,7 +73,7 @@ def failing(method: str, *errors: BaseException | None, sink: Sink | None = None
 
 
 class Slow(Sink):
-    """Each ``put`` that fails takes a minute to find out."""
+    """A sink whose failing ``put`` takes a minute."""
 
     clock: ManualClock
 
@@ -113,7 +113,7 @@ def test_a_slow_failure_is_followed_by_an_equally_long_delay() -> None:
 
 
 def test_the_next_generation_retries_once_with_a_longer_delay() -> None:
-    # The delay grows over generations as it would have in one, up to ``errors.retry.delay.max.ms``.
+    # The delay grows across generations as within one, up to ``errors.retry.delay.max.ms``.
     retry, waits = None, []
     for _ in range(5):
         at = retry.next_attempt if retry else 0.0
@@ -189,7 +189,7 @@ def test_publish_with_a_long_delay_is_retried_by_a_later_generation() -> None:
 
 
 def test_the_retrying_generation_discards_prepared_tokens() -> None:
-    # What it would have to be asked of is away: an abort that nobody answers would hold the place, too.
+    # The destination is unavailable, and an abort without a response would occupy the task slot too.
     sink = TwoPhaseSink()
     failing("put", None, *busy(5), sink=sink)
     run = Generation(sink, rows(P0, 0), rows(P0, 1))
@@ -206,7 +206,7 @@ def test_without_a_limit_a_task_retries_on_its_task_slot() -> None:
 
 
 class Unsteady(BufferingSink):
-    """Each second ``put`` fails passingly, and has taken a minute to find out; the same one works the next time."""
+    """Each second ``put`` fails with a transient error after a minute; its repetition succeeds."""
 
     clock: ManualClock
     puts = 0
@@ -224,7 +224,7 @@ def test_a_sink_with_occasional_retries_finishes_its_file() -> None:
     first = Generation(Unsteady(), rows(P0, 0), rows(P0, 1), rows(P0, 2))
     assert first.left.refused == 0
     again = Unsteady()
-    again.puts = 1  # what was refused is taken this time, and the next is refused
+    again.puts = 1  # the refused batch is accepted this time, and the next one is refused
     second = Generation(again, rows(P0, 0), rows(P0, 1), rows(P0, 2), at=120.0, retry=first.left)
     assert (second.outcomes[P0].failure, again.files) == (None, [(P0, [0, 1, 2])])
     assert second.committed[P0] >= 3

@@ -1,4 +1,4 @@
-"""What pre_commit may return: what is unsound is ignored with a warning that says what is wrong with it."""
+"""Invalid results of pre_commit are ignored, with a warning that gives the reason."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Answering(Sink):
 
 
 def answering(answer: object, **options: object) -> SinkTaskHarness:
-    """A harness with three records accepted in P0, whose next pre_commit gives that answer."""
+    """A harness with three accepted records in P0, whose next pre_commit returns this result."""
     harness = SinkTaskHarness(Answering, **options)
     harness.start()
     harness.assign(P0)
@@ -69,7 +69,7 @@ def test_an_offset_beyond_the_delivered_records_is_ignored(caplog: pytest.LogCap
 
 
 def test_an_offset_below_the_commit_is_ignored(caplog: pytest.LogCaptureFixture) -> None:
-    """B12: committed offsets never go backwards: an offset below the commit is ignored with a warning."""
+    """B12: an offset below the commit is ignored with a warning."""
     harness = answering({P0: OffsetAndMetadata(9)}, committed={P0: 10})
     harness.commit()
     assert harness.committed == {P0: OffsetAndMetadata(10)}
@@ -88,7 +88,7 @@ def test_a_token_that_was_not_prepared_is_ignored(caplog: pytest.LogCaptureFixtu
 
 
 def test_a_pre_commit_result_of_none_is_ignored(caplog: pytest.LogCaptureFixture) -> None:
-    """B9: None from pre_commit kills nothing: a warning, and the task goes on."""
+    """B9: None from pre_commit is ignored with a warning, and the task continues."""
     harness = answering(None)
     harness.commit()
     assert harness.committed == {}
@@ -179,7 +179,7 @@ def test_pre_commit_may_return_part_of_the_accepted_offsets() -> None:
 
 
 def test_changed_metadata_alone_is_committed() -> None:
-    # pre_commit: the same offset with another metadata is committed, as in Connect; the same of both is not.
+    # The same offset with other metadata is committed, as in Connect; the same offset and metadata are not.
     harness = answering({P0: OffsetAndMetadata(10, "new")}, committed={P0: OffsetAndMetadata(10, "old")})
     harness.commit()
     assert harness.committed == {P0: OffsetAndMetadata(10, "new")}

@@ -1,4 +1,4 @@
-"""context.prepared: what is begun outside is noted durably before it holds anything."""
+"""context.prepared: the token of prepared data is durable before the data exists."""
 
 from __future__ import annotations
 
@@ -95,8 +95,8 @@ def test_prepared_accepts_plain_tuples_as_partitions() -> None:
 
 
 def test_an_id_that_a_predecessor_prepared_is_refused() -> None:
-    # prepared: a name that follows from the offset comes again with the next attempt, and ends the partition.
-    # A frozen predecessor may be about to discard it: it would destroy what its successor has committed.
+    # An id made from an offset is used again by the next attempt, and ends the partition. A frozen
+    # predecessor may be about to discard the id, and would destroy what its successor has committed.
 
     class SameId(Sink):
         undone: list[str] = []  # noqa: RUF012 - the outside world, shared by the task and its successors
@@ -151,7 +151,7 @@ def test_a_refused_token_id_fails_only_its_partition() -> None:
 
 
 def test_a_committed_token_cannot_be_prepared_again() -> None:
-    # prepared: regression: a token noted again while its commit was published was discarded afterwards.
+    # Regression: a token that was prepared again while its commit was published was discarded later.
 
     class NotesAgain(TwoPhaseSink):
         def publish(self, partition: TopicPartition, tokens: Sequence[Token]) -> None:

@@ -1,4 +1,4 @@
-"""How many records one ``put`` gets, and what becomes of those it has taken when it asks to be called again."""
+"""How many records one ``put`` gets, and what follows when it accepts only some of them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tests.engine.sinks import P0, P1, Offsets, Sink, offsets_of, rows
 
 
 class Partly(Sink):
-    """Takes as many records as it is told to, then is busy; ``given`` is what it was put each time."""
+    """Accepts as many records as the test says, then raises; ``given`` has the records of each put."""
 
     def __init__(self, *accepted: object) -> None:
         super().__init__()
@@ -42,7 +42,7 @@ class Partly(Sink):
 
 
 def partly(*accepted: object, most: int | None = None, **options: object) -> SinkTaskHarness:
-    """A sink that takes so many of what it is given at its first attempts."""
+    """A sink that accepts these numbers of records in its first attempts."""
     harness = SinkTaskHarness(Partly(*accepted), options=EngineOptions(max_poll_records=most, **options))
     harness.start()
     harness.assign(P0, P1)
@@ -50,7 +50,7 @@ def partly(*accepted: object, most: int | None = None, **options: object) -> Sin
 
 
 def until_taken(harness: SinkTaskHarness) -> list[float]:
-    """Let time pass until nothing waits; the waits in between."""
+    """Advance the clock until nothing waits; return the waits."""
     waits = []
     while harness.worker.pending:
         waits.append(round(harness.worker.wait(), 3))
@@ -65,7 +65,7 @@ def until_taken(harness: SinkTaskHarness) -> list[float]:
     ("count", "sizes"), [(499, [499]), (500, [500]), (501, [500, 1]), (1_700, [500] * 3 + [200])]
 )
 def test_put_gets_at_most_500_records(count: int, sizes: list[int]) -> None:
-    # As in Kafka Connect, whatever size batches are read in; in order, each once.
+    # As in Kafka Connect, the size does not depend on how batches are read.
     harness = SinkTaskHarness(Partly)
     harness.start()
     harness.assign(P0)
@@ -77,8 +77,8 @@ def test_put_gets_at_most_500_records(count: int, sizes: list[int]) -> None:
 
 
 def test_max_poll_records_overrides_the_task_class() -> None:
-    # max.poll.records, or the consumer's key of that name as a Connect file has it; the connector's own
-    # otherwise.
+    # max.poll.records or, as in a Connect file, the consumer's key of that name; by default the connector's
+    # own value.
 
     def options(**config: str) -> EngineOptions:
         return EngineOptions.of(ConnectorConfig.parse({"name": "c", "topics": "t", **config}))
@@ -129,8 +129,8 @@ def test_a_retry_repeats_only_its_portion() -> None:
 
 
 def test_occasional_failures_do_not_stop_progress() -> None:
-    # One request in fifteen fails: 10,000 records still arrive, though no batch of that size ever would at
-    # once.
+    # One request in fifteen fails, so 10,000 records never succeed in one put; all of them arrive
+    # nevertheless.
     harness = partly(retry=RetryPolicy(timeout=60.0))
 
     requests = 0
@@ -167,7 +167,7 @@ def test_portions_before_a_failed_one_are_committed() -> None:
 
 
 def test_periodic_commits_run_between_portions() -> None:
-    """A commit that falls due, or that the task asks for, does not wait for the whole batch."""
+    """A commit that is due or requested does not wait for the whole batch."""
     harness = partly(most=2)
     seen: list[Offsets] = []
 
@@ -345,7 +345,6 @@ def test_a_portion_with_a_refused_record_is_not_accepted() -> None:
 
 
 def test_a_retriable_exception_keeps_accepted_when_pickled() -> None:
-    """RetriableException comes out of a pickle as it went in."""
     copy = pickle.loads(pickle.dumps(RetriableException("busy", retry_after=2.0, accepted=3)))  # noqa: S301 - our own
     assert (str(copy), copy.retry_after, copy.accepted) == ("busy", 2.0, 3)
 

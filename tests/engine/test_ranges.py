@@ -1,4 +1,4 @@
-"""The end of a range: committed whole when everything delivered is, closing when it is due."""
+"""The end of a range: its commit covers everything delivered, and is a closing one when the range is due."""
 
 from __future__ import annotations
 
@@ -115,7 +115,6 @@ def test_an_interrupted_range_is_not_committed_to_its_end() -> None:
 
 
 def test_the_end_of_a_range_closes_only_its_partition() -> None:
-    """The end of one range closes its partition; the others go on."""
     harness = SinkTaskHarness(Sink)
     harness.start()
     harness.assign(P0, P1, limits=OffsetRange(0, 5))

@@ -1,4 +1,4 @@
-"""RetriableException: the same call again, within a budget, and never a dropped record."""
+"""RetriableException: the same call is repeated within a time-out, and no record is dropped."""
 
 from __future__ import annotations
 
@@ -67,7 +67,6 @@ def test_nothing_is_put_before_the_delay_is_over() -> None:
 
 
 def test_the_delay_is_capped() -> None:
-    """RetriableException from put: the delay grows to errors.retry.delay.max.ms and no further."""
     policy = RetryPolicy(timeout=None, max_delay=5.0)
     assert [policy.delay(failures) for failures in (1, 4, 5, 6, 10_000)] == [0.3, 2.4, 4.8, 5.0, 5.0]
 
@@ -149,7 +148,6 @@ def test_a_retry_timeout_of_zero_allows_no_retry() -> None:
 
 
 def test_an_unlimited_retry_timeout_never_expires() -> None:
-    """RetriableException from put: errors.retry.timeout=-1 tries for ever."""
     harness = retrying(timeout=None, max_delay=1.0)
     harness.task.faults["put"].extend(busy(2_000))
     harness.deliver(P0, ["a"])
@@ -264,7 +262,6 @@ def publishing(timeout: float | None = 300.0) -> SinkTaskHarness:
 
 
 def test_publish_is_retried() -> None:
-    """RetriableException from publish: the same tokens again after the growing delay, or retry_after."""
     harness = publishing()
     harness.task.faults["publish"].extend([*busy(2), *busy(1, retry_after=9)])
     before = harness.clock.now()
@@ -275,7 +272,6 @@ def test_publish_is_retried() -> None:
 
 
 def test_publish_fails_after_the_retry_timeout() -> None:
-    """RetriableException from publish: spent, the partition ends, its commit and its tokens stand."""
     harness = publishing(timeout=6.0)
     harness.task.faults["publish"].extend(busy(99))
     harness.commit()
@@ -337,7 +333,7 @@ def test_a_task_that_fails_its_own_partition_is_not_retried() -> None:
     ],
 )
 def test_retry_after_accepts_http_and_python_formats(wait: Any, seconds: float | None) -> None:
-    # retry_after: a header's text, a timedelta and whatever Python takes as a number are seconds.
+    # A header's text, a timedelta, and anything that Python accepts as a number are seconds.
     assert RetriableException("busy", retry_after=wait).retry_after == seconds
     later = RetriableException("busy")
     later.retry_after = wait

@@ -1,4 +1,4 @@
-"""Who is called when: initialize, start, poll, stop, stopped, whatever raises (KIP-419)."""
+"""Calls of a source task: initialize, start, poll, stop, stopped, whichever of them raises (KIP-419)."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ def test_a_failed_poll_fails_the_task_and_stopped_is_called_last() -> None:
 
 @pytest.mark.parametrize("method", ["commit", "commit_record"])
 def test_a_failed_commit_callback_fails_the_task(method: str) -> None:
-    # What was committed stays; the task ends, where Connect only logs it.
+    # The commit stays, and the task fails, where Connect only logs the error.
     task = Script(lines(0), lines(1))
     task.faults[method].append(ConnectException("the queue is gone"))
     its = scene(task)
@@ -148,7 +148,7 @@ def test_a_failed_commit_callback_fails_the_task(method: str) -> None:
 
 
 def test_a_system_exit_fails_the_task_not_the_process() -> None:
-    # sys.exit in poll: an error as any other; it would end Spark's worker, and the task be run again.
+    # SystemExit would end Spark's worker, and Spark would run the task again.
     task = Script(lines(0), SystemExit("enough"))
     its = scene(task)
     outcome = its.worker.run()

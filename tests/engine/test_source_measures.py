@@ -1,4 +1,4 @@
-"""What a source task counts and times of itself, and which source partitions it tells of."""
+"""Measurements of a source task, and the source partitions that it reports."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ CONNECTOR = SourceOptions("connector")
 
 
 def measured(its: Scene) -> TaskMeasures:
-    """What the task had measured in the end."""
+    """The measurements of the task at its end."""
     return its.worker.measures(1_000.0)
 
 
@@ -129,7 +129,8 @@ def test_a_task_lists_requested_and_committed_source_offsets() -> None:
 
 
 def test_requested_source_offsets_are_marked_as_not_committed() -> None:
-    # Another task may have asked for it, too, and got further since; a commit makes it the task's own.
+    # Another task may have read the offset too, and committed a later one; a commit makes the offset this
+    # task's own.
     known = KnownPositions()
     known.read([{"file": 1}, {"file": 2}], [{"line": 1}, None])
     assert known.listed() == [(({"file": 1}, {"line": 1}), False)]
@@ -176,7 +177,7 @@ def test_too_long_source_positions_are_not_listed() -> None:
 
 
 def test_sizes_are_added() -> None:
-    """The smallest of nothing is no size."""
+    """The smallest size of no sizes is 0."""
     assert Sizes() + Sizes(1, 5, 5, 5) + Sizes() == Sizes(1, 5, 5, 5)
     assert Sizes(2, 7, 4, 3) + Sizes(1, 5, 5, 5) == Sizes(3, 12, 5, 3)
     assert (Sizes().mean, Sizes(2, 7, 4, 3).mean) == (None, 3.5)

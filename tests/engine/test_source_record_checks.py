@@ -1,4 +1,4 @@
-"""What a task must not give as a record: it would be no reader's mistake, and stop all of them."""
+"""Records that a task must not return, because they would fail every reader of the topic."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ TASK = "connector files, task 3"
 
 
 def record(**fields: Any) -> SourceRecord:
-    """A good record, but for these fields."""
+    """A valid record, apart from these fields."""
     good: dict[str, Any] = {"source_partition": {"file": "a"}, "source_offset": {"line": 1}}
     return SourceRecord(**{**good, "topic": "lines", "value": b"text", **fields})
 

@@ -1,4 +1,4 @@
-"""KIP-419 with real threads: after ``stopped`` nothing of a task runs, and nothing it opened is left."""
+"""KIP-419 with real threads: after ``stopped`` no thread of the task runs, and nothing stays open."""
 
 from __future__ import annotations
 
@@ -28,22 +28,22 @@ OFTEN = SourceOptions("interval", interval=0.01)
 
 
 def held() -> set[object]:
-    """What this process holds: open files and connections by number and what they are, and threads."""
+    """The open files and connections of this process, by number, and its threads."""
     found: set[object] = set(threading.enumerate())
     for number in Path("/proc/self/fd").iterdir():
-        with suppress(OSError):  # the one that lists them
+        with suppress(OSError):  # the descriptor of the listing itself
             found.add((number.name, str(number.readlink())))
     return found
 
 
 @pytest.fixture(autouse=True)
 def nothing_is_left() -> Iterator[None]:
-    """No test here leaves an open file, connection or thread that was not there; those of earlier tests may end."""
+    """Fail if a test leaves an open file, connection or thread; those of earlier tests may end."""
     before = held()
     yield
     deadline = time.monotonic() + PATIENCE
     while held() - before and time.monotonic() < deadline:
-        time.sleep(0.01)  # a thread that has done its work needs a moment to be gone
+        time.sleep(0.01)  # a thread whose function has returned takes a moment to exit
     assert held() - before == set()
 
 
@@ -61,7 +61,7 @@ def wait(condition: Callable[[], object]) -> None:
 
 
 class Connected(SourceTask):
-    """Holds a connection, a file and a thread of its own; its poll waits until stop, for ever if need be."""
+    """Holds a connection, a file and a thread; its poll waits until stop."""
 
     def __init__(self, server: socket.socket, folder: Path) -> None:
         self.server = server

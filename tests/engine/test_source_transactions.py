@@ -1,4 +1,4 @@
-"""Where transactions end, what is in them, and who is told of it in which order."""
+"""Where transactions end, which records they contain, and the order of the callbacks."""
 
 from __future__ import annotations
 
@@ -147,7 +147,7 @@ def test_a_tick_before_or_after_the_run_has_no_effect() -> None:
 
 
 def requesting(task: Script, ask: str, *batches: list[object], at: int | None = None) -> None:
-    """Let a poll request the end of its transaction, after one of its records or after all of it."""
+    """Let a poll request the end of its transaction, after one of its records or after all of them."""
 
     def poll() -> list[object]:
         context = task.context.transaction_context()
@@ -239,7 +239,7 @@ def test_requesting_commit_and_abort_at_once_is_refused(of_record: bool) -> None
 
 
 def test_aborting_an_empty_transaction_is_ignored(caplog: pytest.LogCaptureFixture) -> None:
-    """125: with a warning; so is a wish after a record that was not polled."""
+    """A request after a record that was not polled is ignored too, with a warning."""
     task = Script()
     its = scene(task, options=CONNECTOR)
     requesting(task, "abort", [])

@@ -1,4 +1,4 @@
-"""SinkTaskRun: one task from start to stop, its ranges one after the other, closing seen between batches."""
+"""SinkTaskRun: one task from start to stop, its ranges in turn, close requests between batches."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ RANGE = OffsetRange(0, 10)
 
 
 class Run:
-    """A task, its commit log and its clock, run over batches; ``calls`` is what the sink was called."""
+    """A task, its commit log and its clock, run over batches; ``calls`` are the calls of the sink."""
 
     def __init__(self, sink: Sink, committed: dict[TopicPartition, int] | None = None) -> None:
         self.sink = sink
@@ -69,7 +69,7 @@ class Run:
 
 
 def after(looks: int, request: ClosingRequest = REBALANCE) -> Callable[[], ClosingRequest | None]:
-    """Closing is asked for at the look after so many."""
+    """Request closing after this many polls."""
     left = iter([None] * looks)
     return lambda: next(left, request)
 
@@ -143,7 +143,7 @@ def test_an_unreadable_range_fails_with_its_error() -> None:
 
 
 def test_ranges_without_records_are_committed_to_their_end() -> None:
-    """A run: ranges in which nothing came, in front, between and at the end, are committed to their ends."""
+    """Such ranges may come first, last, or between others."""
     run = Run(Sink())
     run.over([None, rows(P1, 3), None], *(RangePlan.of(p, *RANGE) for p in (P0, P1, P2)))
     assert run.committed == {P0: 10, P1: 10, P2: 10}
@@ -190,7 +190,7 @@ def test_a_limited_range_reads_no_further_than_it_must() -> None:
 
 
 def test_published_marks_are_durable_at_the_end() -> None:
-    # A run: the end settles what waits for a write, so that nothing is published a second time.
+    # At its end the run writes marks that wait for the next write, so that nothing is published twice.
     run = Run(TwoPhaseSink())
     run.over([rows(P0, 0), rows(P1, 0)])
     assert run.log.offsets == {P0: OffsetAndMetadata(10), P1: OffsetAndMetadata(10)}
@@ -341,7 +341,6 @@ def test_a_fenced_task_commits_no_open_partition() -> None:
 
 
 def test_a_failed_input_closes_without_a_commit() -> None:
-    """A run: an input that cannot be read closes what is open, commits nothing more, stops, and raises."""
     run = Run(BufferingSink())
 
     def broken() -> Iterator[SinkRecords]:
@@ -388,8 +387,8 @@ def test_an_error_of_the_close_check_is_raised() -> None:
     ids=["a partition that is not assigned", "a range that ended before"],
 )
 def test_records_of_an_unassigned_or_finished_range_are_refused(batches: list[SinkRecords]) -> None:
-    # A run: rows that do not come range by range are an error of the input, never a skipped record. Taken for
-    # the beginning of the next range they would end, and commit, ranges not read yet.
+    # Rows that are not ordered by range are an error of the input. If they counted as the beginning of the
+    # next range, ranges not read yet would be committed.
     run = Run(Sink())
     with pytest.raises(ConnectException, match="range is not assigned to this task or is already finished"):
         run.over(batches)

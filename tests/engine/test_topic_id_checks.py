@@ -1,4 +1,4 @@
-"""A topic that was replaced while it was read: nothing of the new one is ever committed as the old one's."""
+"""A topic that was replaced while it was read: none of its new records is committed as an old one."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ UNKNOWN = RetriableException("no broker answers")
 
 @pytest.fixture
 def harness() -> SinkTaskHarness:
-    """A task that has committed two records, and was given a third."""
+    """A task that has committed two records, and has received a third one."""
     made = SinkTaskHarness(Sink)
     made.start()
     made.assign(P0)
@@ -28,7 +28,7 @@ def harness() -> SinkTaskHarness:
 
 
 def doubting(harness: SinkTaskHarness, error: ConnectException | None) -> list[set[str]]:
-    """From now on topics are doubted; gives what is asked about."""
+    """Let the checks of topics return these errors from now on; return the topics that are checked."""
     asked: list[set[str]] = []
 
     def doubt(topics: Collection[str]) -> dict[str, ConnectException]:
@@ -55,7 +55,7 @@ def test_topic_ids_are_checked_at_commits_after_a_delivery(harness: SinkTaskHarn
 
 @pytest.mark.parametrize("how", ["periodically", "closing", "range read", "put fails"])
 def test_records_of_a_replaced_topic_are_not_committed(harness: SinkTaskHarness, how: str) -> None:
-    # Whichever commit it would have been: the partition fails, pre_commit is not called, close is.
+    # For any commit the partition fails; pre_commit is not called, close is.
     doubting(harness, REPLACED)
     before = len(harness.called("pre_commit"))
     match how:
@@ -74,7 +74,7 @@ def test_records_of_a_replaced_topic_are_not_committed(harness: SinkTaskHarness,
     assert outcome.failure is not None
     assert len(harness.called("pre_commit")) == before
     assert len(harness.called("close")) == 1
-    if how != "put fails":  # what failed first stays the cause
+    if how != "put fails":  # the first failure stays the cause
         assert "deleted and created again" in outcome.failure.message
 
 

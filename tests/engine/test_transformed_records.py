@@ -1,4 +1,4 @@
-"""Records that a transform has dropped and multiplied: those of one offset stay together, in every way."""
+"""Records that a transform has dropped and multiplied: those of one offset stay together."""
 
 from __future__ import annotations
 
@@ -123,8 +123,8 @@ def test_an_order_violation_names_the_transform(second: list[int], said: str) ->
 
 
 def test_offsets_beyond_the_range_prevent_a_commit_of_accepted_records() -> None:
-    # A transform that computes offsets: below them are records that it has not given. Regression: of ``offset
-    # * 2`` over [0, 10) the records 5 to 8 were passed over.
+    # The transform computes offsets, so records below them may be missing. Regression: for ``offset * 2``
+    # over [0, 10) the records 5 to 8 were skipped.
     harness = SinkTaskHarness(Sink, options=EngineOptions(is_transformed=True))
     harness.start()
     harness.assign(P0, limits=OffsetRange(0, 10))
@@ -137,8 +137,8 @@ def test_offsets_beyond_the_range_prevent_a_commit_of_accepted_records() -> None
 
 @pytest.mark.parametrize("comes_back", [True, False])
 def test_a_transformed_range_is_committed_to_its_end_only_after_all_input(*, comes_back: bool) -> None:
-    # Rows that a transform brings behind those of another partition end the task, and nothing is passed over.
-    # Regression: the change of partition had committed the range to its end.
+    # Rows that arrive after those of another partition end the task, and no row is skipped. Regression: the
+    # change of partition had committed the range to its end.
     log, task = MemoryCommitLog(), Sink()
     worker = worker_of(task, log)
     batches = [transformed(P0, 5), transformed(P1, 3, 3), *([transformed(P0, 7)] if comes_back else [])]
@@ -174,8 +174,8 @@ def test_whole_offsets_counts_records_up_to_a_complete_offset() -> None:
 
 @pytest.mark.parametrize("limit", ["in a row", "share"])
 def test_multiplied_records_count_once_in_the_error_limit(limit: str) -> None:
-    # All offsets fail: neither is the row of failures broken nor their share made smaller by the copies.
-    # Regression: 900,000 of 900,000 records failed, and all were skipped.
+    # All offsets fail: the copies neither interrupt the run of failures nor lower their share. Regression:
+    # 900,000 of 900,000 records failed, and all were skipped.
 
     class Reporting(Sink):
         def put(self, records: SinkRecords) -> None:

@@ -1,4 +1,4 @@
-"""Two-phase commit: prepared, committed with its offset, published after it, discarded by whoever comes next."""
+"""Two-phase commit: tokens are prepared, committed with an offset, then published, or else discarded."""
 
 from __future__ import annotations
 
@@ -89,7 +89,6 @@ def test_a_commit_stores_the_final_data_of_a_token() -> None:
 
 
 def test_plain_strings_are_accepted_as_tokens() -> None:
-    """Prepared and publish take plain ids for tokens without data."""
 
     class Plain(Sink):
         def put(self, records: SinkRecords) -> None:
@@ -110,7 +109,7 @@ def test_plain_strings_are_accepted_as_tokens() -> None:
 
 
 def test_a_failed_publish_fails_the_partition_without_a_further_commit() -> None:
-    # Publish raising ends the partition; its next commit would overwrite the tokens, so there is none.
+    # If publish raises, the partition ends: its next commit would overwrite the tokens.
     harness, world = opened(P0, P1)
     harness.deliver(P0, ["a"])
     harness.deliver(P1, ["x"])
@@ -227,11 +226,11 @@ def test_tokens_are_kept_after_a_failed_discard(caplog: pytest.LogCaptureFixture
 
 
 class Stubborn(RuntimeError):
-    """Of a token that can never be discarded."""
+    """The error of a token that can never be discarded."""
 
 
 def test_an_undiscardable_token_does_not_block_the_others(caplog: pytest.LogCaptureFixture) -> None:
-    # discard: what could be discarded is remembered; regression: nothing behind it ever was.
+    # Discarded tokens are marked. Regression: no token after a refused one was ever discarded.
     harness, _ = opened()
     harness.deliver(P0, ["a"])
     harness.task.context.prepared({P0: ["second", "third"]})
@@ -257,8 +256,8 @@ def test_an_undiscardable_token_does_not_block_the_others(caplog: pytest.LogCapt
 
 
 def test_a_retriable_error_stops_discarding_one_by_one() -> None:
-    # discard: while S3 is away each of the others would wait for the same; they are left to a later
-    # generation.
+    # While S3 is unavailable, each further token would wait for the same time-out, so these are left to a
+    # later generation.
     harness, world = opened()
     harness.deliver(P0, ["a"])
     harness.task.context.prepared({P0: ["second", "third"]})
@@ -272,7 +271,7 @@ def test_a_retriable_error_stops_discarding_one_by_one() -> None:
 
 
 def test_a_crash_between_discard_and_the_next_write_discards_again() -> None:
-    # discard: idempotent by contract, since a crash before the next write lets the successor call it again.
+    # discard must be idempotent, because after a crash before the next write the successor calls it again.
     harness, world = opened()
     harness.deliver(P0, ["a"])
     for _ in range(2):
@@ -302,7 +301,7 @@ def test_uncommitted_tokens_are_discarded_at_the_end() -> None:
 
 @pytest.mark.parametrize("method", ["put", "pre_commit"])
 def test_a_failed_partition_discards_only_its_tokens(method: str) -> None:
-    # discard: a partition that ends early discards what it prepared since its last commit, and only that.
+    # A partition that ends early discards only what it prepared since its last commit.
     harness, world = opened()
     harness.deliver(P0, ["a"])
     harness.commit()
@@ -361,7 +360,7 @@ def test_a_commit_with_a_lost_response_is_published_by_the_successor() -> None:
 
 
 def test_a_zombie_that_resumes_changes_nothing() -> None:
-    # A zombie: what it prepares, commits or publishes after its successor took over fails, for ever.
+    # Whatever a zombie prepares, commits or publishes fails once its successor has taken over.
     harness, world = opened()
     harness.deliver(P0, ["a"])
     zombie = harness.worker
@@ -381,7 +380,7 @@ def test_a_zombie_that_resumes_changes_nothing() -> None:
 
 
 def test_publish_retries_do_not_delay_closing() -> None:
-    # Regression: one partition's outage kept the others from flushing until their time was over.
+    # Regression: one partition's outage kept the others from flushing until their time-out.
     harness, _ = opened(P0, P1)
     harness.deliver(P0, ["a"])
     harness.deliver(P1, ["b"])

@@ -1,4 +1,4 @@
-"""Typed values from a converter to a task: one type for each put, and a way back to the bytes that were read."""
+"""Typed values from a converter to a task: one type for each put, and a way back to the original bytes."""
 
 from __future__ import annotations
 
@@ -110,8 +110,7 @@ def test_avro_records_of_a_registry_become_structs() -> None:
 
 
 def test_the_type_of_a_record_does_not_depend_on_its_batch() -> None:
-    # No number is widened, and no field of another schema is null in a row, also where that would lose
-    # nothing.
+    # No number is widened, and no row gets null fields of another schema, even if that would lose nothing.
     harness, _ = harness_of(AvroConverter(registry))
     values = [avro(1, a=1), avro(2, a=2, b="x"), avro(3, a=3), avro(3, a=2**40), avro(1, a=4)]
     harness.deliver(P0, records(*values))
@@ -126,7 +125,6 @@ def test_the_type_of_a_record_does_not_depend_on_its_batch() -> None:
 
 @pytest.mark.parametrize("most", [None, 2, 1])
 def test_records_of_different_schemas_are_put_separately(most: int | None) -> None:
-    """Each put has one type, offsets ascend, and each record comes once."""
     harness, letters = harness_of(AvroConverter(registry), most=most)
     values = [avro(1, a=0), avro(3, a=1), avro(4, a="2"), None, b"bad", avro(4, a="5"), avro(1, a=6)]
     harness.deliver(P0, records(*values))
@@ -199,7 +197,7 @@ DDL = "a INT, s STRING NOT NULL, t TIMESTAMP"
 
 
 def test_json_with_a_declared_schema_is_typed() -> None:
-    """Missing fields are null, unknown ones are left out; what is not of the schema is a bad record by itself."""
+    """Missing fields are null, unknown ones are left out; a record that does not fit the schema is bad."""
     harness, letters = harness_of(JsonConverter(schema=DDL))
     bad = [
         b'{"a": "1", "s": ""}',
@@ -270,7 +268,7 @@ def test_fields_after_the_payload_of_a_cached_envelope_are_checked() -> None:
     schema = {"type": "int32"}
     begin = envelope(schema, 1)[:-2]
     harness, letters = harness_of(JsonConverter(schemas_enable=True))
-    more = begin + b'1,"payload":2}'  # in JSON the last one counts
+    more = begin + b'1,"payload":2}'  # in JSON the last field of a name counts
     harness.deliver(P0, records(begin + b"1}", more, begin + b'1,"x":2}', begin + b"1} ", begin + b"1}}"))
     assert [(r.offset, r.value) for one in puts(harness) for r in one] == [(0, 1), (1, 2), (3, 1)]
     assert [letter.offset for letter in letters.records] == [2, 4]
@@ -288,7 +286,7 @@ ROW = pa.struct([("a", pa.int64()), ("f", pa.float64()), ("t", pa.timestamp("us"
 
 
 def test_values_typed_by_spark_are_json_for_a_sink_of_bytes() -> None:
-    # As Spark's to_json; the column that it is made of stays for dead letters.
+    # The text is Spark's to_json; the column behind it stays for dead letters.
     harness, _ = harness_of(None, sink=Bytes)
     harness.deliver(P0, typed([{"a": 1, "f": float("nan"), "t": 0}, None, {"a": 2}], ROW))
     (given,) = puts(harness)
@@ -338,7 +336,7 @@ def test_dead_letters_of_typed_records_have_bytes() -> None:
 
 
 def test_a_sink_of_bytes_gets_unchanged_values_as_read() -> None:
-    # A chain changes some records: these become JSON as Connect writes it; the others stay Avro.
+    # Records that a chain changes become JSON as Connect writes it; the others stay Avro.
     steps, problems = read_chain(
         ["mask"],
         ["h"],
@@ -374,7 +372,7 @@ def test_a_sink_of_bytes_without_transforms_gets_values_as_read() -> None:
 
 
 def test_transforms_follow_connects_rules_for_values_with_a_schema() -> None:
-    # As in Connect, where Avro brings a schema: a missing field of Cast is left alone, not added.
+    # As in Connect with a schema from Avro: Cast ignores a missing field, and does not add it.
     steps, problems = read_chain(
         ["cast"], [], {"transforms.cast.type": "Cast$Value", "transforms.cast.spec": "a:string,zz:int8"}
     )
@@ -385,7 +383,7 @@ def test_transforms_follow_connects_rules_for_values_with_a_schema() -> None:
 
 
 def test_transforms_handle_values_typed_by_spark() -> None:
-    # Behind records.sql they need no converter, and bytes are what Spark's to_json would write.
+    # After records.sql transforms need no converter, and bytes are what Spark's to_json would write.
     keys = {"transforms": "m", "transforms.m.type": "MaskField$Value", "transforms.m.fields": "a"}
     raw = {"name": "c", "topics": "t", "records.sql": "SELECT * FROM records", **keys}
     chain = ConnectorConfig.parse(raw).chain()
@@ -426,5 +424,5 @@ def test_schemas_are_checked_at_start(keys: dict[str, str], says: str) -> None:
 
 
 def test_plain_integers_with_nulls_stay_integers() -> None:
-    """`plain` of a column with a null has whole numbers, not floats."""
+    """`plain` returns whole numbers, not floats, for a column with a null."""
     assert plain(pa.array([1, None])) == [1, None]

@@ -1,4 +1,4 @@
-"""A commit whose publishing can never succeed goes back by name; nothing else ever does."""
+"""Only UnpublishableException moves a commit back, when it can never be published."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_a_withdrawal_must_match_the_commit(offset: int, discard: list[str]) -> 
 
 
 def test_a_fenced_task_withdraws_nothing() -> None:
-    # A zombie that finds its upload gone writes nothing: the successor has published it, or will find out.
+    # A zombie whose upload is gone writes nothing: the successor has published it, or will find out.
     harness, _ = opened()
     harness.deliver(P0, ["a"])
     log = harness.log
@@ -102,7 +102,6 @@ def test_a_fenced_task_withdraws_nothing() -> None:
 
 
 def test_an_unpublishable_exception_keeps_its_fields_when_pickled() -> None:
-    """UnpublishableException: comes out of a pickle as it went in."""
     error = UnpublishableException("gone", offset=3, metadata="m", discard=["t"], partly_visible_to=7)
     copy = pickle.loads(pickle.dumps(error))  # noqa: S301 - our own bytes
 
@@ -111,7 +110,8 @@ def test_an_unpublishable_exception_keeps_its_fields_when_pickled() -> None:
 
 
 def test_a_further_attempt_does_not_read_past_a_withdrawn_commit() -> None:
-    # Regression: its generation's range begins at the commit of before; reading on lost what lay in between.
+    # Regression: the range of the generation begins at the former commit; reading on lost the records in
+    # between.
     harness, _ = opened()
     harness.deliver(P0, ["a", "b"])
     harness.task.publish = failing_once(KeyboardInterrupt())

@@ -337,7 +337,7 @@ def test_a_process_that_is_killed_again_and_again(tmp_path: Path) -> None:
     deadline = time.monotonic() + 300
     while True:
         process = subprocess.Popen([sys.executable, "-c", PROCESS, directory, topics], cwd=ROOT)
-        time.sleep(0.9 * 1.1**kills)  # on a busy machine the first ones only start
+        time.sleep(0.9 * 1.1**kills)  # on a busy machine the first processes only start
         is_over = kills >= 3 and not writer.is_alive() and len(values_in(topics)) >= len(written)
         process.kill()
         process.wait()

@@ -173,7 +173,7 @@ def test_the_table_is_what_a_plain_program_makes_of_the_topic(
         attempt = harness_of(database, committed={P0: again})
         attempt.worker.open([RangePlan.of(P0, again, written)])
         attempt.deliver(P0, SinkRecords.of(P0, topic[again:written]))
-        attempt.lose()  # before a commit
+        attempt.lose()  # before a commit, the attempt loses its partitions
         assert {sensor: celsius for sensor, celsius, _ in database.rows()} == expected
 
 
@@ -187,7 +187,7 @@ def test_records_of_one_offset_are_all_written(database: Database) -> None:
     task = harness.task
     values = [{"celsius": 1}, {"celsius": 2}, {"celsius": 3}]
     multiplied = SinkRecords(P0, made, ["a", "b", "c"], values)
-    for _ in range(2):  # once more changes nothing
+    for _ in range(2):  # the second application changes nothing
         task.put(multiplied)
         assert database.rows() == [("a", 1, None), ("b", 2, None), ("c", 3, None)]
         assert database.watermarks() == {("mine", 0): 2}
@@ -320,7 +320,7 @@ def test_a_connection_that_dies_at_commit(
     harness.deliver(P0, [reading(0, "a", 1), reading(1, "a", 2)])
     assert bool(database.rows()) is takes_effect
     assert harness.worker.is_put_off
-    database.run("DELETE FROM readings")  # what is applied twice would be back
+    database.run("DELETE FROM readings")  # a row that is applied twice would come back
     harness.advance(1.0)
     assert database.rows() == ([] if takes_effect else [("a", 2, None)])
     harness.commit()
@@ -350,7 +350,8 @@ def test_a_deadlock_is_resolved(in_postgres: Database, postgres: PostgresServer)
         closing(postgres.connect(schema)) as other,
         other.transaction(),
     ):
-        other.execute("SET LOCAL deadlock_timeout = '30s'")  # it is the task that finds out
+        # The task's session, not this one, must detect the deadlock.
+        other.execute("SET LOCAL deadlock_timeout = '30s'")
         other.execute("UPDATE readings SET celsius = 7 WHERE sensor = 'b'")
         putting = threading.Thread(
             target=harness.deliver, args=(P0, [reading(2, "a", 1), reading(3, "b", 1)])

@@ -28,7 +28,7 @@ from sinksdk.testing import FaultPlan, Guarantee, SinkOptions, SinkTaskHarness, 
 from tests.engine.sinks import Letters
 
 P0 = TopicPartition("readings", 0)
-TAKEN = Mishap(is_accepted=True)  # nothing happens to it
+TAKEN = Mishap(is_accepted=True)  # the endpoint accepts the request
 LOST = Mishap(is_accepted=True, is_lost=True)
 
 

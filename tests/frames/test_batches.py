@@ -273,7 +273,7 @@ def test_many_partitions_are_published_by_eight_tasks(store: MemoryStore) -> Non
 
 
 def test_commit_unpublished_after_a_crash_is_published_by_the_next_task(store: MemoryStore) -> None:
-    # Even a task of another query.
+    # A task of another query publishes it too.
     outside = Outside(fails=ConnectException("no"))
     query = Query(store, outside)
     with pytest.raises(ConnectException):
@@ -375,7 +375,7 @@ def test_sink_ahead_of_its_commit_skips_rows_of_the_same_micro_batch_only(
 
 
 def test_an_older_sinksdk_refuses_the_plan(store: MemoryStore) -> None:
-    # It would drop the list of committed micro-batches: format 4.
+    # An older version would drop the list of committed micro-batches: format 4.
     query = Query(store, Outside())
     query.commit(0, query.task(0, ["a"]))
     _, plan = newest_plan(store, "c")

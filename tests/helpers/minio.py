@@ -41,7 +41,7 @@ def program() -> Path:
     # The test is skipped where MinIO cannot be built.
     folder = Path(sys.prefix, f"minio-{_VERSION}")
     with Path(sys.prefix, "minio.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # several processes of one run request it concurrently
+        fcntl.flock(lock, fcntl.LOCK_EX)  # several processes of one run may request it at the same time
         if not (folder / "minio").exists():
             _build(folder)
     return folder / "minio"
@@ -132,8 +132,8 @@ def make_bucket(url: str, bucket: str) -> None:
 
 
 class Forward:
-    # The fault proxy stands before this application. Requests stay unchanged: signatures cover path, query
-    # and headers, also the host.
+    # The fault proxy is before this application. Requests are unchanged, because signatures cover path, query
+    # and headers, including the host.
     def __init__(self, url: str) -> None:
         self._address = urlsplit(url).netloc
 
@@ -141,7 +141,7 @@ class Forward:
         headers = {
             name[5:].replace("_", "-"): value for name, value in environ.items() if name.startswith("HTTP_")
         }
-        headers.pop("EXPECT", None)  # the proxy has already responded to it
+        headers.pop("EXPECT", None)  # the proxy has already responded to this header
         for name in ("CONTENT_TYPE", "CONTENT_LENGTH"):
             if environ.get(name):
                 headers[name.replace("_", "-")] = environ[name]

@@ -12,7 +12,7 @@ from confluent_kafka import Producer, cimpl
 FETCH = 1
 
 _PRODUCER = 0
-_LIBRARY = ctypes.CDLL(cimpl.__file__)  # which has loaded librdkafka
+_LIBRARY = ctypes.CDLL(cimpl.__file__)  # confluent-kafka has loaded librdkafka
 
 
 class MockCluster:

@@ -14,7 +14,7 @@ def extended_after(count: int, cases: Iterable[Any]) -> list[Any]:
 
 
 def _extended(case: Any) -> Any:
-    if hasattr(case, "marks"):  # made by pytest.param
+    if hasattr(case, "marks"):  # a case that pytest.param has created
         return pytest.param(*case.values, id=case.id, marks=[*case.marks, pytest.mark.extended])
     values = case if type(case) is tuple else (case,)
     return pytest.param(*values, marks=pytest.mark.extended)

@@ -18,7 +18,7 @@ from sinksdk.spark.context import spark_conf
 
 
 class WarmJvm:
-    # Only for runs that end by themselves: the Spark of a killed process stays in the JVM.
+    # Only runs that end by themselves may use the JVM: the Spark of a killed process stays in it.
     def __init__(self) -> None:
         self._gateway: Any = None
 

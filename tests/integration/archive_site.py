@@ -67,7 +67,7 @@ class SlowS3:
         self._released.set()
 
     def __call__(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> Any:
-        if PROBES in environ["PATH_INFO"]:  # a start's own uploads, which no test is about
+        if PROBES in environ["PATH_INFO"]:  # uploads of a start, which no test is about
             return self.app(environ, start_response)
         operation = operation_of(environ)
         self.operations.append(operation)
@@ -81,7 +81,7 @@ class SlowS3:
             return _error(start_response, "403 Forbidden", "AccessDenied")
         try:
             return self.app(environ, start_response)
-        except KeyError:  # moto stumbles over parts of an upload that was aborted
+        except KeyError:  # moto fails for parts of an aborted upload
             return _error(start_response, "404 Not Found", "NoSuchUpload")
 
 
@@ -248,7 +248,7 @@ class Site:
         s3 = client(self.endpoint)
         try:
             found = s3.list_parts(Bucket=self.bucket, Key=upload["Key"], UploadId=upload["UploadId"])
-        except s3.exceptions.NoSuchUpload:  # completed, or aborted, since it was listed
+        except s3.exceptions.NoSuchUpload:  # the upload was completed or aborted after it was listed
             return False
         return bool(found.get("Parts"))
 
@@ -322,7 +322,7 @@ def descendants(pid: int) -> list[tuple[int, str]]:
                 status = (entry / "stat").read_text().rpartition(")")[2].split()
                 commands[int(entry.name)] = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode()
             except OSError:
-                continue  # it ended meanwhile
+                continue  # the process ended meanwhile
             children.setdefault(int(status[1]), []).append(int(entry.name))
     found, todo = [], [pid]
     while todo:

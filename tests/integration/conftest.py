@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkContext]:
-    # Four tasks at a time; a session takes seconds to start.
+    # Four tasks run at a time; all tests share the session, which takes seconds to start.
     spark = start_spark("sinksdk-tests", "local[4,4]")
     yield spark
     spark.stop()

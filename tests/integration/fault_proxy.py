@@ -58,13 +58,13 @@ class Fault:
 
 
 DROP_REQUEST: Final = Fault(cuts=True)
-# The request takes effect, its response is lost.
+# The request takes effect, but its response is lost.
 DROP_ANSWER: Final = Fault(cuts=True, takes_effect=True)
 SLOW_DOWN: Final = Fault(503, "SlowDown")
 CONFLICT: Final = Fault(409, "ConditionalRequestConflict")
 INTERNAL_ERROR: Final = Fault(500, "InternalError")
 INTERNAL_ERROR_AFTER: Final = Fault(500, "InternalError", takes_effect=True)
-# As S3 servers do that ignore conditions without an error.
+# Some S3 servers ignore conditions without an error.
 FORGET_CONDITION: Final = Fault(forgets_condition=True)
 NOT_IMPLEMENTED: Final = Fault(501, "NotImplemented")
 
@@ -189,7 +189,7 @@ class TrueToS3:
             lock = self._locks[environ["PATH_INFO"]]
         upload = parse_qs(environ["QUERY_STRING"]).get("uploadId", [""])[0]
         operation = operation_of(environ)
-        if operation == "UploadPart":  # the one that is large, and conflicts with nothing
+        if operation == "UploadPart":  # the large operation, which conflicts with no other
             return self._of_upload(upload, environ, start_response)
         with lock:
             if operation == "AbortMultipartUpload":
@@ -233,7 +233,7 @@ def serving_s3(app: App | None = None) -> Iterator[tuple[str, FaultProxy]]:
 
 # -- TCP ---------------------------------------------------------------------------------------------
 
-PATIENCE: Final = 60.0  # seconds until a proxy gives up waiting for an answer
+PATIENCE: Final = 60.0  # seconds until a proxy stops waiting for a response
 
 CUT_BEFORE: Final = "before"
 CUT_AFTER: Final = "after"

@@ -16,10 +16,10 @@ from tests.integration.archive_site import ended
 from tests.integration.freezing import Pids, cleared_away, freeze, is_frozen
 from tests.integration.held_source import SHARES
 
-# Of two tasks there is still one of number 1 and none of number 2.
+# With two tasks there is a task 1 but no task 2.
 FROZEN = (1, 2)
 _FENCED = 3
-_PATIENCE = 180.0  # seconds; five JVMs on a busy machine take their time
+_PATIENCE = 180.0  # seconds: five JVMs start slowly on a busy machine
 _ROOT = Path(__file__).parents[2]
 
 

@@ -15,7 +15,7 @@ from sinksdk.connectors.s3_archiver.task import S3ArchiverTask
 
 FAST = 3  # the partition that fills its file first
 SLOW_FROM = 40_000  # the offset from which the others are slow
-PAUSE = 2.0  # seconds each of their batches takes then, in which a task sees that it is asked to close
+PAUSE = 2.0  # seconds that each batch of the slow partitions takes, in which a task sees the close request
 
 
 class PacedConfig(S3ArchiverConfig):

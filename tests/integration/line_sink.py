@@ -29,7 +29,7 @@ class LineSinkConfig(ConnectorConfig):
 
 
 class LineSinkTask(SinkTask):
-    max_poll_records = None  # a batch as it comes: how long it pauses is counted by batches
+    max_poll_records = None  # whole batches, because pauses are per batch
 
     def start(self, config: LineSinkConfig) -> None:
         self._config = config

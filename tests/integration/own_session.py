@@ -40,7 +40,7 @@ def config(folder: Path, **more: object) -> dict[str, object]:
         "topics": "t",
         "tasks.max": 2,
         "out.folder": folder / "out",
-        "batch.size": 1_000_000,  # more than there is: only closing writes any of it
+        "batch.size": 1_000_000,  # more than the topic has: only closing writes a batch
         "closing.poll.ms": 100,
         **more,
     }
@@ -104,10 +104,10 @@ def main(folder: Path) -> None:
     session.sparkContext.setLocalProperty("mine", "kept")
     (folder / "out").mkdir()
     where = {"source": folder / "topics", "store": f"sqlite:///{folder}/store.sqlite"}
-    session.range(1).count()  # Spark SQL notes its warehouse among the settings when it is used first
+    session.range(1).count()  # Spark SQL adds its warehouse to the settings when it is first used
     before = facts(session)
     seen = asyncio.run(notebook(session, folder, where))
-    # Without a session it is the one that is active.
+    # Without a session, the active one is used.
     rest = sinksdk.run(config(folder), until_caught_up=True, **where)
     seen |= {
         "rest": rest.records,

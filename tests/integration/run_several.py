@@ -28,7 +28,7 @@ def main() -> None:
         outcome = {"code": result.exit_code, "output": result.output}
         written = folder / "outcome.part"
         written.write_text(json.dumps(outcome))
-        written.rename(folder / "outcome.json")  # whole as soon as it is there
+        written.rename(folder / "outcome.json")  # the file appears with its whole content
     stop()
 
 

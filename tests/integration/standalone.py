@@ -28,7 +28,7 @@ class Standalone(NamedTuple):
         return found
 
     def await_applications(self, count: int) -> list[dict[str, Any]]:
-        # The master hears of starts and ends a little later.
+        # The master learns of starts and ends a little later.
         deadline = time.monotonic() + 60
         while len(found := self.applications()) != count:
             assert time.monotonic() < deadline, f"{count} applications expected, not {found}"
@@ -38,8 +38,8 @@ class Standalone(NamedTuple):
 
 @contextmanager
 def running(folder: Path) -> Iterator[Standalone]:
-    # Two workers that seem to be on different hosts: Spark runs a second copy of a task on another host
-    # only.
+    # Two workers that seem to be on different hosts, because Spark runs a second copy of a task only on
+    # another host.
     with ExitStack() as stack:
         stack.enter_context(_daemon(folder / "master.log", "master.Master", "127.0.0.1"))
         url = _awaited(folder / "master.log", r"Starting Spark master at (spark://\S+)")

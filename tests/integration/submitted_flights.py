@@ -24,7 +24,7 @@ import sinksdk
 def tell(file: Path) -> None:
     while not file.exists():
         time.sleep(0.05)
-        with suppress(AttributeError):  # there is none, or it is only beginning
+        with suppress(AttributeError):  # there is no Spark yet, or it is still starting
             spark = SparkContext._active_spark_context
             said = {"master": spark.master, "name": spark.appName, "id": spark.applicationId}
             said["conf"] = dict(spark.getConf().getAll())
@@ -37,7 +37,7 @@ def compute(config: Path, folder: Path) -> SparkSession:
     session.read.parquet(str(folder / "rows")).createOrReplaceTempView("records")
     query = json.loads(config.read_text())["config"]["records.sql"]
     rows = session.sql(query)
-    # A sink that takes bytes gets what the query has made as JSON: as Spark itself writes it.
+    # A sink that takes bytes gets the result of the query as the JSON that Spark itself writes.
     rows.withColumn("value", to_json("value")).write.parquet(str(folder / "expected"))
     session.catalog.dropTempView("records")
     return session

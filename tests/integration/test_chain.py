@@ -60,7 +60,7 @@ def archive(tmp_path: Path) -> Iterator[Site]:
                 }
             )
             write_records(made.topics, TopicPartition(made.topic, partition), table)
-        made.s3.delays["CompleteMultipartUpload"] = 1.0  # a busy machine may see the middle late
+        made.s3.delays["CompleteMultipartUpload"] = 1.0  # a fast machine would be done before the kill
         yield made
 
 

@@ -196,7 +196,7 @@ def test_sql_of_a_server_is_refused_a_relation_other_than_records(
 
 @pytest.mark.parametrize("query", CALLS.values(), ids=CALLS)
 def test_sql_of_a_server_is_refused_calls_of_java_methods(session: SparkSession, query: str) -> None:
-    # They call any static method in the server's JVM.
+    # Each of these queries can call any static method in the server's JVM.
     with pytest.raises(ConfigException, match="calls Java methods by reflection"):
         check(session, query)
 
@@ -251,8 +251,9 @@ def test_sql_of_a_server_is_refused_statements(session: SparkSession, secret: Pa
 
 @pytest.mark.parametrize("reference", ["${env:HOME}", "${system:user.home}", "${spark.app.name}"])
 def test_sql_is_not_substituted_with_variables_of_the_driver(session: SparkSession, reference: str) -> None:
-    # Spark's own substitution would read the environment and the JVM's properties where references may not.
-    with pytest.raises(ConfigException):  # the text stays as it is, and is no SQL
+    # Spark's own substitution would read the environment and the JVM's properties even where references may
+    # not.
+    with pytest.raises(ConfigException):  # the text is not substituted, and is no valid SQL
         check(session, f"SELECT topic, partition, offset, {reference} AS value FROM records")  # noqa: S608 - on purpose
 
 

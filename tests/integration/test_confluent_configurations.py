@@ -132,7 +132,7 @@ class Requests:
                 self.roles.append(self._body(environ))
         if "HTTP_PROXY_AUTHORIZATION" in environ:
             self.proxied[environ["HTTP_HOST"], environ["HTTP_PROXY_AUTHORIZATION"]] += 1
-            environ["HTTP_HOST"] = "127.0.0.1"  # moto would take the rest for a bucket
+            environ["HTTP_HOST"] = "127.0.0.1"  # otherwise moto would use the rest of the name as the bucket
         return self._app(environ, start_response)
 
     @staticmethod
@@ -283,7 +283,7 @@ def test_a_role_is_assumed_with_what_the_chain_finds(corpus: Corpus) -> None:
 
     assert {key for _, service, key in tuple(requests.signers) if service == "sts"} == {"AKIAOFTHECHAIN"}
     signers = {key for where, _, key in tuple(requests.signers) if where == bucket}
-    assert signers - {"key"}  # the test's own
+    assert signers - {"key"}  # the test adds this header itself
     assert "AKIAOFTHECHAIN" not in signers
     assert len(requests.roles) >= 2
     for asked in requests.roles:

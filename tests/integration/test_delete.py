@@ -37,8 +37,8 @@ OTHERS = Layout().file(FileName(TopicPartition("others", 0), 0, "partition=0"))
 
 @pytest.fixture
 def archive(tmp_path: Path) -> Iterator[Site]:
-    # Killed with one committed file that is not published and one that is only begun; there are also a
-    # published file, the owner marker, and an upload of another connector.
+    # At the kill, one committed file is not published and another only begun; there are also a published
+    # file, the owner marker, and an upload of another connector.
     with site(tmp_path) as made:
         made.topics.mkdir()
         s3 = client(made.endpoint)

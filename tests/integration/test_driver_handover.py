@@ -166,7 +166,7 @@ def test_one_of_two_drivers_started_together_archives_all_records(archive: Site,
 def test_a_rolling_deploy_hands_over_without_stopping_the_old_driver(archive: Site, start: Start) -> None:
     archive.configure(flush_size=50_000, tasks_max=2, task_shutdown_graceful_timeout_ms=30_000)
     archive.s3.heal()
-    # The first one is in mid-file for longer than the second takes to ask.
+    # An upload of the first driver takes longer than the second driver needs to start.
     archive.s3.delays["UploadPart"] = 4.0
     first = start()
     in_mid_upload(archive, first)

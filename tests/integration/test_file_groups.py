@@ -148,7 +148,7 @@ class Peak:
         try:
             found = re.search(r"VmHWM:\s+(\d+) kB", status.read_text())
         except OSError:
-            return  # it ended meanwhile
+            return  # the process ended meanwhile
         if found is not None:
             self.bytes = max(self.bytes, int(found[1]) * 1024)
 

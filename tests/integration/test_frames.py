@@ -82,7 +82,7 @@ class Place:
         return {p: at.offset for p, at in committed_offsets(self.store, "frames").items()}
 
     def assert_once(self, rows: int, *, kills: bool = False) -> None:
-        # With kills a file that was created and not noted yet stays, and is empty.
+        # A kill may leave an empty file, which was created before its token was stored.
         assert self.written() == Counter(map(str, range(rows)))
         assert sum(self.committed().values()) == rows
         hidden = (self.folder / "out").glob(".numbers*")

@@ -54,6 +54,5 @@ def test_rows_are_written_once_when_an_executor_is_killed(
 @pytest.mark.nightly
 @pytest.mark.parametrize("step", ["put", "prepared"])
 def test_one_of_two_speculative_copies_is_committed(place: Place, standalone: Standalone, step: str) -> None:
-    # The first copy stands still for longer than the test may take, before or after it has prepared its
-    # file.
+    # The first copy stops for longer than the test takes, before or after it has prepared its file.
     run(place, standalone.url, SPECULATION, kill_at=step, stall_seconds=2 * PATIENCE)

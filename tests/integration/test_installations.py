@@ -467,6 +467,6 @@ print("null")
 def test_dataframes_of_spark_connect_are_written(place: Place) -> None:
     place.copy_example("exactly_once_folder_sink.py")
 
-    place.execute(ON_CONNECT, place.folder)  # whose server has a working directory of its own
+    place.execute(ON_CONNECT, place.folder)  # the server has a working directory of its own
 
     assert sorted(map(int, values(place, "rows"))) == list(range(40))

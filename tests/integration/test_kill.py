@@ -20,7 +20,7 @@ TOTAL = PARTITIONS * RECORDS
 def archive(tmp_path: Path) -> Iterator[Site]:
     with site(tmp_path) as made:
         made.produce(PARTITIONS, RECORDS)
-        made.s3.delays["CompleteMultipartUpload"] = 1.0  # a busy machine may see the middle late
+        made.s3.delays["CompleteMultipartUpload"] = 1.0  # a fast machine would be done before the kill
         yield made
 
 
@@ -54,7 +54,7 @@ def test_a_killed_python_worker_loses_no_record(archive: Site) -> None:
     driver = archive.start("--until-caught-up")
     wait_until(lambda: in_the_middle(archive), driver, "some files were committed")
     workers = [pid for pid, command in descendants(driver.pid) if "pyspark.worker" in command]
-    os.kill(max(workers), signal.SIGKILL)  # the daemon itself is the oldest of them
+    os.kill(max(workers), signal.SIGKILL)  # the oldest process is the daemon itself
     archive.s3.delays.clear()
 
     code, output = ended(driver)

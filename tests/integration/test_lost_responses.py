@@ -31,9 +31,9 @@ pytestmark = [pytest.mark.extended, pytest.mark.spark, pytest.mark.slow, pytest.
 
 PARTITIONS, RECORDS, FILE = 2, 30, 20  # a whole file and a partial one of each partition
 STRIDE = DEPTH.stride
-WINDOW = 1.0  # seconds for which the answer is held back at most, until the second driver writes
-FEWEST = 35  # mutations that such a run makes at least
-PATIENCE = 240.0  # seconds until a round that does not end is an error
+WINDOW = 1.0  # longest time in seconds for which the response is withheld, until the second driver writes
+FEWEST = 35  # least number of mutations of such a run
+PATIENCE = 240.0  # seconds after which a round that has not ended is an error
 EVERYTHING = {
     "store PutObject",
     "archive PutObject",
@@ -157,10 +157,10 @@ def hit(proxy: FaultProxy) -> str | None:
 def lose_one(
     spark: SparkContext, url: str, proxy: FaultProxy, topics: Path, arm: Callable[[Fault], None]
 ) -> str | None:
-    """One round: an answer is lost, a second driver starts, both end, and everything is as it must be.
+    """Lose one response and start a second driver; check the store and the archive once both have ended.
 
     Returns:
-        Whose request it was, and which operation; None when the run was over before.
+        The process and the operation of the request; None if the run ended before it.
     """
     site = fresh_site(url, proxy, topics)
     first, second = Run(site, spark), Run(site, spark)
@@ -192,7 +192,7 @@ def test_lost_responses_lose_or_duplicate_no_record_while_another_driver_starts(
     assert undisturbed.ended() is None
     assert archived(site) == source()
     lost: Counter[str] = Counter()
-    over = 0  # runs that ended before their n-th mutation: two in a row, and all have been tried
+    over = 0  # consecutive runs that ended before their n-th mutation; after two, all mutations were tried
     began = time.monotonic()
 
     for number in itertools.count(1 + SEED % STRIDE, STRIDE):
@@ -203,10 +203,11 @@ def test_lost_responses_lose_or_duplicate_no_record_while_another_driver_starts(
         if over == 2:
             break
         lost.update([what] if what else [])
-    # How many mutations come before an upload's differs from run to run: heartbeats are among them.
+    # The number of mutations before an upload differs between runs, because heartbeats are among them.
     for what in sorted(UPLOADS - lost.keys()):
         operation = what.removeprefix("archive ")
-        first = [Fault()] if operation == "CreateMultipartUpload" else []  # what uploads need is tried by one
+        # One fault is enough for the requests that each upload needs.
+        first = [Fault()] if operation == "CreateMultipartUpload" else []
         again = lose_one(
             spark,
             url,
@@ -219,7 +220,7 @@ def test_lost_responses_lose_or_duplicate_no_record_while_another_driver_starts(
     print(f"\nmutations up to {number} tried, {lost.total()} answers lost, {time.monotonic() - began:.0f} s")
     for what, times in sorted(lost.items()):
         print(f"  {times:4} {what}")
-    # Up to one stride of mutations comes before the first that was tried, or after the last.
+    # At most one stride of mutations comes before the first that was tried, or after the last.
     assert (lost.total() + 1) * STRIDE > FEWEST, "hardly any answer was lost"
     if STRIDE == 1:
         assert set(lost) >= EVERYTHING, "some kind of request never lost its answer"

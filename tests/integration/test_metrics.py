@@ -36,7 +36,8 @@ RISING = (
 class Page:
     def __init__(self, port: int) -> None:
         give_up = time.monotonic() + 20
-        while True:  # a server that has just begun to collect says so, and a scraper comes again
+        # A server that has just started to collect responds with 503, and the scraper tries again.
+        while True:
             answer = httpx.get(f"http://127.0.0.1:{port}/metrics", timeout=20)
             if answer.status_code != 503 or time.monotonic() > give_up:
                 break
@@ -79,8 +80,8 @@ def archive(tmp_path: Path, s3: tuple[str, FaultProxy]) -> Site:
     made.configure(
         tasks_max=PARTITIONS,
         flush_size=FILE,
-        s3_part_retries=0,  # each fault is the engine's to see
-        restart_backoff_ms=10_000,  # so long a failed task is seen RESTARTING
+        s3_part_retries=0,  # each fault must reach the engine
+        restart_backoff_ms=10_000,  # so long that the failed task is seen as RESTARTING
     )
     made.produce(PARTITIONS, RECORDS)
     return made
@@ -141,7 +142,7 @@ def test_status_and_metrics_are_correct_while_s3_fails(
     _, proxy = s3
     watcher = Watcher(archive, server)
 
-    # Faults that pass: nothing is read twice, so everything is exact.
+    # Transient faults: nothing is read twice, so all numbers are exact.
     proxy.next("CompleteMultipartUpload", SLOW_DOWN, SLOW_DOWN)
     server.ask("POST", "/connectors", 201, json=json.loads(archive.config.read_text()))
     everything = dict.fromkeys(range(PARTITIONS), RECORDS)
@@ -156,7 +157,7 @@ def test_status_and_metrics_are_correct_while_s3_fails(
     assert page.total(f"{ERRORS}_total_retries") == 2
     assert page.total(f"{ERRORS}_total_record_errors") == 0
 
-    # A fault that ends a partition: it is told, and counted once; the other one is not concerned.
+    # A fault that ends one partition is reported and counted once, and does not concern the other partition.
     proxy.next("UploadPart", REFUSED)
     archive.produce(PARTITIONS, RECORDS, first=RECORDS)
     page = watcher.until(
@@ -176,8 +177,8 @@ def test_status_and_metrics_are_correct_while_s3_fails(
     assert page.total(f"{ERRORS}_total_record_errors") == 1
     assert page.total(f"{ERRORS}_last_error_timestamp") / 1000 == pytest.approx(time.time(), abs=120)
 
-    # Closing in the middle, with slow requests: where the time went is told. Twelve files of a second each take
-    # longer than the two seconds between a task's reports.
+    # Closing in the middle of files, with slow requests: the metrics show where the time went. Twelve files
+    # of a second each take longer than the two seconds between a task's reports.
     proxy.always(Fault(delay=1.0), lambda request: request.operation == "UploadPart")
     archive.produce(PARTITIONS, 4 * RECORDS, first=2 * RECORDS)
     watcher.until(lambda page: page.total(f"{SINK}_sink_record_active_count") > 0, "it reads again")
@@ -190,7 +191,7 @@ def test_status_and_metrics_are_correct_while_s3_fails(
     assert page.counted("files") == len(files(archive))
     assert sum(archive.committed().values()) == archived(archive)
 
-    # A server that is killed: the next one tells the same.
+    # After a kill, the next server reports the same numbers.
     server.process.kill()
     server.process.wait()
     with serving(archive.folder, archive.source, archive.store) as successor:

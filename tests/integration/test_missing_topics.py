@@ -97,7 +97,7 @@ def test_a_deleted_topic_does_not_prevent_commits_of_the_others(site: Site) -> N
         missing_topic_grace_ms=500,
     )
     await_so(lambda: watcher.is_reading(1, "orders", "ships"))
-    site.move_away()  # the file that is open stays readable
+    site.move_away()  # the task can still read the open file
 
     message = expect_missing(site, runner)
 
@@ -123,7 +123,7 @@ def test_a_topic_whose_files_vanish_during_a_read_is_named(site: Site) -> None:
         restart_max_attempts=0,
         missing_topic_grace_ms=600_000,
     )
-    await_so(lambda: watcher.is_reading(2, "orders"))  # the others are read again, at once
+    await_so(lambda: watcher.is_reading(2, "orders"))  # the driver reads the other topics again at once
     site.lose_patience()
 
     expect_missing(site, runner)
@@ -145,7 +145,7 @@ def test_a_topic_deleted_while_the_driver_is_idle_is_reported(site: Site) -> Non
 
 @pytest.mark.extended
 def test_a_rewritten_topic_with_fewer_records_is_not_read_from_its_start(site: Site) -> None:
-    # It is another topic, not an offset out of range.
+    # The error must name another topic, not an offset out of range.
     runner = site.idle()
     shutil.rmtree(site.topics / "topic=ships")
     site.produce("ships", 200)

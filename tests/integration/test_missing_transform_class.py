@@ -37,7 +37,8 @@ class Same:
 
 @pytest.fixture
 def module(tmp_path: Path) -> Iterator[str]:
-    # This process has loaded it and it is in no file: executors on another host would not find it either.
+    # Only this process has loaded the module, which is in no file: executors on another host could not import
+    # it.
     folder = tmp_path / "own"
     folder.mkdir()
     (folder / f"{MODULE}.py").write_text(SOURCE)

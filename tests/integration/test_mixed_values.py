@@ -119,7 +119,7 @@ def avro_value(offset: int, chance: random.Random) -> Value:
         customer = {"name": f"customer {offset}"}
         return Value(framed(2, customer), customer)
     if kind < 0.012:
-        return Value(framed(0, row) + b"stray", row)  # which Connect's converter ignores
+        return Value(framed(0, row) + b"stray", row)  # Connect's converter ignores bytes after the datum
     if offset // 5_000 % 2:
         newer = {**row, "note": None if offset % 3 else f"note {offset}"}
         return Value(framed(1, newer), newer)

@@ -121,7 +121,7 @@ def seen(folder: Path) -> Iterator[dict[str, Any]]:
             session, *cells = pages_cells()
             notebook.run("import os")
             notebook.run(session)
-            notebook.run("spark.range(1).count()")  # Spark SQL notes its warehouse among the settings
+            notebook.run("spark.range(1).count()")  # Spark SQL adds its warehouse to the settings
             before = notebook.run(SETTINGS)
             yield {
                 "cells": [notebook.run(cell) for cell in cells],

@@ -121,7 +121,7 @@ def test_what_an_older_version_has_left_is_finished_and_run_on(archive: Site, sp
     assert history.failures == past.failures
     new = [bucket for bucket in history.buckets if bucket not in past.buckets]
     assert sum(bucket.records for bucket in new) == 60 + 190
-    assert sum(bucket.files for bucket in new) == 2 + 5 + 4  # the last four were only to be published
+    assert sum(bucket.files for bucket in new) == 2 + 5 + 4  # the last four files only had to be published
 
     archive.produce(len(PARTITIONS), LATER - END, size=12, first=END)
 

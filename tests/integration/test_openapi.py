@@ -37,7 +37,7 @@ CONFIG = {
 
 
 class Emptied(MemoryStore):
-    # Created again before each request: the next one needs what the last one has deleted.
+    # The connectors are created again before each request, because the last one may have deleted them.
     def begin_anew(self) -> None:
         for key in self.list(""):
             row = self._read(key)
@@ -45,7 +45,7 @@ class Emptied(MemoryStore):
                 self.delete(key, row.version)
         Herder(self).create("archive", CONFIG, "STOPPED")
         run_a_little(self)
-        has_stopped(self)  # else who alters offsets waits until the driver has been silent for a while
+        has_stopped(self)  # otherwise a request to alter offsets waits until the driver counts as dead
 
 
 STORE = Emptied()
@@ -71,7 +71,7 @@ def test_responses_match_the_openapi_document(case: schemathesis.Case) -> None:
     STORE.begin_anew()
     case.call_and_validate(
         excluded_checks=[
-            # What has the right form may still say nothing that can be done: a configuration with problems.
+            # A body of the right form may still be invalid: a configuration with problems.
             checks.positive_data_acceptance,
         ],
     )

@@ -133,7 +133,8 @@ def test_an_empty_file_is_published(server: Server, config: S3ArchiverConfig) ->
 
 
 def test_another_writers_object_is_never_overwritten(server: Server, config: S3ArchiverConfig) -> None:
-    # Where the endpoint ignores the condition, the archiver checks before it completes.
+    # At an endpoint that ignores the condition, the archiver checks for an object before it completes an
+    # upload.
     started(config)
     s3 = connect(config)
     where = Location("bucket", f"{config.topics_dir}/orders/partition=0/orders+0+0000000000.avro")
@@ -163,7 +164,7 @@ def test_an_unsupported_checksum_is_refused_at_the_start(
 
 
 def test_the_store_says_which_condition_is_missing(server: Server) -> None:
-    # Without it two drivers could own one connector.
+    # Without the condition two drivers could own one connector.
     url = (
         f"s3://{servers.BUCKET}/state?endpoint={server.url}&access_key_id={servers.KEY_ID}"
         f"&secret_access_key={servers.SECRET}&region=us-east-1"

@@ -25,7 +25,7 @@ from tests.integration.archive_site import client, descendants
 pytestmark = [pytest.mark.nightly, pytest.mark.spark, pytest.mark.timeout(1_200)]
 
 ROOT = Path(__file__).parents[2]
-PATIENCE = 240.0  # seconds; on a machine that is free, nothing takes a tenth of it
+PATIENCE = 240.0  # seconds: ten times as long as anything takes on a free machine
 PAUSE = 0.2  # seconds between two writes
 
 Pids = Callable[[], Sequence[int]]
@@ -38,7 +38,7 @@ class Writer(threading.Thread):
         super().__init__(daemon=True)
         self.folder = folder
         self.is_ending = threading.Event()
-        self.contents: list[list[bytes]] = []  # the first three are not all one task's
+        self.contents: list[list[bytes]] = []  # the first three files belong to several tasks
 
     def lines(self) -> int:
         return sum(map(len, self.contents))
@@ -176,7 +176,8 @@ def open_files(pid: int) -> list[str]:
 def read_back(state: Path, port: int) -> list[pl.DataFrame]:
     server = subprocess.Popen([sys.executable, "-m", "examples.pipeline.s3", str(port), str(state)], cwd=ROOT)
     try:
-        make_bucket(f"http://127.0.0.1:{port}", "archive")  # waits until it answers; it is there
+        # Waits until S3 responds; the bucket exists already.
+        make_bucket(f"http://127.0.0.1:{port}", "archive")
         s3 = client(f"http://127.0.0.1:{port}")
         found = s3.list_objects_v2(Bucket="archive", Prefix="topics/lines/")["Contents"]
         bodies = [s3.get_object(Bucket="archive", Key=entry["Key"])["Body"].read() for entry in found]

@@ -74,7 +74,7 @@ def configured(url: str, bucket: str, **keys: str) -> S3ArchiverConfig:
 
 @pytest.fixture
 def config(server: tuple[str, FaultyS3], bucket: str) -> S3ArchiverConfig:
-    # No retries in boto3: each fault is seen.
+    # boto3 makes no retries, so that the archiver sees each fault.
     return configured(server[0], bucket)
 
 
@@ -109,7 +109,8 @@ def test_an_uploaded_object_has_its_data_metadata_and_checksum(
 
 
 def test_a_part_is_sent_unsigned_with_its_own_checksum(s3: BotoS3, bucket: str, layer: FaultyS3) -> None:
-    # No SHA-256 of the body, no signed chunks: the CRC32 computed while filling.
+    # The request has the CRC32 computed while the part was filled, no SHA-256 of the body and no signed
+    # chunks.
     finished(s3, bucket)
 
     (part,) = (seen for seen in layer.seen if seen.operation == "UploadPart")
@@ -166,7 +167,7 @@ def test_a_lost_response_is_retriable(s3: BotoS3, bucket: str, layer: FaultyS3, 
 def test_a_boto3_retry_of_a_completion_finds_its_own_object(
     server: Any, bucket: str, layer: FaultyS3
 ) -> None:
-    # A lost response, then 412 for boto3's retry: the nonce tells it from a conflict.
+    # The response is lost, and boto3's retry gets 412: the nonce shows that the object is the archiver's own.
     s3 = connect(configured(server[0], bucket, **{"s3.part.retries": "2"}))
     token = finished(s3, bucket)
     layer.spoil("CompleteMultipartUpload", takes_effect=True)
@@ -192,7 +193,7 @@ def test_a_boto3_retry_of_a_completion_finds_its_own_object(
 def test_responses_to_a_completion_are_classified_by_code(
     *, s3: BotoS3, bucket: str, layer: FaultyS3, status: int, code: str, is_passing: bool
 ) -> None:
-    # Also an error with status 200, which boto3 reports as a 500.
+    # One of the errors comes with status 200, which boto3 reports as a 500.
     token = finished(s3, bucket)
     layer.spoil("CompleteMultipartUpload", status=status, code=code)
 
@@ -201,7 +202,7 @@ def test_responses_to_a_completion_are_classified_by_code(
 
 
 def test_a_412_inside_a_200_is_a_failed_precondition(s3: BotoS3, bucket: str, layer: FaultyS3) -> None:
-    # The code counts, not the status: it leads to a check of the object, not to endless retries.
+    # The code of the error leads to a check of the object; the status alone would lead to endless retries.
     token = finished(s3, bucket)
     complete(s3, token)
     layer.spoil("CompleteMultipartUpload", status=200, code="PreconditionFailed")
@@ -211,7 +212,7 @@ def test_a_412_inside_a_200_is_a_failed_precondition(s3: BotoS3, bucket: str, la
 
 
 def test_an_expired_upload_is_reported(s3: BotoS3, bucket: str, layer: FaultyS3) -> None:
-    # AWS answers NoSuchUpload; moto answers 500, which the layer corrects.
+    # AWS responds with NoSuchUpload, moto with 500, which the layer corrects.
     token = finished(s3, bucket)
     abort(s3, token)
     layer.spoil("CompleteMultipartUpload", status=404, code="NoSuchUpload")
@@ -280,7 +281,7 @@ def test_a_start_checks_the_bucket_and_claims_topics(
 
 
 def test_denied_access_is_reported(config: S3ArchiverConfig, layer: FaultyS3) -> None:
-    # HEAD has no body: there is only the status.
+    # A response to HEAD has no body, so only the status is known.
     layer.spoil("HeadBucket", status=403, code="AccessDenied")
 
     with pytest.raises(ConfigException, match=r"access to bucket .* is denied.*s3:ListBucket"):

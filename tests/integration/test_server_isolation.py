@@ -8,7 +8,7 @@ from benchmarks.isolation import BATCH, ILL, Site, hang, latencies, site
 
 pytestmark = [pytest.mark.extended, pytest.mark.spark, pytest.mark.slow]
 
-TASKS = 2  # of each connector in trouble: together twice as many as there are cores
+TASKS = 2  # tasks of each hanging connector: together twice as many as there are cores
 
 
 def metrics(here: Site) -> str:
@@ -25,7 +25,7 @@ def test_healthy_connectors_do_not_wait_for_connectors_whose_s3_hangs() -> None:
     with site(warm=3) as here:
         before = statistics.median(latencies(here, 5))
         hang(here, tasks=TASKS)
-        # A generation whose S3 answers ends sooner.
+        # If S3 responded, the generation would end sooner.
         here.until(lambda: all(value(metrics(here), "task_slot_used_seconds", name) > 2 for name in ILL))
         beside = statistics.median(latencies(here, 8, patience=20))
         page = metrics(here)
@@ -33,8 +33,9 @@ def test_healthy_connectors_do_not_wait_for_connectors_whose_s3_hangs() -> None:
         here.until(lambda: all(here.committed(name) == 2 * TASKS * BATCH for name in ILL))
         after = statistics.median(latencies(here, 5))
 
-    alone = max(before, after)  # whatever else computes here may have begun, or ended, in between
-    # Where they wait for places they wait for as long as a request may take to be answered: 20 s and more.
+    alone = max(before, after)  # other load on the machine may have started or ended in between
+    # If the healthy connectors waited for a task slot, they would wait as long as a request may take: 20 s
+    # and more.
     assert beside < max(2 * alone + 1, 10), f"{beside:.2f} s beside those that hang, {alone:.2f} s alone"
     assert "sinksdk_spark_task_slots 8.0\n" in page
     for name in ILL:

@@ -26,7 +26,7 @@ def archive(tmp_path: Path) -> Iterator[Site]:
 
 
 def begin(archive: Site, server: Server) -> None:
-    # The connector stands in the middle of a file of each partition.
+    # The connector is in the middle of a file of each partition.
     archive.s3.delays["UploadPart"] = 1.0
     server.ask("POST", "/connectors", 201, json=json.loads(archive.config.read_text()))
     server.until(lambda: archive.s3.operations.count("UploadPart") >= 2, "parts are being uploaded")

@@ -47,7 +47,7 @@ def files_of(site: HeldSite, share: int) -> Collection[Path]:
 def freeze_in_commit(
     site: HeldSite, driver: subprocess.Popen[str], held: Mapping[int, Transaction], pids: Pids
 ) -> list[int]:
-    # Each worker is frozen at its own first file: one might have written all before another begins.
+    # Each worker is frozen at its own first file, because one might write all files before another begins.
     waiting = set(FROZEN)
 
     def are_all_in_mid_commit() -> bool:
@@ -96,7 +96,7 @@ def test_executors_frozen_in_a_commit_are_fenced(site: HeldSite) -> None:
     expect_nothing_seen(site)
     wake([transaction.worker for transaction in held.values()])
     site.await_ends(driver, held)
-    wake(frozen)  # now Spark may kill them: it has wanted to since their job was cancelled
+    wake(frozen)  # Spark may now kill the tasks, which it has tried to do since their job was cancelled
 
     for task, log in zip(held, logs, strict=True):
         site.wait(lambda: says_fenced(task, log.read_text()), driver, f"task {task} was refused")  # noqa: B023 - called before the next round

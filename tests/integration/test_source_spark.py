@@ -187,7 +187,7 @@ def test_new_tables_are_read(tmp_path: Path, spark: SparkContext) -> None:
 def test_a_task_that_does_not_stop_is_cancelled(
     tmp_path: Path, spark: SparkContext, method: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    # A start that hangs has failed; a poll may wait until the task is asked to stop.
+    # A start that hangs counts as failed; a poll may wait until the task must stop.
     settings = {
         "hangs.in": method,
         "task.hang.timeout.ms": 5_000,

@@ -201,7 +201,7 @@ def _processes_of_session(session: int) -> list[int]:
         try:
             fields = stat.read_text().rpartition(")")[2].split()
         except OSError:
-            continue  # ended while we looked
+            continue  # the process has ended meanwhile
         if int(fields[3]) == session and fields[0] != "Z":
             found.append(int(stat.parent.name))
     return found
@@ -213,7 +213,7 @@ def _listening(pid: int) -> set[str]:
         try:
             target = str(descriptor.readlink())
         except OSError:
-            continue  # closed while we looked
+            continue  # the file was closed meanwhile
         match = re.fullmatch(r"socket:\[(\d+)\]", target)
         if match:
             inodes.add(match[1])

@@ -135,7 +135,8 @@ class Runs:
     def terminated(self) -> None:
         run = self.start()
         self.go_on(run)
-        os.kill(run.pid, signal.SIGTERM)  # the JVM alone gets it: spark-submit has become it
+        # Only the JVM gets the signal, because spark-submit has become the JVM.
+        os.kill(run.pid, signal.SIGTERM)
         self.end(run, "terminated")
 
     def killed(self) -> None:
@@ -163,7 +164,7 @@ def archive(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
 
 
 def whole_topic(archive: Site) -> Iterator[tuple[int, pa.Table]]:
-    # Without the largest partitions: the others show the same.
+    # The largest partitions are left out, because the others show the same.
     for partition in range(PARTITIONS):
         (file,) = (archive.folder / "whole").glob(f"*/partition={partition}/*.parquet")
         yield partition, pq.read_table(file, partitioning=None)
@@ -202,7 +203,7 @@ def archived(archive: Site) -> list[tuple[Any, ...]]:
     ]
 
 
-# Each once for all tests of this file, in the order of the tests that need them.
+# Each run happens once for all tests of this file, in the order of the tests that need it.
 
 
 @pytest.fixture(scope="module")
@@ -287,7 +288,7 @@ def test_spark_submit_ends_with_its_killed_program(killed: Seen) -> None:
 
 
 def test_the_next_run_reads_to_the_end(caught_up: Seen, archive: Site) -> None:
-    # In a session of the program's own.
+    # The last run uses a session that the program creates itself.
     rows = archive.folder.glob("rows/*.parquet")
     there = {int(file.stem): pq.read_metadata(file).num_rows for file in rows}
     assert sum(caught_up.committed["interrupted"].values()) < sum(there.values())

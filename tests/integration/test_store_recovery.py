@@ -126,8 +126,8 @@ def test_files_lost_in_the_bucket_are_archived_again(archive: Site) -> None:
 
 
 def test_committed_files_are_published_before_offsets_are_recovered(killed: Site) -> None:
-    # Otherwise a restored store would be stuck: its start is refused, and offsets of such commits cannot be
-    # altered.
+    # Without this step a restored store could not be used: its start is refused, and offsets of unpublished
+    # commits cannot be altered.
     code, said = operator(killed, "offsets", "recover", str(killed.config))
 
     assert code == 0, said

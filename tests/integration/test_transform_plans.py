@@ -161,10 +161,10 @@ def text(value: str | bytes | bytearray | None) -> str | None:
 
 @pytest.mark.extended
 def test_two_connectors_of_one_session_are_isolated(session: SparkSession, tmp_path: Path) -> None:
-    # Both run at once, create views of one name and change one setting. A query's ``records`` is not the
-    # user's view of that name.
+    # Both connectors run at the same time, create views of one name and change one setting. The ``records``
+    # of a query is not the user's view of that name.
     hour = pa.array([3_600_000 * (offset % 24) for offset in range(COUNT)], pa.timestamp("ms", "UTC"))
-    for begin in (0, COUNT):  # the second half comes while both run
+    for begin in (0, COUNT):  # the second half arrives while both run
         table = pa.table(
             {
                 "offset": range(begin, begin + COUNT),
@@ -496,7 +496,7 @@ def test_a_nondeterministic_query_is_logged_once(
 
 EVERYTHING = {"topic", "partition", *RECORD_COLUMNS}
 PAST_SPARK: dict[str, tuple[set[str], set[str]]] = {
-    # Query: what no expression reads, and what of it is returned as it was read.
+    # By query: the columns that no expression reads, and those of them that are returned unchanged.
     "SELECT * FROM records WHERE offset % 2 = 0": (EVERYTHING - {"offset"}, EVERYTHING - {"offset"}),
     "SELECT * FROM records WHERE length(value) > 1 AND key IS NOT NULL": (
         EVERYTHING - {"value", "key"},
@@ -650,7 +650,7 @@ def recording(function: Callable[..., Any], given: list[Columns]) -> Callable[..
 
 
 def test_with_map_in_arrow_all_columns_go_through_spark(session: SparkSession) -> None:
-    # Nothing tells what the function reads and returns.
+    # sinksdk cannot know which columns such a function reads and returns.
     transform = Transform.of(LineSinkConfig.model_construct(records_transform=f"{MODULE}:in_arrow"))
     assert transform is not None
     records = TransformedRecords(session, transform, tuple(RECORD_COLUMNS))

@@ -29,9 +29,10 @@ EXPECTED = {offset: 3 if offset % 7 == 0 else 1 for offset in range(59_000) if o
 @pytest.fixture
 def archive(tmp_path: Path) -> Iterator[Site]:
     with site(tmp_path) as made:
-        # it commits twice a second: there is a middle however fast the machine is
+        # with two commits a second, the kill comes before the end even on a fast machine
         made.configure(records_sql=DROPS_AND_MULTIPLIES, flush_size=5_000, offset_flush_interval_ms=500)
-        made.produce(PARTITIONS, RECORDS, size=300)  # more than pipes hold: reading takes as long as sinking
+        # More than the pipes hold, so that reading takes as long as sinking.
+        made.produce(PARTITIONS, RECORDS, size=300)
         made.s3.delays["CompleteMultipartUpload"] = 0.15
         yield made
 
@@ -44,7 +45,7 @@ def past_spark(driver: subprocess.Popen[str]) -> int:
     # Columns bypass Spark through files without a name that workers keep open.
     found = {}
     for pid, _ in descendants(driver.pid):
-        with suppress(OSError):  # it ended meanwhile
+        with suppress(OSError):  # the process ended meanwhile
             for number in Path(f"/proc/{pid}/fd").iterdir():
                 name, file = str(number.readlink()), number.stat()
                 # Spark's folder of the application: the driver's, or that of an executor

@@ -40,8 +40,8 @@ ARGUMENTS = [
     "--disable-sync",
     "--no-first-run",
 ]
-ALIVE = 600.0  # seconds for which drivers of the store are taken for alive
-NEXT_QUESTION = 45_000  # milliseconds: the page asks a slow server every 30 s only
+ALIVE = 600.0  # seconds for which drivers in the store count as alive
+NEXT_QUESTION = 45_000  # milliseconds: the page polls a slow server only every 30 s
 NEXT_RESPONSE = 60_000  # milliseconds: the server needs a few seconds of its own
 # The least contrast of each kind of text with its background, by WCAG's formula.
 CONTRAST = """
@@ -77,7 +77,7 @@ class FragileStore(MemoryStore):
     is_down = False
 
     def snapshot(self, prefix: str) -> Store:
-        return self  # its reads fail as all others do
+        return self  # the method's reads fail like all others
 
     def _read(self, key: str) -> Stored | None:
         if self.is_down:
@@ -103,7 +103,7 @@ def serving(credentials: Credentials | None = None) -> Iterator[Site]:
     store, now = FragileStore(patience=0.2), time.time()
     filled = scenes(now)
     for scene in filled:
-        # Nothing keeps these drivers alive: their last words come from the future.
+        # No process keeps these drivers alive, so their last heartbeats are in the future.
         fill(store, scene, now + ALIVE if scene.silent < 1 else now)
     port = free_port()
     server = uvicorn.Server(
@@ -226,7 +226,7 @@ def test_the_list_shows_failing_connectors_first(visit: Visit) -> None:
 
 
 def test_states_differ_by_words_and_shapes_not_only_colours(visit: Visit) -> None:
-    # By words, and by shapes that all differ.
+    # States differ by their words, and by the shapes of their symbols.
     shapes = visit.page.evaluate(
         "[...document.querySelectorAll('.tally .badge')].map((one) => one.querySelector('path').getAttribute('d'))"
     )
@@ -465,7 +465,7 @@ def test_an_outage_of_the_store_is_shown_with_the_last_known_data(
     expect(alert).to_contain_text(re.compile(r"The data is from \d\d:\d\d, \d+ s ago"))
     expect(visit.page.locator("header")).to_contain_text("not up to date")
     assert visit.page.evaluate("getComputedStyle(document.querySelector('main')).filter") == "grayscale(1)"
-    # Relative times go on.
+    # Relative times are left out, because they change.
     assert without_times(visit.page.get_by_role("table", name="Connectors").inner_text()) == without_times(
         before
     )
@@ -492,7 +492,7 @@ def test_an_unreachable_server_is_shown_as_an_error(browser: Browser) -> None:
 
 @pytest.mark.parametrize(("user", "password"), [("anna", "secret"), ("token", "a-token")])
 def test_the_page_is_shown_to_a_browser_with_credentials(browser: Browser, user: str, password: str) -> None:
-    # The browser asks its user once. A token is used as a password.
+    # The browser asks for credentials once, and sends a token as a password.
     with serving(Credentials(tokens=[Login("a-token")], users=[Login("anna:secret")])) as site:
         context = browser.new_context(http_credentials={"username": user, "password": password})
         page = open_page(context)

@@ -44,10 +44,10 @@ class Site(RunSite):
     def __init__(self, folder: Path, server: PostgresServer) -> None:
         super().__init__(folder)
         schema = f"accounts_{uuid.uuid4().hex}"
-        url = server.url(schema)  # which makes the schema
+        url = server.url(schema)  # the server creates the schema
         self.connection: psycopg.Connection = server.connect(schema)
         self.connection.execute(TABLES)
-        self.slow_down(0.001)  # so that processes are killed before all is written
+        self.slow_down(0.001)  # slow enough that processes are killed before everything is written
         self.connection.execute(TRIGGER)
         self.write("accounts", PARTITIONS, RECORDS, record)
         keys = {"connector.class": "examples.upsert_sink:UpsertSink", "topics": "accounts", "tasks.max": 2}

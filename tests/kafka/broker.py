@@ -38,7 +38,7 @@ _SETTINGS: Mapping[str, str] = {
     "transaction.state.log.min.isr": "1",
     "transaction.state.log.num.partitions": "1",
     "group.initial.rebalance.delay.ms": "0",
-    "auto.create.topics.enable": "false",  # else a read would create a missing topic
+    "auto.create.topics.enable": "false",  # otherwise a read would create a missing topic
     "log.cleaner.backoff.ms": "200",
     "log.retention.check.interval.ms": "1000",
     "log.segment.delete.delay.ms": "100",
@@ -81,7 +81,7 @@ class Broker:
                 _java("kafka.Kafka", str(self.folder / "server.properties"), heap="512m"),
                 stdout=log,
                 stderr=log,
-                start_new_session=True,  # Ctrl-C at a test's process must not reach it
+                start_new_session=True,  # Ctrl-C in a test's terminal must not reach the broker
             )
         self._await()
 

@@ -38,7 +38,7 @@ def copy_jars(pom: Path, name: str) -> list[Path]:
     folder = cache_folder() / name
     if not folder.is_dir():
         with _alone():
-            if not folder.is_dir():  # else another process was faster
+            if not folder.is_dir():  # false if another process was faster
                 _download(pom, folder)
     return sorted(folder.glob("*.jar"))
 
@@ -60,7 +60,7 @@ def _alone() -> Iterator[None]:
     # Two Mavens that fill one local repository at once may find incomplete files there.
     cache_folder().mkdir(parents=True, exist_ok=True)
     with (cache_folder() / ".maven.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # given back when the file is closed, also by a crash
+        fcntl.flock(lock, fcntl.LOCK_EX)  # closing the file releases the lock, as does a crash
         yield
 
 

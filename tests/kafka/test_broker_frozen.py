@@ -87,7 +87,7 @@ def test_every_client_gets_responses_again_after_each_freeze(broker: Broker) -> 
             os.kill(broker.pid, signal.SIGSTOP)
             time.sleep(FROZEN)
             woken = wake_slowly(broker, _SLOWNESS[freeze % 4])
-            # Three times as long as it takes: a client that is stuck stays so for ever.
+            # The time limit is three times the usual recovery, because a stuck client never recovers.
             until(lambda since=woken: not views.without_response_since(since), 3 * _RECOVERY)  # type: ignore[misc]
             stuck = views.without_response_since(woken)
             assert not stuck, f"after freeze {freeze + 1}, {len(stuck)} of {CLIENTS} get no response: {stuck}"
@@ -112,7 +112,7 @@ def view(broker: Broker, topic: str, number: int) -> Callable[[], object]:
 
 
 def known_partitions(cluster: Cluster, topic: str) -> dict[str, list[TopicPartition]]:
-    # With many clients that start at the same time, the first response may be late.
+    # If many clients start at the same time, the first response may be late.
     deadline = time.monotonic() + 60
     while True:
         try:

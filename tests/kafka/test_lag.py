@@ -60,7 +60,7 @@ class Sink(SinkConnector):
 
 
 class Running:
-    # Its tasks read until they must close, and commit nothing.
+    # The tasks of this generation read until they must close, and commit nothing.
     def __init__(self, store: Store, generation: int) -> None:
         self.store = store
         self.generation = generation
@@ -110,7 +110,7 @@ class Scene:
         until(lambda: self.info().state == state, PATIENCE, f"it is {state}")
 
     def lag_at_the_broker(self) -> int:
-        # Nothing is committed.
+        # The connector has committed nothing.
         return sum(r.end for r in self.broker.partitions(Subscription((self.topic,))).values())
 
     def expect_right_lag(self, state: str) -> None:

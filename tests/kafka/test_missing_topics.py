@@ -81,8 +81,8 @@ def test_topic_deleted_while_the_connector_is_idle_fails_it(topics: KafkaTopics)
 
 @pytest.mark.parametrize("records", extended_after(1, [2, 0, 3, 50]))
 def test_topic_created_again_is_not_read(topics: KafkaTopics, records: int) -> None:
-    # Its id differs, whether it has fewer, as many or more records.
-    topics.site.raw["missing.topic.grace.ms"] = 5_000  # long enough to create it again
+    # The new topic has another id, whether it has fewer, as many or more records.
+    topics.site.raw["missing.topic.grace.ms"] = 5_000  # long enough to create the topic again
     topics.start_and_await_commit()
     topics.delete(topics.b)
     topics.create(topics.b, records)

@@ -127,7 +127,7 @@ def test_fencing_of_executors_frozen_with_open_transactions(zombies: KafkaZombie
     zombies.expect_unseen(held)
     wake([transaction.worker for transaction in held.values()])
     site.await_ends(driver, held)
-    wake(frozen)  # now Spark may kill them: it has wanted to since their job was cancelled
+    wake(frozen)  # Spark may now kill the tasks, which it has tried to do since their job was cancelled
 
     for task, log in zip(held, logs, strict=True):
         site.wait(lambda: says_fenced(task, log.read_text()), driver, f"task {task} was refused")  # noqa: B023 - called before the next round

@@ -296,7 +296,8 @@ def test_stopped_task_leaves_no_connection_and_no_thread(place: Cluster, nothing
     topic = place.topic("a")
     first = Script(lines(0, 1, topic=topic), lines(2, topic=topic))
     assert worker(place, first).run().end is End.STOPPED
-    assert [m and m.offset for _, m in first.acknowledged] == [0, 1, 3]  # 2 is the transaction's marker
+    # Offset 2 is the transaction's marker.
+    assert [m and m.offset for _, m in first.acknowledged] == [0, 1, 3]
 
     second = Script()
     started = second.start

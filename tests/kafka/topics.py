@@ -145,7 +145,7 @@ def consume(bootstrap: str, topic: str, *, isolation: str = "read_committed") ->
             "group.id": unused_name("reader"),
             "enable.auto.commit": False,
             "enable.partition.eof": True,
-            "fetch.wait.max.ms": 5,  # reported, too, for the end of a partition that keeps growing
+            "fetch.wait.max.ms": 5,  # the fetch time also delays the event at the end of a growing partition
             "isolation.level": isolation,
             "auto.offset.reset": "earliest",
         }

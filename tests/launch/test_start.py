@@ -125,7 +125,7 @@ def reading(where: dict[str, Any]) -> Iterator[sinksdk.RunningConnector]:
     assert Reading.launched.wait(10)
     yield connector
     connector.close()
-    with suppress(FencedException):  # the test's own doing
+    with suppress(FencedException):  # the test itself has fenced the driver
         assert connector.wait(10)
 
 
@@ -313,7 +313,7 @@ def test_a_failure_is_raised_by_wait_stop_and_the_block(
 
 
 def test_a_retried_start_uses_a_new_connector(where: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    # Its configuration is as it was written.
+    # The new connector gets the configuration as it was written.
     begun: list[object] = []
     opened: list[dict[str, str]] = []
 

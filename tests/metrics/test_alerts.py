@@ -11,7 +11,8 @@ from sinksdk.metrics.prometheus import METRICS
 
 PAGE = Path(__file__).parents[2] / "docs" / "metrics.md"
 NAME = re.compile(r"\b((?:sinksdk|kafka_connect)_\w+)(?:\{([^}]*)\})?")
-SLOW = "time() - sinksdk_partition_last_commit_timestamp_seconds > 900 and sinksdk_partition_lag > 0"  # as the page has it
+# The expression on the page.
+SLOW = "time() - sinksdk_partition_last_commit_timestamp_seconds > 900 and sinksdk_partition_lag > 0"
 
 
 def expressions() -> list[str]:

@@ -1,4 +1,4 @@
-"""Imports point one way, and the engine touches nothing but what it is given.
+"""Imports point one way, and the engine uses only what is passed to it.
 
 Read from the source: imports inside of functions and under TYPE_CHECKING count like all others.
 """
@@ -29,7 +29,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     # The engine does not know where commits are stored; the store does not know who commits.
     ("engine", "store"),
     ("plugins", "topics"),
-    # Operators and drivers meet in the store: a driver writes the status that operators read.
+    # Operators and drivers share records in the store: a driver writes the status that operators read.
     ("worker", "control", "testing"),
     # The driver launches generations through an interface, so that the simulation runs it without Spark.
     ("runtime", "spark"),
@@ -45,8 +45,8 @@ FLOOR_OF = {room: floor for floor, rooms in enumerate(FLOORS) for room in rooms}
 PARTS = {path.name.removesuffix(".py") for path in (ROOT / "sinksdk").iterdir()} - {
     "__init__",
     "__pycache__",
-    "connectors",  # a link to the folder beside it: no part, they use the public names only
-    "templates",  # what ``sinksdk new`` copies: likewise
+    "connectors",  # a link to the folder of connectors, which use public names only
+    "templates",  # templates of ``sinksdk new``, which use public names only
 }
 
 EXCEPTIONS = {("sinksdk/__init__.py", "sinksdk.store"), ("sinksdk/__init__.py", "sinksdk.launch")}
@@ -54,7 +54,7 @@ EXCEPTIONS = {("sinksdk/__init__.py", "sinksdk.store"), ("sinksdk/__init__.py", 
 
 
 def sources(folder: str) -> list[Path]:
-    """All modules below a folder of the repository."""
+    """Return all modules below a folder of the repository."""
     return sorted(path for path in (ROOT / folder).rglob("*.py") if "__pycache__" not in path.parts)
 
 
@@ -87,7 +87,6 @@ def part_of(name: str) -> str | None:
 
 
 def test_modules_import_only_from_lower_floors() -> None:
-    """Imports: no room imports a room of its own floor or of a higher one."""
     wrong = [
         (str(path.relative_to(ROOT)), name)
         for path in own_sources()
@@ -104,7 +103,6 @@ def room_of(path: Path) -> str:
 
 
 def test_modules_have_no_circular_imports() -> None:
-    """Imports: there is an order in which all modules, also of connectors, can be loaded one after the other."""
     paths = [*own_sources(), *sources("connectors")]
     remaining = {module_name(path): modules_of_ours(path) for path in paths}
     for name, used in remaining.items():
@@ -118,17 +116,16 @@ def test_modules_have_no_circular_imports() -> None:
 def module_name(path: Path) -> str:
     """Return the dotted name of a module, of a package for its ``__init__``."""
     name = ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
-    return f"sinksdk.{name}" if name.startswith("connectors") else name  # a link to the folder beside sinksdk
+    return f"sinksdk.{name}" if name.startswith("connectors") else name  # a link to the folder of connectors
 
 
 def test_nothing_in_sinksdk_imports_a_connector() -> None:
-    """Imports: sinksdk knows connectors by their entry points only; they come and go without it."""
+    """Connectors are found by their entry points only, so that they can be installed and removed."""
     all_of_them = [(path, name) for path in own_sources() for name in imports(path)]
     assert [found for found in all_of_them if found[1].startswith("sinksdk.connectors.")] == []
 
 
 def test_every_room_is_on_a_floor() -> None:
-    """Imports: a new room of sinksdk is entered in FLOORS."""
     assert not PARTS - {"py.typed"} - FLOOR_OF.keys()
 
 
@@ -146,7 +143,7 @@ def is_module(name: str) -> bool:
 def test_imports_inside_functions_and_blocks_are_found(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Imports: found also relative ones, inside functions and under TYPE_CHECKING."""
+    """Imports may be relative, inside functions, or under TYPE_CHECKING."""
     monkeypatch.setitem(globals(), "ROOT", tmp_path)
     module = tmp_path / "sinksdk" / "engine" / "module.py"
     module.parent.mkdir(parents=True)
@@ -171,7 +168,7 @@ OUTSIDE = {"pyspark", "sqlalchemy", "boto3", "socket", "os", "pathlib", "subproc
 
 @pytest.mark.parametrize("path", sources("sinksdk/engine"), ids=lambda path: path.name)
 def test_the_engine_imports_no_io_modules(path: Path) -> None:
-    """The engine: no Spark, no database, no network, no files, no threads, no time but the clock it is given."""
+    """The engine has no Spark, database, network, files or threads, and no time but that of its clock."""
     roots = {name.split(".")[0] for name in imports(path)}
     assert roots & OUTSIDE == set()
     assert "time" not in roots or path.name == "clock.py"
@@ -213,7 +210,7 @@ PUBLIC_NAMES = (
     ids=lambda path: str(path.relative_to(ROOT)),
 )
 def test_connectors_use_public_names_only(path: Path) -> None:
-    """Connectors: built as a third party would: names of sinksdk itself, of public modules, and how to reach topics."""
+    """A connector imports what a third party may: public modules, and the access to topics."""
     used = [
         name
         for name in imports(path)
@@ -229,11 +226,11 @@ def test_connectors_use_public_names_only(path: Path) -> None:
 
 ARCHIVER = "sinksdk.connectors.s3_archiver"
 ARCHIVER_FLOORS: tuple[tuple[str, ...], ...] = (
-    # Names and metadata: what is in the bucket, whoever writes or reads it.
+    # Keys and metadata of objects in the bucket, for the modules that write and those that read them.
     ("archive",),
     ("s3", "formats"),
     ("partitioners",),
-    # One writes, one reads back, one judges configurations.
+    # ``files`` writes, ``verify`` reads back, ``compatibility`` judges configurations.
     ("files", "verify", "compatibility"),
     # Rooms take the settings that they own: only these modules know all of them.
     ("config",),
@@ -264,5 +261,5 @@ def test_the_archivers_modules_import_only_from_lower_floors() -> None:
 
 
 def test_the_connectors_folder_is_not_a_package() -> None:
-    """Connectors: a namespace package, so that others can add to it."""
+    """The folder is a namespace package, so that others can add connectors to it."""
     assert not (ROOT / "connectors" / "__init__.py").exists()

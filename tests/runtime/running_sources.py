@@ -39,7 +39,7 @@ class CountingTask(SourceTask):
     let_go = threading.Event()
 
     def __init__(self) -> None:
-        # A task that an earlier test left behind and that ends now must not change this test's lists.
+        # A task of an earlier test that ends now must not change this test's lists.
         made = type(self)
         self.started, self.stops, self.hung, self.let_go = made.started, made.stops, made.hung, made.let_go
 

@@ -34,7 +34,7 @@ def test_a_partition_waits_until_its_delay_has_passed() -> None:
 
 
 def test_failed_discards_are_retried_after_growing_delays() -> None:
-    # Regression: the partition was opened again each minute, for ever.
+    # Regression: the partition was opened again each minute without end.
     clock = ManualClock()
     backoff, waits = Backoff(1.0, clock), []
     for _ in range(14):

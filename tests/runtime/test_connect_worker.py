@@ -124,7 +124,7 @@ def test_a_system_exit_of_a_connector_does_not_stop_the_others(scene: Scene, err
 def test_a_connector_with_damaged_records_does_not_block_the_others(
     scene: Scene, caplog: pytest.LogCaptureFixture
 ) -> None:
-    scene.store.put(status_key("a"), {"state": "NONSENSE"}, None)  # not a state of Connect's
+    scene.store.put(status_key("a"), {"state": "NONSENSE"}, None)  # Connect has no such state
     scene.create("a", "b")
     soon(lambda: scene.committed("b") == 10, "it was not run")
     time.sleep(1.5)
@@ -143,7 +143,7 @@ def test_a_deleted_connector_is_not_started_again(scene: Scene) -> None:
 
 
 def test_a_connector_with_a_driver_elsewhere_is_not_started(scene: Scene) -> None:
-    # The newest driver would win, and two processes would fight for ever.
+    # The newest driver would win, and two processes would replace each other without end.
     StatusKeeper(scene.store, "a", "elsewhere:7#1", SystemWallClock()).become("RUNNING")
     scene.create("a", "b")
     soon(lambda: scene.committed("b") == 10, "it was not run")
@@ -165,7 +165,7 @@ def test_a_connector_whose_other_driver_died_is_started_again(
     keeper.become("RUNNING")
 
     def is_left() -> bool:
-        keeper.save()  # as a running driver does, every two seconds
+        keeper.save()  # a running driver writes its heartbeat every two seconds
         return scene.worker.running == []
 
     soon(is_left, "it was not left to the other one")

@@ -251,7 +251,7 @@ def test_commits_are_published_before_a_connector_is_deleted(scene: Scene) -> No
 
 
 def test_a_late_deletion_does_not_affect_a_connector_created_again(scene: Scene) -> None:
-    # Regression: a delayed deletion took the new connector for its own, and broke off.
+    # Regression: a delayed deletion mistook the new connector for the deleted one, and was aborted.
     scene.leave_unpublished()
     scene.herder.delete("c")
     held_up = scene.worker(drivers=None, stays=False)

@@ -376,7 +376,7 @@ def test_without_a_restart_window_only_failures_in_a_row_count() -> None:
 
 
 def test_a_failing_discard_is_retried_with_delays_and_does_not_block_the_end() -> None:
-    # Regression: tokens that cannot be discarded made empty generations without pause, for ever.
+    # Regression: tokens that cannot be discarded led to empty generations without a pause or an end.
     made, launcher, _ = driver(Source({P0: 3}), Undiscardable, **{"restart.backoff.ms": 60_000})
 
     made.run(until_caught_up=True)
@@ -472,7 +472,8 @@ def test_a_connector_that_refuses_a_topic_starts_nothing() -> None:
 
 
 def test_a_closing_pre_commit_without_offsets_fails_the_connector() -> None:
-    # Regression: uncommitted records of a closing were planned again for ever, or skipped silently.
+    # Regression: records that a closing commit left uncommitted were planned again without end, or skipped
+    # silently.
 
     class Deaf(Task):
         def pre_commit(self, offsets: Any) -> Any:
@@ -488,7 +489,7 @@ def test_a_closing_pre_commit_without_offsets_fails_the_connector() -> None:
 
 
 def test_a_driver_that_fails_to_start_does_not_affect_the_running_one() -> None:
-    # Regression: a second run with a bad configuration made the first one's tasks wait for ever.
+    # Regression: a second run with a bad configuration made the tasks of the first run wait without end.
     made, launcher, _ = driver(Source({P0: 3}))
     made.run(until_caught_up=True)
     other, _, connector = driver(Source({P0: 3}), store=launcher.store, **{"tasks.max": 9})
@@ -589,7 +590,7 @@ def test_a_driver_gives_way_at_a_handover_request(monkeypatch: pytest.MonkeyPatc
 def test_the_older_driver_continues_if_the_newer_driver_dies(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    # The other driver requests a handover and never comes.
+    # The other driver requests a handover, and then does not claim.
     monkeypatch.setattr("sinksdk.runtime.handover._HANDOVER", 0.3)
     source = Source({P0: 3})
     made, launcher, _ = driver(source)
@@ -612,7 +613,8 @@ def test_the_older_driver_continues_if_the_newer_driver_dies(
 
 
 def test_a_generation_runs_with_the_configuration_of_its_plan() -> None:
-    # Regression: an overtaken driver rewrote the configuration, and the newest one's tasks waited for ever.
+    # Regression: a replaced driver rewrote the configuration, and the tasks of the newest driver waited
+    # without end.
     made, launcher, _ = driver(Source({P0: 3}), **{"poll.interval.ms": 20})
     made.run(until_caught_up=True)
 
@@ -621,7 +623,7 @@ def test_a_generation_runs_with_the_configuration_of_its_plan() -> None:
 
 
 def test_a_driver_without_a_claim_does_not_write_the_status() -> None:
-    # Regression: a newcomer with a bad configuration wrote FAILED over the running driver's status.
+    # Regression: a new driver with a bad configuration wrote FAILED over the status of the running driver.
 
     class Refusing(Connector):
         def start(self, config: ConnectorConfig) -> None:

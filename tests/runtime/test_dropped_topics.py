@@ -65,7 +65,7 @@ def offsets_of(store: Watched) -> dict[TopicPartition, int]:
 
 
 def test_commits_of_a_dropped_topic_are_written_once(store: Watched) -> None:
-    # Regression: they stood in every plan, for ever.
+    # Regression: commits of dropped topics were in every plan.
     generations = Generations(store, "c")
     run(store, generations, {KEPT: 1, **dict.fromkeys(GONE, 7)}, topic_ids={"kept": "k", "gone": "g"})
     run(store, generations, {KEPT: 2}, is_read=is_kept)

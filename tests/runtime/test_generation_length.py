@@ -32,7 +32,7 @@ def test_ranges_shrink_when_a_sink_becomes_slow() -> None:
 
 @pytest.mark.parametrize("constant", [10.0, 59.0, 70.0, 600.0])
 def test_fixed_costs_do_not_shrink_ranges_below_the_minimum(constant: float) -> None:
-    # Shorter turns would not make Spark's queue, or a warehouse that loads in the commit, any cheaper.
+    # Shorter turns would not shorten Spark's queue, or the commit of a warehouse.
     turns = Turns(60.0)
     lengths(turns, 10_000.0, 50, constant=constant)
     assert turns.most >= LEAST

@@ -87,7 +87,7 @@ def test_an_unresponsive_consumer_group_is_queried_again() -> None:
 
 
 def test_a_start_that_waits_for_its_consumer_group_can_be_stopped() -> None:
-    # Nothing is committed: the next start is still the first one.
+    # Nothing is committed, so the next start counts as the first one.
     away = [RetriableException("no broker answers")] * 100_000
     made, launcher, _ = driver(Source({P0: 5}), group=Group({P0: 3}, *away), **FROM_GROUP)
     thread = threading.Thread(target=made.run)

@@ -145,7 +145,7 @@ def test_a_huge_backlog_is_cut_at_full_batches_without_being_due() -> None:
 
 
 def test_a_cut_range_always_includes_new_records() -> None:
-    # Regression: a cut that ended within a counted tail was read again for ever.
+    # Regression: a cut that ended within a counted tail was read again without end.
     planner = Planner(BatchPolicy(max_records=6, max_wait=None), max_records=18)
     kept_back = status(tail=Tail(committed=12, end=30, records=5))
     decision = planner.decide([replace(backlog(31, 12), state=kept_back)], 0.0, flush=True)

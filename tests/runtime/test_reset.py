@@ -102,7 +102,7 @@ def test_partitions_without_an_altered_offset_start_as_configured() -> None:
 
 
 def test_partitions_without_an_altered_offset_start_at_the_consumer_group() -> None:
-    # One partition of a connector that moves from Kafka Connect was corrected by hand.
+    # An operator has corrected one partition of a connector that moves from Kafka Connect.
     store, source = MemoryStore(), Source({P0: 10, P1: 10})
     Herder(store).create("c", RAW, "STOPPED")
     Herder(store).alter_offsets("c", {P0: 9})
@@ -120,7 +120,7 @@ def test_after_a_reset_the_consumer_group_is_not_used() -> None:
 
 
 def test_a_recreated_topic_is_read_after_a_reset() -> None:
-    # Regression: the id of the deleted topic outlived its offsets, and refused the new topic for ever.
+    # Regression: the id of the deleted topic outlived its offsets, so that the new topic was always refused.
     store, source = MemoryStore(), Topics(t=10)
     run(store, source)
     source.delete("t")
@@ -154,7 +154,7 @@ def test_a_topic_keeps_its_id_while_a_commit_remains() -> None:
 
 
 def test_topics_regex_forgets_a_topic_whose_offsets_are_removed() -> None:
-    # Regression: a topic that was deleted for good failed the connector for ever.
+    # Regression: after a topic was deleted for good, the connector failed at each start.
     store, source = MemoryStore(), Topics(a1=10, a2=10)
     regex = {"topics": "", "topics.regex": "a.*"}
     run(store, source, **regex)
@@ -181,7 +181,7 @@ def test_a_plan_of_an_older_version_has_no_undecided_partitions() -> None:
 
 
 def test_a_reset_removes_commits_made_up_to_its_claim(monkeypatch: pytest.MonkeyPatch) -> None:
-    # Regression: partitions were listed first, and commits of other partitions meanwhile stayed.
+    # Regression: partitions were listed first, so that commits made since then stayed.
     store = MemoryStore()
     Herder(store).create("c", RAW, "STOPPED")
     claim = Generations.claim

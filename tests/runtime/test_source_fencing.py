@@ -1,4 +1,4 @@
-"""A frozen task that was taken for dead changes nothing once its successors run."""
+"""A frozen task that counts as dead changes nothing once its successors run."""
 
 from __future__ import annotations
 

@@ -83,7 +83,7 @@ def test_a_poll_that_waits_is_not_a_hang() -> None:
 def test_a_poll_that_ignores_stop_does_not_prevent_a_reconfiguration(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    # Records that the task polls after it was given up are dropped.
+    # Records that the task polls after the driver has abandoned it are dropped.
     store, topics = MemoryStore(), MemoryTopics()
     with running(store, topics, "poll") as it:
         eventually(lambda: CountingTask.hung)

@@ -169,7 +169,7 @@ def test_a_monitor_compares_ids_with_those_of_its_last_snapshot() -> None:
     scene.monitor.refresh()
     source.asked.clear()
     scene.monitor.refresh()
-    assert source.asked == ["ids", "offsets", "ids"]  # of b, which is missing
+    assert source.asked == ["ids", "offsets", "ids"]  # topic b is missing
 
 
 def test_missing_and_replaced_topics_are_not_read() -> None:

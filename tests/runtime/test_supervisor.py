@@ -152,7 +152,7 @@ def test_a_driver_that_waits_to_take_over_makes_the_generation_close() -> None:
 
     assert site.closed == [ClosingReason.REBALANCE]
     assert site.running.is_cancelled
-    ended = site.clock.now() - 1_000 - 30  # the fake takes all of the 30 s that a cancelled job may take
+    ended = site.clock.now() - 1_000 - 30  # the fake takes the 30 s that a cancelled job may take
     assert ended < 2 + 1 + 5 + 2 + 1
     assert current_plan(site.store, "c", 1) is not None
     assert site.generations.yield_to_successor() == "other:1#1"
@@ -245,7 +245,7 @@ def test_an_unavailable_store_delays_the_cancellation_of_the_job() -> None:
         if site.clock.now() - began > away:
             site.store.error = None
         if site.closed:
-            site.running.looks = 0  # the tasks close
+            site.running.looks = 0  # now the tasks close
 
     site.running.happens = moods
     site.signal.request(ClosingReason.REBALANCE, final=False)
@@ -257,7 +257,7 @@ def test_an_unavailable_store_delays_the_cancellation_of_the_job() -> None:
 
 
 def test_a_stopping_process_does_not_wait_for_the_store() -> None:
-    # Tasks that cannot be asked to close are cancelled after their graceful time.
+    # If tasks cannot receive the close request, their job is cancelled after the graceful timeout.
     site = Site(looks=10_000)
     site.store.error = StoreUnavailable("no answer")
     site.running.tells = list

@@ -62,7 +62,7 @@ def named() -> Scene:
 
 
 def test_a_topic_is_certainly_missing_after_the_grace_time(named: Scene) -> None:
-    # Only a poll can tell, not the passing time.
+    # A topic is missing for certain only after another poll, not just after some time.
     named.query(a=5)
     assert (named.watch.gone, named.watch.recheck_at) == (frozenset("b"), named.clock.now() + 10)
     named.clock.advance(9.999)

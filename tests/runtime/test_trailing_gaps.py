@@ -13,7 +13,7 @@ TP = TopicPartition("t", 0)
 class Source:
     def __init__(self, *offsets: int, failures: int = 0, most: int = 100_000) -> None:
         self.offsets = offsets
-        self.most = most  # partitions that a request has time for
+        self.most = most  # number of partitions for which a request has time
         self.failures = failures
         self.asked = 0
 

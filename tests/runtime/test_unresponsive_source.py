@@ -165,7 +165,7 @@ def failures_of(metrics: list[str]) -> list[float]:
 
 
 def test_generations_that_cannot_be_launched_are_a_failure_after_the_retry_timeout() -> None:
-    # Regression: they were planned again for ever, with a line of INFO.
+    # Regression: such generations were planned again without end, and only logged at INFO.
     scene = Scene()
 
     def leave() -> None:

@@ -1,4 +1,4 @@
-"""Tasks that freeze in the middle of a transaction, and are taken for dead."""
+"""Tasks that freeze in the middle of a transaction, and count as dead."""
 
 from __future__ import annotations
 

@@ -174,7 +174,7 @@ EXPECTED: Final = {
         "avro.codec value.converter value.converter.schemas.enable",
         differs="format.class",
         ignored="key.converter key.converter.schemas.enable",
-        starts=False,  # JSON without a schema has none that Avro could have
+        starts=False,  # JSON without a schema cannot be written as Avro
     ),
     "misspelt": Expected(
         same="partitioner.class",

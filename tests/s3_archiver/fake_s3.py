@@ -146,7 +146,7 @@ class FakeS3:
         return self.objects[Location(bucket, key)].data
 
     def uploads_with_data(self) -> list[FakeUpload]:
-        # They cost money.
+        # Uploads with data cost money.
         return [upload for upload in self.uploads.values() if upload.size]
 
     # -- requests --------------------------------------------------------------------------------

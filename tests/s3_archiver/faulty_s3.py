@@ -19,7 +19,7 @@ Environ = dict[str, Any]
 StartResponse = Callable[..., Any]
 App = Callable[[Environ, StartResponse], Iterable[bytes]]
 
-# In the path of each request that tries what an endpoint supports at the start.
+# Part of the path of each request with which a start tests the endpoint.
 PROBES = "/_sinksdk/probes/"
 
 

@@ -133,7 +133,7 @@ def _shown(answer: Answer) -> Answer:
 
 
 def read_avro(data: bytes) -> list[Any]:
-    physical = data.replace(b'"logicalType"', b'"physicalOne"')  # of the same length
+    physical = data.replace(b'"logicalType"', b'"physicalOne"')  # a name of the same length
     return [shown(value) for value in fastavro.reader(io.BytesIO(physical))]
 
 
@@ -501,7 +501,7 @@ _DATUMS: Final[Sequence[tuple[Any, Sequence[Any]]]] = (
     ({"type": "enum", "name": "E", "symbols": ["X", "Y"]}, ["X"]),
     (_typed("long", "timestamp-millis"), [_AT]),
     (_typed("bytes", "decimal", precision=9, scale=2), [Decimal("12.50")]),
-    # as Connect's own sources write the schema of an optional field with a default
+    # Connect's own sources write the schema of an optional field with a default like this
     (
         _record(a={"type": [{"type": "int", "connect.default": 7}, "null"], "default": 7}),
         [{"a": None}, {"a": 1}],
@@ -510,7 +510,7 @@ _DATUMS: Final[Sequence[tuple[Any, Sequence[Any]]]] = (
         _record(a={"type": [{"type": "string", "connect.default": "x"}, "null"], "default": "x"}, b="int"),
         [{"a": None, "b": 1}, {"a": "y", "b": 1}],
     ),
-    # defaults of items, which Connect's JsonConverter alone puts in the place of nulls
+    # Of defaults of items, which only Connect's JsonConverter uses in the place of nulls
     (_record(a={"type": "array", "items": ITEM}), [{"a": [None, 1]}]),
     (_record(a={"type": "map", "values": ITEM}), [{"a": {"x": None, "y": 1}}]),
     (_record(a={"type": "array", "items": {"type": "array", "items": ITEM}}), [{"a": [[None, 1], []]}]),
@@ -532,7 +532,7 @@ def _framed(number: int, datum: bytes) -> bytes:
 
 def _datum(schema: Any, value: Any) -> bytes:
     out = io.BytesIO()
-    if isinstance(value, dict) and isinstance(value.get("a"), bytes):  # of a decimal that fastavro refuses
+    if isinstance(value, dict) and isinstance(value.get("a"), bytes):  # a decimal that fastavro refuses
         schema = json.loads(json.dumps(schema).replace('"logicalType"', '"physicalOne"'))
     fastavro.schemaless_writer(out, fastavro.parse_schema(schema), value)
     return out.getvalue()

@@ -81,7 +81,7 @@ class Turns(Folders):
 
 
 class ManualClock:
-    # Stands at a whole hour; sleeping moves it.
+    # The clock starts at a whole hour; sleeping moves it.
     def __init__(self) -> None:
         self.now = 1_700_002_800.0
         self.slept: list[float] = []

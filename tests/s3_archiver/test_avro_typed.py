@@ -76,7 +76,7 @@ def test_typed_values_round_trip_through_avro(kind: pa.DataType, value: Any, exp
 
 @pytest.mark.parametrize("kind", [pa.string(), pa.int64(), pa.list_(pa.struct({"a": pa.int32()}))], ids=str)
 def test_values_without_fields_are_written_to_avro(kind: pa.DataType) -> None:
-    # Single numbers and lists have files; text has none without a registry.
+    # Numbers and lists can be whole values of a file; a text cannot without a registry.
     value = {"string": "a", "int64": 5}.get(str(kind), [{"a": 1}])
     if pa.types.is_string(kind):
         with pytest.raises(ConfigException, match="values are bytes, and AvroFormat needs a schema"):

@@ -175,7 +175,7 @@ def test_values_with_unknown_schema_ids_are_bad_records(schema_id: int) -> None:
     ids=["record", "field", "fixed", "nested"],
 )
 def test_schemas_with_illegal_avro_names_make_bad_records(schema: Any) -> None:
-    # Java refuses them, and Confluent's converter with it.
+    # Java refuses such schemas, and so does Confluent's converter.
     value = struct.pack(">bI", 0, 3) + b"datum"
     kinds = AvroValues(Registry({3: schema})).kinds(ORDERS, batch([value]))
     assert kinds.codes.tolist() == [-1]
@@ -252,7 +252,7 @@ def kept(s3: FakeS3, schema_id: int) -> Any:
 @pytest.mark.parametrize("knows_conditions", [True, False])
 def test_schemas_are_stored_before_a_file_needs_them(*, knows_conditions: bool) -> None:
     s3 = FakeS3(BUCKET, knows_conditions=knows_conditions)
-    for _ in range(2):  # two tasks
+    for _ in range(2):  # the schema is shared by two tasks
         format_ = AvroValues(Registry(SCHEMAS), keep_schema=SchemaFiles(s3, BUCKET, LAYOUT))
         format_.learn(batch([framed(7, flight(1)), framed(9, "a")]))
     value = framed(7, flight(5))
@@ -263,7 +263,7 @@ def test_schemas_are_stored_before_a_file_needs_them(*, knows_conditions: bool) 
 
 
 def test_an_existing_schema_file_is_not_overwritten(caplog: pytest.LogCaptureFixture) -> None:
-    # Two registries may number differently.
+    # Two registries may give one id to different schemas.
     s3 = FakeS3(BUCKET)
     files_ = SchemaFiles(s3, BUCKET, LAYOUT)
     files_(7, b'{ "type": "string" }')

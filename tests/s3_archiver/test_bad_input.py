@@ -337,7 +337,7 @@ def test_records_are_archived_once_or_become_dead_letters_despite_crashes(
 def test_timestamps_in_the_year_20000_are_archived(
     keys: dict[str, str], folder: str, registry: Registry
 ) -> None:
-    # Confluent's sink writes five digits, too.
+    # Confluent's sink also writes five digits for such a year.
     case = Case("year 20000", JSON | keys, as_json(n=3, at=YEAR_20000), (), timestamp=YEAR_20000)
     made, letters = started(case, registry)
     deliver(made, case, registry, 3)
@@ -351,7 +351,7 @@ def test_timestamps_in_the_year_20000_are_archived(
 
 @pytest.mark.parametrize("form", ["JsonFormat", "AvroFormat", "ParquetFormat"])
 def test_a_typed_bad_record_of_the_year_20000_is_reported(form: str) -> None:
-    # Spark may type it; Python has no datetime of that year.
+    # Spark may return such a timestamp, although Python has no datetime of that year.
     moments = pa.array([NOON, YEAR_20000], pa.int64()).cast(pa.timestamp("ms", "UTC"))
     values = pa.StructArray.from_arrays([pa.array(["DE", ".."]), moments], names=["country", "at"])
     offsets = pa.array([0, 1], pa.int64())
@@ -373,7 +373,7 @@ def test_a_typed_bad_record_of_the_year_20000_is_reported(form: str) -> None:
 def test_ignored_null_values_need_no_folder(
     folders: dict[str, str], value: bytes | None, registry: Registry
 ) -> None:
-    # Regression: with behavior.on.null.values=ignore they were bad records without fields.
+    # Regression: with behavior.on.null.values=ignore such records were bad, because they have no fields.
     case = Case("null", JSON | folders, value, ())
     made, letters = started(case, registry, behavior_on_null_values="ignore", errors_tolerance="all")
     deliver(made, case, registry, 2, 3, 4)
@@ -401,7 +401,7 @@ def test_one_bad_record_in_a_large_batch_is_reported() -> None:
 def test_errors_do_not_contain_the_content_of_bad_records(
     caplog: pytest.LogCaptureFixture, registry: Registry
 ) -> None:
-    # Errors are logged.
+    # The messages are logged, so they must not quote values.
     for value in (b"secret", b'{"country":"secret/secret"}', b'{"country":{"secret":1}}'):
         case = Case("secret", JSON | BY_COUNTRY, value, ())
         made, letters = started(case, registry, errors_tolerance="all", errors_log_enable="true")
@@ -440,7 +440,7 @@ def test_no_record_is_accepted_while_the_registry_is_unavailable(keys: dict[str,
 
 
 def test_registry_authentication_errors_do_not_make_bad_records() -> None:
-    # A wrong password fails the partition, whatever is tolerated.
+    # A wrong password fails the partition, even if errors are tolerated.
     with RegistryServer().running() as server:
         registry = Registry(server, server.register("orders-value", json.dumps(ORDER)), 0, 0, 0)
         case = Case("refused", {**AVRO, **BY_COUNTRY, "archive.content": "record"}, None, ())

@@ -105,7 +105,7 @@ def test_transient_codes_are_retriable(code: str, status: int) -> None:
     ],
 )
 def test_permanent_error_codes_are_not_retriable(code: str, status: int) -> None:
-    # A refusal in a 200 arrives as a 500.
+    # S3 sends the refusal inside a 200, which boto3 reports as a 500.
     with pytest.raises(S3Error) as caught:
         send(client_error(code, status))
 
@@ -163,7 +163,7 @@ def test_errors_survive_pickling() -> None:
 
 
 def test_the_http_status_classifies_an_error_without_code() -> None:
-    # HEAD has no body: botocore gives the status as the code.
+    # A response to HEAD has no body, so botocore uses the status as the code.
     assert is_transient("503")
     assert not is_transient("404")
 
@@ -204,7 +204,7 @@ def test_part_is_sent_with_the_checksum_of_its_buffer() -> None:
     ],
 )
 def test_composite_checksums_are_ignored(answer: dict[str, str], crc32: str | None) -> None:
-    # A checksum of checksums says nothing about the bytes read back.
+    # A checksum of checksums cannot be compared with the bytes that are read back.
     info = answering({"ContentLength": 4, "Metadata": {}, **answer}).head(WHERE)
 
     assert info is not None
@@ -216,7 +216,7 @@ def test_head_of_a_missing_object_returns_none() -> None:
 
 
 def test_a_client_is_created_once_per_process_and_configuration() -> None:
-    # Each generation would pay half a second otherwise.
+    # Otherwise each generation would take half a second to create a client.
     one = config(store_url="http://127.0.0.1:1", aws_access_key_id="a", aws_secret_access_key="b")
     two = config(store_url="http://127.0.0.1:2", aws_access_key_id="a", aws_secret_access_key="b")
 
@@ -250,7 +250,7 @@ def test_a_part_buffer_holds_the_filled_bytes(chunks: list[bytes], capacity: int
 
 @given(st.lists(st.binary(max_size=5000), min_size=1, max_size=6))
 def test_a_part_is_sent_without_a_copy_and_its_buffer_is_reused(parts: list[bytes]) -> None:
-    # A copy of the last part took 22 MB of a worker.
+    # A copy of the last part would take 22 MB.
     buffer = PartBuffer(5000)
     for part in parts:
         buffer.fill(memoryview(part))
@@ -260,7 +260,7 @@ def test_a_part_is_sent_without_a_copy_and_its_buffer_is_reused(parts: list[byte
 
 
 def test_a_part_buffer_grows_with_its_content_and_keeps_its_memory() -> None:
-    # 200 small files must not take 200 parts of memory.
+    # 200 small files must not take the memory of 200 parts.
     buffer = PartBuffer(8 * 1024 * 1024)
     buffer.fill(memoryview(b"x" * 1000))
     assert (buffer.held, buffer.size) == (1000, 0)
@@ -292,7 +292,7 @@ def test_a_pool_reuses_buffers_and_keeps_few() -> None:
 
 
 def test_a_pool_does_not_keep_small_buffers() -> None:
-    # The next group would begin with memory that is not counted.
+    # Otherwise the next group would begin with memory that no limit counts.
     pool = PartPool(8 * 1024 * 1024)
     buffer = pool.take()
     buffer.fill(memoryview(bytes(1000)))

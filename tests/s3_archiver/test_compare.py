@@ -80,7 +80,7 @@ def test_records_removed_by_compaction_are_not_differences() -> None:
 
 @pytest.mark.parametrize("offset", [4, 9])
 def test_an_archived_record_missing_from_the_source_is_a_difference(offset: int) -> None:
-    # The log begins below it and is not compacted: the archive holds what was never there.
+    # The log begins below the offset and is not compacted, so the source never had the archived record.
     report = compared(archive(), Log([r for r in RECORDS if r.offset != offset], begin=4))
 
     assert report.problems == [f"orders-0: offset {offset} is in the archive but not in the log"]
@@ -95,7 +95,7 @@ def test_a_changed_record_is_found_in_a_compacted_log_with_retention() -> None:
 
 
 def test_records_before_the_start_offset_are_counted() -> None:
-    # auto.offset.reset=latest, offset.source=group, or altered offsets.
+    # Such a start offset comes from auto.offset.reset=latest, offset.source=group, or altered offsets.
     b = bench(flush_size=4)
     b.harness.log = type(b.harness.log)({TP: OffsetAndMetadata(3)})
     b.harness._build()

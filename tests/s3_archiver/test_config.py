@@ -249,14 +249,14 @@ def test_the_engine_converts_only_values_that_the_format_does_not_copy(
     ],
 )
 def test_a_converter_without_schemas_is_refused_for_formats_with_schemas(fields: dict[str, str]) -> None:
-    # An inferred schema would change with the borders of batches.
+    # An inferred schema would depend on where batches begin and end.
     (problem,) = checked(**fields)
 
     assert problem.startswith("'value.converter': ")
 
 
 def test_folders_by_fields_of_mixed_avro_and_json_records_are_refused() -> None:
-    # Transforms change some values, which are JSON then.
+    # Transforms change some of the values, which then are JSON.
     keys = {**CONFLUENT, **HOIST, "partitioner.class": "FieldPartitioner", "partition.field.name": "value"}
 
     (problem,) = S3ArchiverConfig.check({**keys, "archive.content": "record"})[1]

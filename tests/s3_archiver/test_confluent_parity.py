@@ -31,7 +31,7 @@ from tests.s3_archiver.support import Bench, bench
 
 COLLECTED: Final = [name for name in sorted(EXPECTED) if re.fullmatch(r"[eilr]\d\d", name)]
 STARTED: Final = [name for name in COLLECTED if EXPECTED[name].starts or name in CONVERTED]
-# Configurations that start and are not compared.
+# Configurations that start, but whose files are not compared.
 OTHERS: Final = {
     **dict.fromkeys(("l01", "l02", "r11", "r13", "r31"), "another sink's files have other names"),
     "i08": "its 'path.format' ends with a slash, of which the original makes a folder without a name",
@@ -117,10 +117,11 @@ def archived(name: str, registry: RegistryServer) -> tuple[dict[str, str], Bench
         raw["value.converter.schema.registry.url"] = registry.url
     is_spliced = kind == "AvroFormat" and "transforms" not in raw
     is_typed = not is_spliced and (kind != "JsonFormat" or "Avro" in raw.get("value.converter", ""))
-    if is_typed:  # what the converter makes is given as it is
+    if is_typed:  # the test delivers what a converter would return
         for key in [key for key in raw if key.startswith("value.converter")]:
             del raw[key]
-    if is_typed and kind == "JsonFormat":  # lines are of typed values only where a converter makes them
+    # JsonFormat gets typed values only from a converter that returns types.
+    if is_typed and kind == "JsonFormat":
         raw |= {"value.converter": "json", "value.converter.schema": _DDL}
     made = bench(TP, settings=S3ArchiverConfig.parse(raw))
     values = [value_at(timestamp) for timestamp in _TIMES]

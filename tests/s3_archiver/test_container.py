@@ -145,7 +145,7 @@ def test_pieces_of_the_null_codec_are_views() -> None:
 
 
 def test_rows_kept_for_later_do_not_hold_their_batch() -> None:
-    # They are copied, so that the batch's memory is freed.
+    # The writer copies these rows, so that the batch's memory is freed.
     writer = container(block_bytes=1_000_000)
     rows = encoded(RECORDS[:2])
     list(writer.append(rows))

@@ -179,7 +179,7 @@ def test_aivens_newer_timestamp_keys_are_converted() -> None:
 
 @pytest.mark.parametrize("name", ["protobuf.ProtobufConverter", "json.JsonSchemaConverter"])
 def test_an_unsupported_converter_is_kept_and_refused(name: str) -> None:
-    # Without it values would be taken for JSON.
+    # Without the key, values would count as JSON.
     converter = {"value.converter": f"io.confluent.connect.{name}", "format.class": "JsonFormat"}
     made = S3ArchiverConfig.converted({**MINIMAL, **converter})
 
@@ -188,7 +188,7 @@ def test_an_unsupported_converter_is_kept_and_refused(name: str) -> None:
 
 
 def test_another_sinks_endpoint_becomes_store_url() -> None:
-    # Without it files would go to AWS.
+    # Without the endpoint, files would go to AWS.
     made = S3ArchiverConfig.converted({**MINIMAL, "s3.endpoint": "http://minio:9000"})
 
     assert made.config["store.url"] == "http://minio:9000"
@@ -481,7 +481,7 @@ def test_aivens_retry_settings_are_converted(given: dict[str, str], key: str, te
     ids=str,
 )
 def test_lenses_settings_are_converted(given: dict[str, str], expected: dict[str, str | None]) -> None:
-    # Without them the first record without a value failed its partition.
+    # Without these settings the first record without a value failed its partition.
     made = lenses(given)
 
     assert made.problems == []
@@ -540,7 +540,7 @@ def test_unsupported_lenses_keys_about_location_or_credentials_are_kept(key: str
     ],
 )
 def test_an_unknown_key_about_location_or_credentials_is_refused(key: str, instead: str) -> None:
-    # Dropped, files would go to AWS, or with other credentials.
+    # If these keys were dropped, files would go to AWS, or with other credentials.
     raw = {**MINIMAL, "connector.class": "io.confluent.connect.s3.S3SinkConnector", key: "true"}
     made = S3ArchiverConfig.converted(raw)
 
@@ -586,7 +586,7 @@ def test_path_style_access_is_the_default_under_any_key_name(key: str) -> None:
 
 @pytest.mark.parametrize("key", ["rotate.interval.ms", "rotate.schedule.interval.ms"])
 def test_intervals_of_0_mean_never_as_in_confluents_sink(key: str) -> None:
-    # It compares with more than 0.
+    # Confluent's sink compares these intervals with more than 0.
     made = S3ArchiverConfig.converted({**MINIMAL, key: "0"})
 
     assert key not in made.config

@@ -46,7 +46,7 @@ def registry() -> Iterator[RegistryServer]:
 
 
 def bytes_of(number: int) -> bytes:
-    # As Java's BigInteger: two's complement, big-endian, no byte more.
+    # The bytes are those of Java's BigInteger: two's complement, big-endian, as short as possible.
     return number.to_bytes((number if number >= 0 else ~number).bit_length() // 8 + 1, "big", signed=True)
 
 
@@ -136,7 +136,7 @@ def test_decimals_in_envelopes_may_have_any_precision_and_scale(scale: int) -> N
 
 @pytest.mark.parametrize("payload", ['"!"', "true", "0.001", "1e999999999", "1e-999999999", "1e5000"])
 def test_a_payload_that_does_not_match_its_decimal_schema_is_a_bad_record(payload: str) -> None:
-    # Also one that would fill the memory.
+    # One of the decimals would fill the memory.
     letters = Letters()
     keys, values = envelopes(2, '"BNI="', payload, f'"{packed(10**90)}"')
     made = archived({**keys, "errors.deadletterqueue.topic.name": "letters"}, values, letters)
@@ -283,7 +283,7 @@ def test_verify_reads_lines_with_decimals_of_any_precision(scale: int, number: i
 
 
 def test_a_decimal_without_bytes_is_a_bad_record(registry: RegistryServer) -> None:
-    # Java's BigInteger refuses them.
+    # Java's BigInteger refuses empty bytes.
     kind = {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2}
     of_avro = avro(registry, record(kind), datum(1234), b"\0", datum(0))
     for keys, values in (of_avro, envelopes(2, '"BNI="', '""', '"AA=="')):

@@ -235,7 +235,7 @@ def test_varints_equal_avros(value: int) -> None:
 
 
 def test_the_record_schema_equals_the_documented_one() -> None:
-    # Archived files depend on it: it never changes.
+    # Archived files depend on this schema, so it must never change.
     nullable_bytes = ["null", "bytes"]
     header = [("key", "string"), ("value", nullable_bytes)]
     fields = {field["name"]: field["type"] for field in RECORD_SCHEMA["fields"]}
@@ -383,7 +383,7 @@ def ends(*given: int) -> bytes:
     ],
 )
 def test_columns_with_too_few_rows_are_refused(place: int, column: tuple[Any, ...]) -> None:
-    # Nothing outside of the buffers is read or written.
+    # The loop neither reads nor writes outside of the buffers.
     if compiled_loop is None:
         missing("the compiled loop", "install with a C compiler")
     parts: list[Any] = [None] * 9

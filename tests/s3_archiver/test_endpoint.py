@@ -98,7 +98,7 @@ def test_a_refused_configured_checksum_is_reported_with_its_key() -> None:
 
 
 def test_refusal_names_all_checksums_that_were_tried(s3: FakeS3) -> None:
-    # The cause may be another key.
+    # The cause of the refusal may be another key.
     refused = error_of(Request("CreateMultipartUpload", *PROBE, "memory:"), "NotImplemented", "no", 501)
     s3.plan = lambda request: Fault(refused) if request.operation == "CreateMultipartUpload" else None
 
@@ -110,7 +110,7 @@ def test_refusal_names_all_checksums_that_were_tried(s3: FakeS3) -> None:
 
 
 def test_a_checksum_that_the_endpoint_computes_differently_is_refused(s3: FakeS3) -> None:
-    # Elsewhere BadDigest is transient: a part was damaged on its way.
+    # Other requests treat BadDigest as transient: a part was damaged in transit.
     refused = error_of(Request("CompleteMultipartUpload", *PROBE, "memory:"), "BadDigest", "no", 400)
     s3.fail_next("CompleteMultipartUpload", refused)
 
@@ -184,7 +184,7 @@ def test_backoff_of_a_start_ends_with_a_retriable_exception() -> None:
 @pytest.mark.parametrize("at", ["UploadPart", "CompleteMultipartUpload"])
 @pytest.mark.parametrize("number", range(2))
 def test_a_start_repeats_an_upload_aborted_by_another_start(at: str, number: int) -> None:
-    # The other start's sweep took it for an abandoned upload.
+    # The sweep of the other start counted the upload as abandoned.
     s3, waited = FakeS3(), ManualClock()
     left = [number]
 
@@ -299,7 +299,7 @@ def connector(s3: FakeS3, *committed: Token) -> S3ArchiverConnector:
 def test_empty_uploads_of_earlier_runs_are_aborted_when_the_connector_has_claimed(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    # A kill between CreateMultipartUpload and its note leaves an upload that no token names.
+    # A kill after CreateMultipartUpload, before the token is stored, leaves an upload that no token names.
     s3 = Clocked()
     for number in range(900):
         s3.create_upload(FILE._replace(key=FILE.key.replace("0000000000", f"{number:010d}")), {})
@@ -333,7 +333,8 @@ def test_committed_uploads_and_uploads_of_successors_are_never_swept() -> None:
 
 
 def test_fencing_zombie_sweeps_no_upload_of_its_successor() -> None:
-    # Frozen after its start, it continues when its successor has begun uploads and committed one.
+    # The connector freezes after its start, and resumes when its successor has begun uploads and committed
+    # one.
     s3 = Clocked()
     made = connector(s3)
     made.start(config())
@@ -384,5 +385,6 @@ def refused(code: str) -> S3Error | S3TransientError:
 
 @pytest.mark.parametrize("code", ["501", "NotImplemented"])
 def test_unimplemented_request_is_not_repeated(code: str) -> None:
-    # HeadObject has no body: the status stands for the code. S3Proxy answers a checksum's header so.
+    # A response to HeadObject has no body, so the status stands for the code. S3Proxy responds like this to
+    # the header of a checksum.
     assert not isinstance(refused(code), S3TransientError)

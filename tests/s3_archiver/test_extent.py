@@ -159,7 +159,7 @@ def test_recovery_takes_the_end_of_files_of_values_from_the_commit() -> None:
 
 @pytest.mark.parametrize("operation", ["ListObjectsV2", "HeadObject", "GetObject"])
 def test_offsets_cannot_be_altered_while_the_archive_is_unreadable(operation: str) -> None:
-    # Not even forward: that it is forward is unknown.
+    # The offset may be higher or lower: in an unreadable archive that is unknown.
     b = archived()
     b.s3.fail_next(operation, denied())
 

@@ -27,7 +27,7 @@ HOUR = 3_600_000
 
 @pytest.fixture(autouse=True)
 def _zones_are_shared(monkeypatch: pytest.MonkeyPatch) -> None:
-    # Their offsets are computed once instead of once per test.
+    # The offsets of a zone are computed once, not once per test.
     monkeypatch.setattr(module, "Zone", zone)
 
 
@@ -113,7 +113,7 @@ def cases() -> Iterator[tuple[str, str, int, list[tuple[int, str]]]]:
 
 @pytest.mark.slow
 def test_folders_by_time_equal_confluents() -> None:
-    # 1,057 answers of Confluent's TimeBasedPartitioner with Joda-Time 2.12.7.
+    # The file has 1,057 results of Confluent's TimeBasedPartitioner with Joda-Time 2.12.7.
     count = 0
     for name, pattern, duration, rows in cases():
         made = by_time(pattern, duration, timezone=name)
@@ -259,7 +259,7 @@ def test_json_fields_are_read_from_bytes_and_checked_texts(kind: pa.DataType) ->
 
 @pytest.mark.parametrize("kind", [pa.string(), pa.large_string(), pa.string_view()])
 def test_typed_texts_have_no_fields(kind: pa.DataType) -> None:
-    # A text is typed: that it looks like JSON gives it no fields.
+    # A text is a typed value without fields, even if it looks like JSON.
     assert "where 'f' should be" in reason(by_field("f"), valued(pa.array(['{"f":"a"}'], kind)))
 
 
@@ -320,7 +320,7 @@ def test_clock_changes_in_a_batch_do_not_change_folders(duration: int) -> None:
 
 
 def test_skipped_local_times_are_in_confluents_folder() -> None:
-    # A bucket that begins in a skipped half hour is moved behind it, even into the next folder's hour.
+    # A bucket that begins in a skipped half hour begins after it instead, even in the next folder's hour.
     class Odd(Zone):
         def _offset_at(self, seconds: int) -> int:
             return 1_800 if seconds >= 8_700 else 0
@@ -364,7 +364,7 @@ def test_an_error_names_topic_partition_and_offset() -> None:
 
 @pytest.mark.parametrize("timestamps", [[FEB, -1, FEB], [FEB, None, FEB]])
 def test_a_record_without_a_timestamp_has_no_folder(timestamps: list[int | None]) -> None:
-    # Kafka's -1 is no moment in 1969.
+    # Kafka's -1 is not a timestamp in 1969.
     made = by_time("YYYY")
 
     assert split(made, timed(timestamps)) == ["2024", None, "2024"]
@@ -638,7 +638,7 @@ def folder_that_fits(topic: str, end: str) -> str:
     ],
 )
 def test_a_prefix_and_topic_with_too_long_keys_are_refused(keys: dict[str, str], end: str) -> None:
-    # The partition would fail for ever at the first record whose key is too long.
+    # Otherwise the partition would fail at the first record whose key is too long.
     topic = "t" * 249
     fits = {**MINIMAL, **keys, "topics": f"orders,{topic}", "topics.dir": folder_that_fits(topic, end)}
 

@@ -134,7 +134,7 @@ def test_a_folder_reopens_with_a_later_start_offset() -> None:
 
 
 def test_files_of_a_group_are_prepared_in_one_write() -> None:
-    # A note is a write to the store.
+    # Storing a token is a write to the store.
     b = grouped(folders=Turns(5))
     b.put(10)
     b.harness.commit()
@@ -725,7 +725,7 @@ def test_no_request_begins_after_an_error() -> None:
         if number == 0:
             failing.set_result(threading.current_thread())
             raise slow_down()
-        failing.result(60).join(60)  # it ends when its error is noted
+        failing.result(60).join(60)  # the request ends once its error is recorded
 
     with pytest.raises(S3TransientError):
         together([lambda number=number: request(number) for number in range(100)])
@@ -781,7 +781,7 @@ def test_backoff_resumes_a_publication_where_it_stopped() -> None:
 
     def plan(request: LoggedRequest) -> Fault | None:
         if request.operation == "CompleteMultipartUpload":
-            if len(completed) == 3 and len(refused) < 10:  # more than one attempt makes
+            if len(completed) == 3 and len(refused) < 10:  # more requests than one attempt makes
                 refused.append(request.key)
                 return Fault(slow_down())
             completed.append(request.key)

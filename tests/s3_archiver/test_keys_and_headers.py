@@ -148,7 +148,7 @@ def test_key_and_header_files_support_gzip_and_bytes() -> None:
 def test_a_record_with_an_unwritable_key_or_header_is_bad(
     changed: dict[str, Any], expected_text: str
 ) -> None:
-    # In none of the files: rows must stay beside each other.
+    # The record is in none of the files, so that their rows still match.
     made = bench(settings=config({**JSON, "errors.tolerance": "all"}))
     deliver(made, 2)
     deliver(made, 1, **changed)
@@ -281,7 +281,7 @@ def test_only_the_expired_files_of_a_commit_are_written_again(completed: int, ba
 @pytest.mark.parametrize("batch", [1, 100])
 @pytest.mark.parametrize("completed", [1, 2, 3])
 def test_a_tombstone_with_visible_key_and_headers_is_not_written_again(completed: int, batch: int) -> None:
-    # Regression: it failed its partition for ever.
+    # Regression: such a record failed its partition at each attempt.
     keys = {**TOMBSTONES, "flush.size": "4"}
     made = bench(settings=config(keys))
     deliver(made, 1, value=None)
@@ -348,7 +348,7 @@ def test_files_of_whole_records_have_no_key_or_header_files() -> None:
 
 
 def test_key_and_header_files_do_not_increase_the_tokens_of_a_commit() -> None:
-    # Fewer files may be open, and fewer runs of rows stand in each token.
+    # With key and header files, fewer files may be open, and each token has fewer runs of rows.
     alone, beside = config({"format.class": "JsonFormat"}).limits(), config(JSON).limits()
     assert (alone.files, beside.files) == (MOST_OPEN_FILES, MOST_OPEN_FILES // 3)
     assert beside.runs == alone.runs // 3

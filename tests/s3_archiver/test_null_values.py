@@ -73,7 +73,7 @@ def test_ignored_null_values_are_logged(caplog: pytest.LogCaptureFixture) -> Non
 
 
 def test_a_reported_null_value_fails_its_partition_unless_errors_are_tolerated() -> None:
-    # So does each report in Connect.
+    # In Connect any report fails the partition then.
     assert delivered({**LINES, **IGNORE, **LETTERS, "errors.tolerance": "none"}) == ([1], None)
 
 
@@ -138,7 +138,8 @@ def test_an_avro_null_is_a_null_value(
         files = [key for key in made.visible() if "_sinksdk" not in key]
         assert len(files) == (value is not None)
         assert all(f"+{len(nulls):010d}." in key for key in files)
-    assert [record.value for record in letters.records] == values[: len(nulls)] * 2  # as they were read
+    # The dead letters have the bytes as they were read.
+    assert [record.value for record in letters.records] == values[: len(nulls)] * 2
     assert delivered({**keys, **IGNORE}, tuple(values)) == ([], len(values))
 
 
@@ -179,7 +180,7 @@ def test_a_null_avro_key_is_a_missing_key(
 
 
 def test_whole_records_keep_the_bytes_of_an_avro_null(registry: RegistryServer) -> None:
-    # There is no field to make a folder of.
+    # A null has no field from which a folder could be named.
     values = tuple(framed(registry, ["null", RECORD], datum) for datum in (b"\0", b"\2\2"))
     record = {"archive.content": "record", **of_registry("value", registry)}
     assert delivered({**record, **LETTERS}, values) == ([], 2)

@@ -56,7 +56,7 @@ def original(answer: Answer, format_name: str) -> Answer:
 
 def comparable(answer: Answer) -> str:
     if isinstance(answer, dict) and "text" in answer:
-        with suppress(ValueError):  # what is no JSON is only equal to itself
+        with suppress(ValueError):  # text that is not JSON equals only itself
             answer = {"json": json.loads(answer["text"], parse_constant=_no_constant)}
     return json.dumps(answer, sort_keys=True)
 
@@ -67,9 +67,9 @@ def _no_constant(name: str) -> Any:
 
 
 def is_same(setup: Setup, theirs: Answer, ours: Answer) -> bool:
-    if is_bad(theirs):  # of the same stage: conversion, transforms, writing
+    if is_bad(theirs):  # both are bad at the same stage: conversion, transforms, writing
         return is_bad(ours) and theirs.keys() == ours.keys()
-    if theirs == "null" and setup.writes == "key":  # a DataException of its writer of keys
+    if theirs == "null" and setup.writes == "key":  # Confluent's writer of keys raises a DataException
         return is_bad(ours) and "it has no key" in str(ours.get("write"))
     return comparable(theirs) == comparable(ours)
 
@@ -173,7 +173,7 @@ def _is_of_logical_type(one: Difference) -> bool:
 
 
 def _is_filled_item(one: Difference) -> bool:
-    # They differ by a null and its default in what a transform made.
+    # The two results differ by a null and its default in a value that a transform made.
     if one.setup.chain == "none" or not _has_type(one, ITEM):
         return False
     return json.dumps(one.theirs).replace("5", "null") == json.dumps(one.ours).replace("5", "null")

@@ -340,7 +340,7 @@ def test_a_deleted_connector_releases_its_own_markers(s3: FakeS3) -> None:
     with pytest.raises(ConfigException, match="belongs to connector 'archive'"):
         owners(s3, replace(MINE, connector="next")).claim(["orders"])
     made.stop(is_deleted=True)
-    made.stop(is_deleted=True)  # as after a crash
+    made.stop(is_deleted=True)  # the process deletes the connector again after a crash
 
     owners(s3, replace(MINE, connector="next", incarnation="next")).claim(["orders", "ships"])
     with pytest.raises(ConfigException, match="belongs to connector 'backup'"):
@@ -385,13 +385,13 @@ def test_fencing_zombie_deletion_does_not_affect_the_next_owner(frozen_at: int, 
     def freeze(_: LoggedRequest) -> None:
         left[0] -= 1
         if left[0] == -1:
-            first.release()  # another process ends the deletion, and the name is created again
+            first.release()  # another process finishes the deletion, and a connector of that name is created
             again.claim(["orders"])
 
     s3.plan = freeze
     first.release()
     s3.plan = None
-    if left[0] >= 0:  # it makes fewer requests
+    if left[0] >= 0:  # positive if the deletion makes fewer requests
         again.claim(["orders"])
     first.release()
 

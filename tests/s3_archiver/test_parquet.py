@@ -100,7 +100,7 @@ def test_timestamps_are_milliseconds_rounded_down(unit: str) -> None:
 
 
 def test_a_header_without_a_key_makes_a_bad_record_and_others_are_written() -> None:
-    # Parquet would take it, but it is no Kafka record.
+    # Parquet could hold this column, but it is not a column of Kafka's records.
     batch = columns(MIXED)
     headers = pa.array(
         [[{"key": None, "value": b"1"}], [], [{"key": "a", "value": None}], []], RECORD_COLUMNS["headers"]
@@ -137,7 +137,7 @@ def test_a_null_value_can_be_left_out() -> None:
 
 
 def test_bytes_without_a_converter_are_a_configuration_error() -> None:
-    # Otherwise the topic would go to the dead letters record by record.
+    # Otherwise each record of the topic would become a dead letter.
     untyped = ValueParquet(gives_types=False)
 
     untyped.learn(values([None], pa.binary()))

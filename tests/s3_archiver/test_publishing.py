@@ -20,7 +20,7 @@ def token(s3: FakeS3, upload: str, bucket: str, key: str) -> Token:
 
 
 def test_discard_continues_after_a_refused_abort() -> None:
-    # Regression: uploads behind one in a deleted bucket stayed open for ever.
+    # Regression: uploads after one in a deleted bucket were never aborted.
     def gone(request: LoggedRequest) -> Fault | None:
         if request.operation != "AbortMultipartUpload" or request.bucket != "old":
             return None

@@ -61,7 +61,7 @@ def test_the_union_of_disjoint_ranges_holds_both(steps: list[tuple[int, bool]]) 
 def test_the_union_of_overlapping_ranges_merges_them(
     steps: list[tuple[int, bool]], data: st.DataObject
 ) -> None:
-    # Regression: their text named rows far above, which were then skipped and lost.
+    # Regression: the text named rows far above, which were then skipped and lost.
     offsets, numbers, chosen = rows_of(steps, 0)
     others = data.draw(st.lists(st.booleans(), min_size=len(steps), max_size=len(steps)))
     both = RowRanges.union([ranges_of(offsets, numbers, chosen), ranges_of(offsets, numbers, others)])
@@ -85,7 +85,7 @@ def test_ranges_of_single_rows_take_under_3_bytes_each() -> None:
 
 @pytest.mark.parametrize("text", ["no base64!", "QUJD", "eJwDAAAAAAE="])
 def test_an_invalid_text_of_ranges_is_refused(text: str) -> None:
-    # Taken for no rows, they would be archived twice.
+    # If the text counted as empty, visible rows would be archived twice.
     with pytest.raises(ValueError, match=r"."):
         RowRanges.of_text(text)
 

@@ -76,7 +76,7 @@ def test_whole_records_are_decoded_as_fastavro_does(codec: str, drawn: list[Any]
     assert columns(data) == expected
 
 
-# What reading a damaged file may raise.
+# Errors that a reader may raise for a damaged file.
 REFUSALS = (ValueError, LookupError, TypeError, ArithmeticError, EOFError, AssertionError, DataException)
 
 
@@ -85,7 +85,7 @@ REFUSALS = (ValueError, LookupError, TypeError, ArithmeticError, EOFError, Asser
 def test_file_with_a_damaged_byte_is_read_or_refused_in_bounded_memory(
     drawn: list[Any], at: int, flipped: int
 ) -> None:
-    # No size in the file is trusted: a MemoryError would be a failure here.
+    # The reader must not trust any size in the file: a MemoryError fails the test.
     data = bytearray(file_of(records_of(drawn)))
     data[at % len(data)] ^= flipped
     with suppress(*REFUSALS):
@@ -94,7 +94,7 @@ def test_file_with_a_damaged_byte_is_read_or_refused_in_bounded_memory(
 
 @pytest.mark.parametrize("codec", CODECS)
 def test_truncated_file_is_refused_wherever_it_ends(codec: str) -> None:
-    # A file cut at a block's end looks like a shorter one; the chain of counts finds it.
+    # A file that is cut at the end of a block looks like a shorter file; the chain of counts detects it.
     records = [SinkRecord(*TP, offset=n, key=None, value=b"v" * 50, timestamp=1) for n in range(6)]
     data = file_of(records, codec)
     for length in range(len(data)):

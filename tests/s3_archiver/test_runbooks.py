@@ -148,7 +148,7 @@ class Place:
         assert self.problems() == []
 
 
-# Even offsets lie in one folder, odd ones in the other.
+# Even offsets are in one folder, odd ones in the other.
 TWO_FOLDERS = {
     "partitioner.class": "TimeBasedPartitioner",
     "path.format": "'hour'=HH",
@@ -180,7 +180,7 @@ def half_published(count: int = 250) -> Place:
 
 
 def test_missing_records_of_a_partly_published_commit_are_archived_after_recovery() -> None:
-    # Regression: the archive ended above them: they were committed and in no file.
+    # Regression: the end of the archive was above these records, so that they were committed and in no file.
     place = half_published()
 
     assert place.recover() == {TP: 200, OTHER: 250}
@@ -199,7 +199,7 @@ def test_repeated_recovery_keeps_a_withdrawn_commit() -> None:
 
 
 def test_moved_visible_files_of_a_withdrawn_commit_are_archived_again() -> None:
-    # Regression: the offset was refused because of records that had been moved away.
+    # Regression: the offset was refused because of files that the operator had moved away.
     place = half_published()
     place.recover()
 

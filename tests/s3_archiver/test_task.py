@@ -81,7 +81,7 @@ def test_upload_token_is_stored_before_the_upload_holds_data() -> None:
 
 
 def test_closing_commit_prepares_all_partitions_in_one_write() -> None:
-    # A note is a write to the store.
+    # Storing a token is a write to the store.
     b = bench(TP, OTHER, flush_size=10)
     b.put(45)
     b.put(45, OTHER)
@@ -168,7 +168,7 @@ def test_files_committed_before_a_crash_are_published_by_the_next_owner() -> Non
 
 @pytest.mark.parametrize("forgets", [False, True])
 def test_publishing_again_after_a_crash_changes_nothing(*, forgets: bool) -> None:
-    # Also when S3 has forgotten the upload.
+    # In one case S3 has forgotten the upload.
     b = bench(flush_size=10, s3=FakeS3(forgets_completed=forgets))
     b.s3.fail_next("CompleteMultipartUpload", KeyboardInterrupt(), after_effect=True)
     b.put(10)
@@ -182,7 +182,7 @@ def test_publishing_again_after_a_crash_changes_nothing(*, forgets: bool) -> Non
 
 
 def test_fencing_aborts_no_upload() -> None:
-    # Its commit may have taken effect: the successor decides what is discarded.
+    # The last commit may have taken effect, so the successor decides what to discard.
     b = bench(settings=config(flush_size=100, part_size=500))
     b.put(100)
     b.harness.fence()
@@ -194,7 +194,7 @@ def test_fencing_aborts_no_upload() -> None:
 
 
 def test_discard_waits_for_parts_in_flight(late: Late) -> None:
-    # A part that arrived after the abort would cost for ever.
+    # A part that arrived after the abort would be stored, and cost money, until someone deletes it.
     b = bench(settings=config(flush_size=1000, part_size=500), beside=late)
     b.put(15)
     assert late.waiting
@@ -260,7 +260,7 @@ def test_backoff_retries_a_closing_commit_within_the_deadline() -> None:
 
 
 def test_graceful_closing_commit_leaves_half_of_the_deadline_to_the_store() -> None:
-    # With S3 down the other partitions must be committed before the deadline.
+    # While S3 is unavailable, the other partitions must be committed before the deadline.
     b = bench(TP, OTHER, s3=failing("UploadPart", slow_down()), flush_size=100)
     b.put(60)
     b.put(60, OTHER)

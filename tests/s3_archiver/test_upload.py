@@ -61,7 +61,7 @@ def test_a_file_smaller_than_a_part_makes_no_request_before_it_is_finished(s3: F
 
 
 def test_data_is_never_sent_before_the_upload_is_prepared(s3: FakeS3) -> None:
-    # What a crash leaves without a note must be empty.
+    # If a crash leaves an upload without a stored token, it must be empty.
     upload = Upload(s3, WHERE, PartPool(100), "mine", {})
     upload.write(b"data")
     upload.create()
@@ -88,7 +88,7 @@ def test_lost_create_response_leaves_an_empty_upload(s3: FakeS3) -> None:
 
 
 def test_all_parts_except_the_last_have_equal_size(s3: FakeS3) -> None:
-    # Some stores require it; S3 requires 5 MiB of all but the last.
+    # Some stores require parts of one size; S3 requires 5 MiB for all parts but the last.
     upload = begun(s3, capacity=10)
     upload.write(b"x" * 25)
     upload.finish()
@@ -97,7 +97,7 @@ def test_all_parts_except_the_last_have_equal_size(s3: FakeS3) -> None:
     assert [len(sent.parts[number]) for number in (1, 2, 3)] == [10, 10, 5]
 
 
-@settings(deadline=None)  # parts travel in threads, which may have to wait for a processor
+@settings(deadline=None)  # threads that send parts may wait for a processor
 @given(
     st.lists(st.binary(max_size=40), max_size=12),
     st.integers(1, 25),
@@ -111,7 +111,8 @@ def test_the_object_equals_the_written_bytes_despite_retries(
     beside = Late() if way is Late else way
 
     def troubled(action: Any) -> None:
-        for _ in range(2 * len(outcomes) + 2):  # what fails on its way is told of first, and then made again
+        # The error of a concurrent request is raised first, and then the request is repeated.
+        for _ in range(2 * len(outcomes) + 2):
             fate = next(plan, "ok")
             if fate != "ok":
                 s3.fail_next("UploadPart", no_response(), after_effect=fate == "after")
@@ -157,7 +158,7 @@ def test_finishing_twice_sends_the_last_part_once(s3: FakeS3) -> None:
 
 
 def test_an_upload_reaches_its_limit_before_s3s_part_limit() -> None:
-    # 10,000 parts.
+    # The upload has 10,000 parts.
     upload = Upload(FakeS3(), WHERE, PartPool(1), "mine", {})
     upload.write(b"x" * 9_899)
     assert not upload.is_at_limit
@@ -259,7 +260,7 @@ def test_finish_raises_the_error_of_the_part_in_flight() -> None:
 
 
 def test_any_error_in_flight_is_raised_by_finish(s3: FakeS3, late: Late) -> None:
-    # A part that is not there must never count.
+    # A part that S3 does not have must never count.
     upload = begun(s3, capacity=10, beside=late)
     s3.fail_next("UploadPart", KeyboardInterrupt())
     upload.write(b"a" * 15)
@@ -287,7 +288,7 @@ def test_buffer_in_flight_is_not_reused(s3: FakeS3, late: Late) -> None:
 
 
 def test_parts_in_flight_are_limited_per_task(s3: FakeS3, late: Late) -> None:
-    # Each takes memory.
+    # Each part in flight takes memory.
     pool = PartPool(10, late, in_flight=2)
     uploads = [begun(s3, nonce=str(n), pool=pool) for n in range(4)]
     for upload in uploads:
@@ -319,7 +320,7 @@ def test_a_finished_part_frees_its_slot_while_its_file_is_idle(s3: FakeS3, late:
 
 
 def test_failed_part_counts_as_in_flight_until_sent_or_abandoned(s3: FakeS3, late: Late) -> None:
-    # It holds its memory.
+    # A failed part keeps its buffer.
     pool = PartPool(10, late, in_flight=1)
     failed, other = (begun(s3, nonce=nonce, pool=pool) for nonce in ("failed", "other"))
     s3.fail_next("UploadPart", slow_down())
@@ -413,7 +414,7 @@ def test_another_writers_object_is_never_overwritten(s3: FakeS3) -> None:
 
 
 def test_object_without_a_nonce_is_foreign(s3: FakeS3) -> None:
-    # Somebody may have copied it there.
+    # Another writer may have copied the object to this key.
     token = finished(s3)
     s3.objects[WHERE] = FakeObject(b"by hand", {}, "")
 
@@ -437,7 +438,7 @@ def test_an_expired_upload_is_reported_with_its_records_and_a_remedy(s3: FakeS3)
 
 
 def test_object_deleted_after_a_412_is_transient(s3: FakeS3) -> None:
-    # 412, and then it is gone: the next attempt decides.
+    # S3 responds with 412, and then the object is gone: the next attempt decides.
     token = finished(s3)
     s3.fail_next("CompleteMultipartUpload", S3Error("exists", "PreconditionFailed"))
 
@@ -458,7 +459,7 @@ def test_conflict_is_transient(s3: FakeS3) -> None:
 
 
 def test_endpoint_without_conditions_is_checked_before_completing() -> None:
-    # 501 to If-None-Match.
+    # The endpoint responds with 501 to If-None-Match.
     s3 = FakeS3(knows_conditions=False)
     complete(s3, finished(s3, b"data", nonce="mine"))
     assert s3.data(WHERE.key) == b"data"
@@ -497,7 +498,8 @@ def test_aborting_frees_the_data_and_may_be_repeated(s3: FakeS3) -> None:
 
 
 def test_a_part_that_arrives_while_aborting_is_freed_too(s3: FakeS3) -> None:
-    # A zombie's part may arrive after the first abort: it is repeated until S3 has forgotten the upload.
+    # A zombie's part may arrive after the first abort, so the abort is repeated until S3 has forgotten the
+    # upload.
     token = finished(s3)
     late, aborts = s3.uploads[token.id], 0
 

@@ -68,7 +68,7 @@ def test_every_key_of_a_corpus_file_has_an_expected_verdict(name: str, tmp_path:
     silent = {
         option["key"] for option in found["options"] if option["verdict"] != "same" and not option["why"]
     }
-    # Nobody knows these, and nothing is near them.
+    # These keys are unknown, and resemble no known key.
     assert silent <= {
         "avro.converter.enhanced.avro.schema.support",
         "avro.converter.schema.cache.size",
@@ -99,7 +99,7 @@ def test_converted_configurations_of_other_sinks_start(name: str, tmp_path: Path
 def test_defaults_that_differ_from_connects_are_noted(name: str, tmp_path: Path) -> None:
     _, found = validate(place(name, tmp_path))
     if name == "r24":
-        return  # there is no such class, so nothing is known of its defaults
+        return  # the class does not exist, so its defaults are unknown
 
     given = {option["key"] for option in found["options"]}
     content = set() if "format.class" in given else {"archive.content"}
@@ -136,7 +136,7 @@ def test_an_unset_converter_is_a_warning(name: str, tmp_path: Path) -> None:
     ids=str,
 )
 def test_assumptions_about_values_are_warnings(keys: dict[str, str], expected_text: str | None) -> None:
-    # In Connect the worker names the converter.
+    # In Connect the worker's configuration names the converter.
     warnings = S3ArchiverConfig.parse({**MINIMAL, **keys}).warnings()
 
     assert len(warnings) == (expected_text is not None)
@@ -261,7 +261,7 @@ def test_compression_types_ignore_case(name: str) -> None:
 
 
 def test_unresolved_config_provider_references_are_warnings(tmp_path: Path) -> None:
-    # Strimzi's secrets would be taken for the keys themselves.
+    # Otherwise the references to Strimzi's secrets would be used as the keys.
     _, found = validate(place("strimzi", tmp_path))
 
     warnings = [warning for warning in found["warnings"] if "${secrets:…}" in warning]
@@ -449,7 +449,7 @@ def test_null_value_reports_apply_only_with_ignored_null_values(values: dict[str
 
 
 def test_disabled_retries_are_advised_against() -> None:
-    # Connect's default of 0, which exported files spell out, means something else here.
+    # In Connect the default is 0, which exported files contain and which means something else here.
     given, longer = (S3ArchiverConfig.judge({"errors.retry.timeout": value})[0] for value in ("0", "600000"))
 
     assert "remove it" in given.verdict.why
@@ -467,7 +467,7 @@ def test_a_refused_value_is_hidden_in_the_message() -> None:
     ("context", "is_refused"), [("mine", True), (".mine", True), ("default", False), ("", False)]
 )
 def test_another_schema_registry_context_is_refused(context: str, *, is_refused: bool) -> None:
-    # Ids of another context mean other schemas.
+    # Ids in another context stand for other schemas.
     _, problems = S3ArchiverConfig.check({**MINIMAL, "schema.context.name": context})
 
     assert any("put it into the registry's URL" in problem for problem in problems) is is_refused

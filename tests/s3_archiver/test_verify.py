@@ -285,7 +285,7 @@ class Lines:
     columns = None
 
     def learn(self, batch: pa.RecordBatch) -> None:
-        """There is nothing to ask for."""
+        """This format needs nothing from another system."""
 
     def kinds(self, partition: TopicPartition, batch: pa.RecordBatch) -> None:
         return None
@@ -324,7 +324,7 @@ def test_files_of_values_are_checked_by_their_objects_metadata() -> None:
 
 
 def test_gaps_of_values_are_counted_below_the_last_group_of_a_running_connector() -> None:
-    # That group's commit was not read yet.
+    # The commit of that group was not read yet.
     b = values_archive()
     behind = OffsetAndMetadata(20, Archived(6, 20, 20).to_text())
     answers = iter([{TP: behind}, {TP: OffsetAndMetadata(40, Archived(12, 40, 40).to_text())}])
@@ -455,7 +455,7 @@ def test_missing_file_of_an_earlier_folder_is_found() -> None:
 
 
 def test_files_above_the_commit_are_found() -> None:
-    # Its records would be archived again.
+    # The records of this file would be archived again.
     b = archive(250)
     commits = {TP: OffsetAndMetadata(200, '{"files": 2, "records": 200, "end": 200}')}
 
@@ -488,7 +488,7 @@ def test_committed_files_that_are_not_visible_are_named() -> None:
 
 
 def test_published_tokens_are_not_problems() -> None:
-    # The store learns of a publication with its next write.
+    # The store records a publication with its next write.
     b = archive(10)
     assert b.harness.committed[TP].tokens or b.harness.committed[TP].offset == 10
 
@@ -578,7 +578,7 @@ def test_pending_uploads_are_listed_with_their_sizes() -> None:
 
 
 def test_pending_uploads_in_earlier_locations_are_listed() -> None:
-    # They cost money in the old place, too.
+    # Uploads in a former location also cost money.
     one = bench(settings=config({"flush.size": "2"}))
     one.put(4)
     one.harness.revoke()

@@ -82,7 +82,7 @@ def test_one_batch_may_fill_many_files() -> None:
 
 
 def test_small_files_are_prepared_in_one_write() -> None:
-    # A note is a write to the store.
+    # Storing a token is a write to the store.
     rig = Rig(flush_size=10)
     rig.put(records(count=1000))
 
@@ -101,7 +101,7 @@ def test_small_files_are_sent_at_a_quarter_part() -> None:
 
 
 def test_finished_files_hold_no_data() -> None:
-    # There may be thousands between two commits.
+    # There may be thousands of such batches between two commits.
     rig = Rig(flush_size=100)
     rig.put(records(count=1000))
     rig.close()
@@ -300,7 +300,7 @@ def test_a_lost_response_to_create_or_part_changes_nothing() -> None:
 
 
 def test_only_finished_files_are_committed_after_a_permanent_error() -> None:
-    # The failed put may have taken half a batch.
+    # The failed put may have accepted half a batch.
     rig = Rig(flush_size=100, part_size=500)
     rig.put(records(count=120))
     rig.s3.fail_next("UploadPart", denied(), times=1)
@@ -364,7 +364,7 @@ def test_refused_part_fails_the_partition_at_the_next_batch(late: Late) -> None:
 
 
 def test_closing_commit_repeats_a_request_that_failed_in_flight(late: Late) -> None:
-    # It may have one attempt only, which an earlier failure must not use up.
+    # A closing commit may have only one attempt, which an earlier failure must not use up.
     rig = Rig(late, flush_size=1000, part_size=2000)
     rig.s3.fail_next("UploadPart", slow_down())
     rig.put(records(count=30))

@@ -80,7 +80,7 @@ def outcomes(setup: Setup, format_name: str, registry_url: str, *, is_named: boo
 
 
 def _keys_of(setup: Setup, format_name: str, registry_url: str) -> dict[str, str]:
-    # Headers beside the values name the rows, so that null values differ from dropped ones.
+    # Files of headers next to the values name the rows, so that null values differ from dropped ones.
     converter = CONVERTERS[setup.converter]
     other: dict[str, str] = {"key.converter": "string"}
     if setup.reads == "key":
