@@ -61,7 +61,7 @@ def show_offsets(
 ) -> None:
     """Show the next offset to read of each partition; of a source, the offset of each source partition.
 
-    A source's offsets are stored next to its topics: give the same option for topics as to 'sinksdk run'.
+    A source's offsets are stored next to its topics: give the same option for topics as for 'sinksdk run'.
     """
     topics = SourceOptions(topic_directory, bootstrap_servers, kafka_config)
     with open_herder(store) as (herder, opened):
@@ -185,7 +185,7 @@ def _source_offsets(store: Store, name: str, topics: SourceOptions) -> SourceOff
     if topics == SourceOptions():
         raise ConfigException(
             f"connector '{name}' is a source, whose offsets are stored next to its topics: give "
-            f"--topic-directory DIR or --bootstrap-servers HOST:PORT, as to 'sinksdk run'"
+            f"--topic-directory DIR or --bootstrap-servers HOST:PORT, as for 'sinksdk run'"
         )
     found = topics.topics()
     if isinstance(found, TopicDirectory) and not Path(found.path).is_dir():

@@ -182,7 +182,7 @@ def _connector(name: str) -> SinkConnector | SourceConnector:
     cls = load_class(name)
     if inspect.isabstract(cls) or not hasattr(cls, "task_class"):
         task = "SourceTask" if issubclass(cls, SourceConnector) else "SinkTask"
-        raise ConfigException(f"'connector.class': {name} names no task_class, the {task} that does its work")
+        raise ConfigException(f"'connector.class': {name} has no task_class: set it to a subclass of {task}")
     _expect_creatable(name, cls.task_class)
     try:
         return cls()

@@ -97,7 +97,7 @@ class JvmSignals:
             self._queue = gateway.jvm.java.util.concurrent.LinkedBlockingQueue()
             self._take_over()
         except Exception as error:  # noqa: BLE001 - Java without java.beans, or with -Xrs
-            _log.info("cannot catch signals of Spark's JVM, which end it: %s", error)
+            _log.info("cannot catch signals of Spark's JVM, so one ends the JVM at once: %s", error)
             self.stop_listening()
             return
         if self._before:

@@ -509,7 +509,7 @@ class Generations:
         try:
             self._store.delete(key, version)
         except Conflict:
-            log.debug("%s was written while it was being removed, and is kept", key)
+            log.debug("%s is kept, because another process wrote it in the meantime", key)
 
     def _fenced(self) -> FencedException:
         return FencedException(

@@ -266,7 +266,7 @@ class TaskLedger(Ledger):
             if version is not None:
                 self._store.delete(key, version)
         except ConnectException as error:
-            log.debug("%s stays until its generation is pruned: %s", key, error)
+            log.debug("%s could not be removed, and stays until its generation is pruned: %s", key, error)
 
 
 class TakenOver(NamedTuple):

@@ -151,7 +151,7 @@ def test_differing_defaults_are_shown_for_another_connectors_file(
         ("nowhere:Sink", "cannot import module 'nowhere'"),
         ("linesink:Other", "module 'linesink' has no 'Other'"),
         ("linesink:no_class", "not a subclass of SinkConnector"),
-        ("linesink:NoTask", "linesink:NoTask names no task_class"),
+        ("linesink:NoTask", "linesink:NoTask has no task_class: set it to a subclass of SinkTask"),
         ("linesink:Unfinished", "linesink:Unfinished cannot be created: RuntimeError: not today"),
         (
             "linesink:Abstract",

@@ -127,10 +127,11 @@ def is_visible(s3: S3, token: Token) -> bool:
         return True
     raise ForeignObject(
         f"{location} cannot be published: the key holds another object, of {existing.size} bytes, "
-        f"{f'written by upload nonce {nonce}' if nonce else 'not written by this archiver'}, where upload "
-        f"nonce {token.data['nonce']} was committed. Nothing was overwritten. If the store was restored from "
-        f"an older copy, 'sinksdk offsets recover CONFIG' commits the records in the archive. Otherwise find "
-        f"the writer that uses this prefix, and move its object away; the next start then publishes this one"
+        f"{f'written by the upload with nonce {nonce}' if nonce else 'not written by this archiver'}, but "
+        f"the commit is for the upload with nonce {token.data['nonce']}. Nothing was overwritten. If the "
+        f"store was restored from an older copy, 'sinksdk offsets recover CONFIG' commits the records in the "
+        f"archive. Otherwise find the writer that uses this prefix, and move its object away; the next start "
+        f"then publishes this one"
     )
 
 
