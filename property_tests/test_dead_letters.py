@@ -161,7 +161,7 @@ class Run:
             if name == "revoke":
                 self.harness.revoke()
             world.happened[name] += 1
-            world.on_their_way.clear()  # what was not durable yet is gone with the process
+            world.on_their_way.clear()  # letters that are not durable yet are lost with the process
             self.harness.crash()
             self._open()
         elif name == "outage":
@@ -228,7 +228,8 @@ def test_no_record_is_dropped(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.CRITICAL)
     happened.clear()
     rounds = -(-max(CASES, settings.default.max_examples) // _ROUND)
-    # A long run of one seed stays near its first cases: some events are rare in all of it, and then need more rounds.
+    # Hypothesis varies the first cases of a seed, so that some events are rare in the whole run: further
+    # rounds with other seeds follow.
     for number in range(4 * rounds):
         if number >= rounds and all(happened[name] for name in HAPPENS):
             break

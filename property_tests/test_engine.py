@@ -91,7 +91,7 @@ class Engine(RuleBasedStateMachine):
         """A task whose write failed loses its partitions, and another takes over."""
         try:
             self.checked(call, may_close)
-        except StoreUnavailable:  # the one write that failed; nobody has fenced this task
+        except StoreUnavailable:  # a write failed, but no other task has fenced this one
             self.end_of_task()
 
     def checked(self, call: Callable[[], None], may_close: Iterable[ClosingReason | None]) -> None:
@@ -327,7 +327,7 @@ def test_engine_keeps_its_contract_under_random_schedules(
 ) -> None:
     caplog.set_level(logging.CRITICAL)
     happened.clear()
-    # Behind others a fault may never be reached: each one is the first in its share of the cases.
+    # A fault after others may never be reached, so each one is the first in its share of the cases.
     machines = (
         [engine_with_faults_of(list(FAULTS))]
         if failing == "anything"
@@ -335,7 +335,8 @@ def test_engine_keeps_its_contract_under_random_schedules(
     )
     rounds = -(-max(CASES, settings.default.max_examples) // len(machines) // _ROUND)
     expected = EVENTS if failing == "anything" else {f"{failing}: {fault}" for fault in FAULTS[failing]}
-    # A long run of one seed stays near its first cases: some events are rare in all of it, and then need more rounds.
+    # Hypothesis varies the first cases of a seed, so that some events are rare in the whole run: further
+    # rounds with other seeds follow.
     for number in range(4 * rounds):
         if number >= rounds and expected <= {name for name, count in happened.items() if count}:
             break

@@ -107,8 +107,10 @@ stretches = st.lists(st.tuples(st.integers(1, 3 * SIZE), densities), min_size=1,
 @pytest.mark.extended
 @settings(max_examples=max(DEPTH.examples // 4, 50))
 @given(stretches=stretches, looks=st.integers(50, 600), most=st.sampled_from([SIZE, 3 * SIZE, 50_000_000]))
-@example(stretches=[(941, 1), (3, 1000)], looks=50, most=SIZE)  # was cut to less than was waited for
-@example(stretches=[(989, 1), (8, 1000)], looks=600, most=SIZE)  # nine files in vain
+# The range was cut to fewer records than the planner had waited for.
+@example(stretches=[(941, 1), (3, 1000)], looks=50, most=SIZE)
+# The records of nine files were read without result.
+@example(stretches=[(989, 1), (8, 1000)], looks=600, most=SIZE)
 def test_changing_gaps_cost_at_most_three_jobs_per_file_and_half_as_many_records_again(
     stretches: list[Stretch], looks: int, most: int
 ) -> None:

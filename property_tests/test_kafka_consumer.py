@@ -74,7 +74,7 @@ def run(
             for end, rows, size in calls
         ]
     library.consumer.close()
-    assert library.given == {}  # those that were not read, too
+    assert library.given == {}  # also messages that were not read are destroyed
     assert library.closed == 1
     return found
 
@@ -140,7 +140,8 @@ def as_rows(found: Sequence[Filled]) -> list[dict[str, Any]]:
 def test_each_record_before_the_end_is_read_once_and_in_order(
     client: str, sent: list[Fake | None], calls: list[tuple[int, int, int]]
 ) -> None:
-    if client == "plain":  # it reads no other header keys: see tests/topics/test_kafka_consumer.py
+    # The plain client reads no other header keys: see tests/topics/test_kafka_consumer.py.
+    if client == "plain":
         sent = [each and replace(each, headers=as_utf_8(each.headers)) for each in sent]
     ends = sorted(end for end, _, _ in calls)
     calls = [(end, rows, size) for end, (_, rows, size) in zip(ends, calls, strict=True)]

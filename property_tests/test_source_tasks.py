@@ -44,7 +44,7 @@ class Numbers(SourceTask):
     def poll(self) -> Sequence[SourceRecord] | None:
         assert "stopped" not in self.calls
         self.world.sleep(self.world.dice.choice((0.0, 0.5, 3.0)))
-        self.worker().tick()  # as the other thread would, while poll waits
+        self.worker().tick()  # as the engine's other thread would, while poll waits
         if self.next >= NUMBERS:
             self.worker().stop()
             return None
@@ -119,7 +119,8 @@ class Cluster:
             )
             outcome = worker.run()
             exercised[f"tasks that ended {outcome.end}"] += 1
-            if outcome.end is End.FAILED:  # only for want of answers, for longer than a task is to wait
+            # A task fails only after requests without a response for longer than it may wait.
+            if outcome.end is End.FAILED:
                 assert outcome.failure is not None
                 assert re.search(UNANSWERED, outcome.failure.message), outcome.failure.trace
             if outcome.end is End.STOPPED:

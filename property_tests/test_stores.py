@@ -105,7 +105,7 @@ class Stores(RuleBasedStateMachine):
 def test_store_matches_compare_and_set_model(backend: str, new_store: Callable[[str], Store]) -> None:
     machine = type(f"Stores_{backend}", (Stores,), {"backend": backend, "open": staticmethod(new_store)})
     is_server = backend in ("postgresql", "s3", "minio")
-    few = {"max_examples": 25} if is_server else {}  # each case makes a store anew
+    few = {"max_examples": 25} if is_server else {}  # each case creates a new store
     run_state_machine_as_test(
         machine, settings=settings(stateful_step_count=20, suppress_health_check=list(HealthCheck), **few)
     )

@@ -177,7 +177,7 @@ def test_recreated_topic_is_never_read_from_the_old_offset(
                 broker.produce(topic, count)
             case "produce":
                 broker.produce(topic, count)
-            case "restart":  # what a driver knows by itself is lost; what the store has stays
+            case "restart":  # the driver forgets what it saw itself, but the records in the store stay
                 monitor = SourceMonitor(config, broker, clock)
             case _:
                 monitor.compare_with(Read(dict(committed), dict(ids)))

@@ -42,7 +42,8 @@ load_profile()
 
 INDEPENDENT = ("property_tests", "tests/testing")  # tests that take long and share no fixture
 
-# pytest -k fencing also finds "a zombie writes nothing": words of a test's file or name, by the term they belong to.
+# Words in a test's file or name, by the term with which ``pytest -k`` finds the test: ``-k fencing`` also
+# finds "a zombie writes nothing".
 TERMS = {
     "backoff": ("delay", "retries", "restarts"),
     "fencing": ("fence", "zombie", "overtaken"),

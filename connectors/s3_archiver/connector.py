@@ -1,6 +1,7 @@
 """The connector: checks the bucket before anything starts, and claims the topics' archives.
 
-An owner marker per topic keeps other connectors, and one that has lost its store, from archiving it twice.
+An owner marker per topic keeps other connectors, and one that has lost its store, from archiving the topic
+twice.
 """
 
 from __future__ import annotations

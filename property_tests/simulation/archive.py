@@ -92,7 +92,7 @@ CHANGES = {
     "PutObject",
     "DeleteObject",
 }
-# A late process does no harm with these: only one incarnation reads or writes them.
+# A late process may change objects with these names, because only one incarnation reads or writes them.
 OWN = ("/_sinksdk/deleted/", "/_sinksdk/probes/")
 
 
@@ -354,7 +354,7 @@ def _settings(world: World, *, whole_files: bool) -> dict[str, str]:
     }
     waits = random.Random(f"{world.seed} waits")  # noqa: S311 - chance, not secrets
     if raw["errors.retry.timeout"] != "0" and waits.random() < 0.5:
-        raw["errors.retry.timeout"] = "120000"  # longer than a task waits on its place
+        raw["errors.retry.timeout"] = "120000"  # longer than a task retries on its task slot
     long = random.Random(f"{world.seed} long")  # noqa: S311 - chance, not secrets
     if not whole_files and long.random() < 0.15:
         world.happened["schedules with long ranges"] += 1
@@ -683,7 +683,7 @@ class Archive:
         self.copy = None
         self._rows.clear()
         self._whole.clear()
-        # No record names them any more: a rule of the bucket aborts them.
+        # No record in the store names these uploads any more: a rule of the bucket aborts them.
         self._left |= self.s3.uploads.keys()
         commits = self.commits()
         self._pending = {p: {token.id for token in entry.publish} for p, entry in commits.items()}
@@ -718,7 +718,7 @@ class Archive:
         )
 
     def _unknown(self, content: Content, offsets: list[int], entry: PartitionCommit | None) -> list[int]:
-        # The commit itself knows some of the visible rows above it.
+        # The commit itself lists some of the visible rows above it.
         committed = self._highest.get(content.partition, 0)
         skip = self.groups.runs(Archived.of(entry.as_offset() if entry else None).skip, content.view)
         return [o for o in offsets[bisect.bisect_left(offsets, committed) :] if not is_in(skip, o)]

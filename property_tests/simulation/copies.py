@@ -137,7 +137,7 @@ class Copies:
             self.world.violation(f"the claim went back from {before['claimed']} to {after['claimed']}")
         self.reader.claimed = after["claimed"]
         if before is None or after["planned"] == before["planned"]:
-            self.reader.fences[driver].clear()  # it has claimed, and decides now
+            self.reader.fences[driver].clear()  # the driver has claimed, and now decides which tasks to fence
             return
         if after["transactional_tasks"] is None:  # only a write without its condition does so
             self.world.violation(f"the task count record of generation {before['planned']} was lost")

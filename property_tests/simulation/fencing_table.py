@@ -78,7 +78,8 @@ def _freeze_all_in_transactions(copies: Copies, tasks: int) -> set[Process]:
         for process in set(copies.in_a_transaction()) - frozen:
             copies.freeze(process, "in a transaction", _FROZEN_FOR)
             frozen.add(process)
-    copies.freeze(driver, "beside its tasks", 10 * _FROZEN_FOR)  # one that ends would have them killed
+    # A driver that ends would have its tasks killed.
+    copies.freeze(driver, "beside its tasks", 10 * _FROZEN_FOR)
     return frozen
 
 

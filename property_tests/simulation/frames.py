@@ -41,7 +41,7 @@ T = TypeVar("T")
 NAME = "frames"
 TOPIC = "rows"
 _FILE = 3  # rows
-_FAILURES = 4  # of one task, after which Spark gives the job up
+_FAILURES = 4  # failures of one task after which Spark fails the job
 CONFIG = {"name": NAME, "connector.class": "simulated", "topics": TOPIC, "errors.retry.timeout": "20000"}
 
 

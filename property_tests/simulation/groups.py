@@ -72,7 +72,7 @@ class Groups:
             world.happened["schedules with files of keys and headers"] += 1
             self.views = ("", "keys", "headers")
             self.settings = dict(_WITH_KEYS_AND_HEADERS)
-            self.arguments["file_format"] = None  # the settings decide
+            self.arguments["file_format"] = None  # the settings name the format
             if chance.random() < 0.5:
                 world.happened["schedules with records that have a key and no value"] += 1
                 self.settings["behavior.on.null.values"] = "write"

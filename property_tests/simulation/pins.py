@@ -46,7 +46,7 @@ class Suite:
 
     def notice(self, mutation: str, patch: pytest.MonkeyPatch, first: int = 0) -> int:
         self.mutations[mutation](patch)
-        began = time.process_time()  # only of this process
+        began = time.process_time()  # CPU time of this process only
         for seed in takewhile(lambda _: time.process_time() - began < PATIENCE, self._seeds(mutation, first)):
             EXERCISED["the protocol with a piece left out"][f"schedules until {mutation} was noticed"] += 1
             if self._fails(seed):

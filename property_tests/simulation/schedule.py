@@ -67,8 +67,8 @@ def _rolling_deploy(archive: Archive) -> None:
         world.violation(f"the first driver was asked to give way, and went on: {more} more generations")
     if cluster.ended[first.name] != "FencedException":
         world.violation(f"the first driver ended: {cluster.ended[first.name]}")
-    # The second driver's first generation reads the first driver's rest. The third driver, which the end
-    # starts, is not part of the deploy: it may take a frozen second one for dead.
+    # The second driver's first generation reads what the first driver left. The third driver, which the end
+    # starts, is not part of the deploy, and may treat a frozen second driver as dead.
     took_over = archive.claimed()
     _run_until(archive, lambda: archive.claimed() > took_over)
     again = [record for record, times in archive.put.items() if times > 1]

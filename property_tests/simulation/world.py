@@ -68,7 +68,7 @@ class Process:
         self.is_frozen_until = 0.0
         self.is_cut_off_until = 0.0
         self.is_alive = True
-        # The store sets it when this process lost a record that it owned.
+        # True once the store has refused a write of this process to a record that it owned.
         self.is_fenced = False
         self.greenlet = greenlet(target, scheduler)
 

@@ -77,9 +77,9 @@ class Production:
                 producer = self._in_transactions()
                 while not self._ended.wait(2 * _PAUSE):
                     self._transaction(producer, chance, next(numbers))
-            except KafkaException:  # the broker went away in its middle
+            except KafkaException:  # the broker was killed during the transaction
                 self.happened["transactions broken off"] += 1
-        self._in_transactions()  # ends what was broken off: readers stop at a transaction that is open
+        self._in_transactions()  # aborts an unfinished transaction, at which readers would stop
 
     def _in_transactions(self) -> Producer:
         producer = Producer(
@@ -114,7 +114,7 @@ class Production:
                 producer.produce(
                     self._topic, value, key, partition=partition, headers=headers, on_delivery=delivered
                 )
-            except BufferError:  # the broker is away
+            except BufferError:  # the broker is unavailable
                 producer.poll(0.1)
             else:
                 producer.poll(0)

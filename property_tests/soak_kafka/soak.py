@@ -98,7 +98,8 @@ class Scene:
             kind = waiting.pop()
             if kind == "executor" and not self._driver.has_executors:
                 continue
-            if self._chance.random() < 0.75:  # else as soon as can be: in the middle of coming up again
+            # Otherwise the next kill comes at once, while processes are still starting.
+            if self._chance.random() < 0.75:
                 self._await_progress()
             time.sleep(self._chance.uniform(0.0, 2.0))
             self._restart_if_ended()

@@ -58,7 +58,7 @@ class Gate:
             try:
                 client, _ = listener.accept()
             except OSError:
-                return  # shut
+                return  # the gate is closed
             try:
                 server = socket.create_connection(("127.0.0.1", self._server))
             except OSError:

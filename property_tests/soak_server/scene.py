@@ -389,7 +389,7 @@ class LagWatch:
         herder, seen = Herder(store), deque[tuple[float, Mapping[TopicPartition, int]]]()
         try:
             while not self._ended.wait(1.0):
-                with suppress(KafkaException):  # while the broker is frozen nothing new can be there
+                with suppress(KafkaException):  # while the broker is frozen, there are no new records
                     seen.append((time.monotonic(), self._scene.ends(timeout=2.0)))
                 while len(seen) > 1 and seen[1][0] <= time.monotonic() - LAG_AGE:
                     seen.popleft()

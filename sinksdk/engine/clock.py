@@ -53,11 +53,11 @@ class Threads(Protocol):
     def signal(self) -> Signal: ...
 
     def every(self, seconds: float, run: Callable[[], None]) -> Callable[[], None]:
-        """Call ``run`` periodically in a thread; the result ends that, and waits for a running call."""
+        """Call ``run`` periodically in a thread; the returned function ends the calls after a running one."""
         ...
 
     def once(self, run: Callable[[], None]) -> Callable[[], None]:
-        """Call ``run`` once in a thread; the result waits for its end."""
+        """Call ``run`` once in a thread; the returned function waits until it has returned."""
         ...
 
 

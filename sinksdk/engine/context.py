@@ -1,4 +1,4 @@
-"""The parts of a sink task's engine share their state, and show it to the author's code."""
+"""State that the parts of a sink task's engine share, and the context of the author's code."""
 
 from __future__ import annotations
 

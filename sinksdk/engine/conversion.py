@@ -127,7 +127,8 @@ class Conversion:
             converted, stage = made[part], _STAGES[part]
             for row, error in (converted.failed if converted else {}).items():
                 if row not in errors:
-                    # Creating objects of key and value would cost most of a bad record.
+                    # The record has no objects of key and value, whose creation would take most of the time
+                    # for a bad record.
                     record = SinkRecord(*records.partition, offset=int(offsets[row]), read_from=(read, row))
                     errors[row] = _Failed(stage, record, error, self._converters[part])
         _check_one_type(offsets, [one for one in made.values() if one is not None])

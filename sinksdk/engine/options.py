@@ -1,4 +1,4 @@
-"""A task has a name and engine options."""
+"""The name of a task, and its options for the engine."""
 
 from __future__ import annotations
 

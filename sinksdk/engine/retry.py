@@ -17,7 +17,7 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-_GRAIN = 1e-6  # seconds: clocks are floats, and a rest smaller than they resolve would never pass
+_GRAIN = 1e-6  # seconds: clocks are floats, so that a smaller remainder might never elapse
 
 
 @dataclass(frozen=True, slots=True)

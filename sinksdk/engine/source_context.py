@@ -1,4 +1,4 @@
-"""A source task uses this context; it keeps the source offsets that were read or committed."""
+"""The context of a source task, and the source offsets that were read or committed."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Known(NamedTuple):
 
 
 class KnownPositions:
-    """One thread at a time writes the source offsets that status lists; any may read."""
+    """The source offsets that the status lists. One thread at a time writes them, any thread reads."""
 
     def __init__(self) -> None:
         self._known: dict[str, Known] = {}

@@ -81,7 +81,7 @@ def _problems(record: Any) -> Iterator[str]:
     for what, content in (("key", record.key), ("value", record.value)):
         if content is not None and not isinstance(content, bytes):
             yield f"its {what} is of type {type(content).__name__}; encode it to bytes"
-    # The type first: 1.0 and True are in a range of integers, too.
+    # The type is checked first, because 1.0 and True are also in a range of integers.
     if partition is not None and (type(partition) is not int or partition not in _PARTITIONS):
         yield f"its partition is {partition!r}; give it an int from 0 to {_PARTITIONS[-1]}, or None"
     if timestamp is not None and (type(timestamp) is not int or timestamp not in _TIMESTAMPS):

@@ -32,7 +32,7 @@ from sinksdk.source.task import SourceTask
 log = logging.getLogger(__name__)
 
 _CHECKS = 10  # checks per interval, during a poll, whether a transaction is due
-_LONGEST_INTERVAL = 1.0  # seconds between two of these checks
+_LONGEST_INTERVAL = 1.0  # longest time in seconds between two such checks
 
 
 class WorkerSourceTask:

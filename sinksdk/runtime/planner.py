@@ -33,7 +33,7 @@ _SAME = 1 / 32  # densities that differ by less are equal
 
 
 class LostTail(NamedTuple):
-    """A log has lost records below the commit, from offset ``since`` on (None: unknown), and has others."""
+    """A log has lost records below the commit, from offset ``since`` on (None: unknown)."""
 
     since: int | None
 

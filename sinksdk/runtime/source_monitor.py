@@ -221,7 +221,7 @@ class SourceMonitor:
     def refresh(self, meanwhile: Callable[[], None] = lambda: None) -> dict[TopicPartition, OffsetRange]:
         query: Future[Snapshot] = Future()
         self._background(lambda: self._run_query(query))
-        # Heartbeats continue meanwhile.
+        # The driver sends heartbeats while it waits for the query.
         while not wait([query], _TICK).done:
             meanwhile()
         try:

@@ -131,7 +131,7 @@ def active_spark() -> SparkContext | None:
 def listen_for_signals(
     spark: SparkContext, on_signal: Callable[[signal.Signals], None]
 ) -> Callable[[], None]:
-    """Catch the first signal that would end Spark's JVM; return a function that stops this."""
+    """Catch the first signal that would end Spark's JVM; return a function that restores the handlers."""
     return JvmSignals(spark._gateway, on_signal).stop_listening  # noqa: SLF001 - no public API
 
 

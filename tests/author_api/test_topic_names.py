@@ -26,7 +26,8 @@ def test_valid_topic_names(topic: str) -> None:
 
 @pytest.mark.parametrize("topic", BAD)
 def test_invalid_topic_names(topic: str) -> None:
-    # Sinks build paths from names: these would leave their folder, or be another topic's keys.
+    # Sinks build paths from topic names: one of these would leave the sink's folder, or lead to another
+    # topic's keys.
     assert not is_topic_name(topic)
 
 

@@ -349,7 +349,8 @@ NEWER = "which this version of sinksdk does not know; a newer version has writte
 def test_an_unreadable_store_exits_2(
     here: Here, key: str, value: dict[str, Any], version: int, message: str
 ) -> None:
-    # Written by a newer sinksdk, or damaged: a supervisor would restart on exit code 1 without end.
+    # A newer sinksdk has written the store, or it is damaged: on exit code 1 a supervisor would restart the
+    # command without end.
     store = open_store("sqlite:///commits.sqlite", create=True)
     found = store.get(key)
     store.put(key, value, found.version if found else None, version=version)

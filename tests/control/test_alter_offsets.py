@@ -220,7 +220,8 @@ def closing(setup: Setup, seconds: float, then: Callable[[], None]) -> None:
 
 
 def test_offsets_are_altered_after_closing_tasks_have_committed() -> None:
-    # Regression: their last commit was lost, and the driver ended as if another one had taken over.
+    # Regression: the last commit of closing tasks was lost, and the driver ended as if another one had taken
+    # over.
     setup = Setup()
     closing(setup, 50.0, lambda: setup.task.commit({P0: OffsetAndMetadata(600), P1: OffsetAndMetadata(8)}))
 

@@ -158,7 +158,7 @@ def test_offsets_are_not_altered_if_the_connector_is_deleted_or_resumed_meanwhil
 
 
 def test_an_unpublished_commit_is_not_altered(herder: Herder, store: MemoryStore) -> None:
-    # The lost tokens would lose their records: the connector must publish them first.
+    # Without their tokens the records would be lost, so the connector must publish them first.
     herder.create("c", RAW)
     task = running_task(store, "c")
     task.prepare({T0: [Token("upload")]})

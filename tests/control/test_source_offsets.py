@@ -45,7 +45,7 @@ def stopped(store: MemoryStore, topics: MemoryTopics, connector: Moving) -> Sour
 
 
 def test_the_connector_moves_its_own_offsets_once_its_tasks_are_fenced() -> None:
-    # Regression: the connector moved them while a zombie could still commit to its own offsets (KIP-875).
+    # Regression: the connector moved its own offsets while a zombie could still commit to them (KIP-875).
     topics = MemoryTopics()
     connector = Moving(topics)
     offsets = stopped(MemoryStore(), topics, connector)

@@ -167,7 +167,8 @@ def test_totals_lost_in_an_outage_of_the_store_are_added_later(store: FlakyStore
 
 
 def test_a_driver_started_during_an_outage_of_the_store_adds_missed_progress_later(store: FlakyStore) -> None:
-    # The tasks' progress shows what ended meanwhile; the result of the same generation adds nothing.
+    # The tasks' progress includes a generation that ended in between; the result of the same generation adds
+    # nothing.
     keeper(store).add(1, {0: read(10)}, {})
     store.is_down = True
     late = keeper(store)

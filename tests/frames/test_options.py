@@ -89,8 +89,8 @@ class Sink(SinkConnector):
     ],
 )
 def test_entries_of_a_map_keep_their_case_in_its_text(given: dict[str, str], limits: dict[str, int]) -> None:
-    # As JSON or pairs. As single keys they are in lower case, as Spark passes them. Regression: entries of a
-    # map whose own name has a capital letter were unknown.
+    # A map may be JSON or pairs. Its entries as single keys are in lower case, because Spark passes keys like
+    # that. Regression: entries of a map whose own name has a capital letter were unknown.
     found = read_options({**OPTIONS_OF_MAPPED, **given})
     assert isinstance(found.config, Mapped)
     assert found.config.limits == limits
@@ -105,6 +105,6 @@ OPTIONS_OF_MAPPED = {
 
 
 def test_pyspark_passes_option_names_in_lower_case() -> None:
-    # Once this fails, entries of a map could keep their case as single keys.
+    # If this fails with a newer Spark, entries of a map could keep their case as single keys.
     given = CaseInsensitiveDict({"the.Limits.Ada": "1"})
     assert list(given) == ["the.limits.ada"]

@@ -126,7 +126,8 @@ def test_columns_that_cannot_be_written_are_refused(columns: dict[str, pa.DataTy
 
 @pytest.mark.parametrize("rows", [2, 3])
 def test_a_header_without_a_key_is_refused(rows: int) -> None:
-    # Regression: it was a bad record, even where the configuration says that no record can be bad.
+    # Regression: a header without a key was a bad record, even where the configuration says that no record
+    # can be bad.
     good, bad = [{"key": "h", "value": b"1"}], [{"key": "h", "value": None}, {"key": None, "value": b"2"}]
     batch = pa.RecordBatch.from_pydict(
         {"value": ["a", "b", "c", "d"], "headers": pa.array([good, None, [], bad], NULLABLE)}

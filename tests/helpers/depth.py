@@ -18,7 +18,7 @@ _ROOT = Path(__file__).parents[2]
 
 
 class Depth(NamedTuple):
-    # Numbers of cases: one of ``stride`` positions of a lost response is tried.
+    # Numbers of cases. A lost response is tried at one of ``stride`` positions.
     name: str
     schedules: int
     deploys: int

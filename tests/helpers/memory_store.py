@@ -16,7 +16,7 @@ class MemoryStore(Store):
 
     @property
     def url(self) -> str:
-        # Other processes cannot open it.
+        # Other processes cannot open a store in memory.
         return "memory:"
 
     def snapshot(self, prefix: str) -> Store:

@@ -9,7 +9,7 @@ import pytest
 
 
 def missing(what: str, how: str) -> NoReturn:
-    # A skip would hide something in CI.
+    # In CI a skip would hide a missing program.
     message = f"{what} is not there: {how}"
     if os.environ.get("CI") == "true":
         pytest.fail(message)

@@ -70,7 +70,8 @@ async def notebook(session: SparkSession, folder: Path, where: dict[str, Any]) -
         done = [partition.committed or 0 for partition in status.partitions]
         return status.generation == generation and any(p > c for p, c in zip(positions, done, strict=True))
 
-    # A partition lasts 20 s: a busy machine may need several to see that a task reads, or to close it.
+    # The task reads a partition for 20 s, because a busy machine may need several seconds to notice that, or
+    # to close the partition.
     with sinksdk.start(config(folder, **{"pause.seconds": 2.0}), spark=session, **where) as connector:
         await until(lambda: is_reading(1))
         connector.rebalance()

@@ -24,8 +24,8 @@ from tests.helpers.warm_jvm import warm_jvm
 pytestmark = pytest.mark.spark
 
 PARTITIONS = 2
-RECORDS = 200_000  # of each partition: twenty Arrow batches
-BATCH = 27_000  # never a whole number of them
+RECORDS = 200_000  # records of each partition: twenty Arrow batches
+BATCH = 27_000  # records of a batch; RECORDS is not a multiple
 NO_MATCH = "no topic with partitions matches 'topics.regex' yet"
 
 

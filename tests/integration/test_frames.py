@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 ROOT = Path(__file__).parent.parent.parent
-ROWS, FILES = 40, 3  # of each file
+ROWS, FILES = 40, 3  # rows of each file
 FOLDER_SINK = "examples.exactly_once_folder_sink:ExactlyOnceFolderSink"
 KILLED_SINK = "tests.integration.frame_sinks:KilledSink"
 PATIENCE = 240.0  # seconds

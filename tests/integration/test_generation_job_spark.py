@@ -87,7 +87,7 @@ def test_workers_are_kept_or_end_with_their_tasks(spark: SparkContext, *, keeps_
 
 
 def killed(spec: GenerationSpec, task: int) -> TaskResult:
-    # As the kernel's OOM killer does.
+    # The kernel's OOM killer ends a process like this.
     if task == 1:
         os.kill(os.getpid(), signal.SIGKILL)
     return TaskResult(task, 1, [])

@@ -16,7 +16,7 @@ from sinksdk.topics import write_records
 pytestmark = [pytest.mark.extended, pytest.mark.spark]
 
 ROOT = Path(__file__).parent.parent.parent
-PARTITIONS, RECORDS = 2, 100_000  # of each partition: ten Arrow batches
+PARTITIONS, RECORDS = 2, 100_000  # records of each partition: ten Arrow batches
 
 
 def write_topic(folder: Path, records: int) -> None:

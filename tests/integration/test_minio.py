@@ -54,7 +54,7 @@ def start(config: S3ArchiverConfig) -> None:
 
 def left(url: str, bucket: str) -> list[str]:
     s3 = minio.client(url)
-    tried = "topics/orders/_sinksdk/orders+0+0000000000.avro"  # MinIO lists those of one key only
+    tried = "topics/orders/_sinksdk/orders+0+0000000000.avro"  # MinIO lists only the uploads of one key
     assert "Uploads" not in s3.list_multipart_uploads(Bucket=bucket, Prefix=tried)
     listed = s3.list_object_versions(Bucket=bucket)
     found = [item["Key"] for item in [*listed.get("Versions", []), *listed.get("DeleteMarkers", [])]]

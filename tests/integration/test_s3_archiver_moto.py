@@ -125,7 +125,7 @@ def test_nothing_is_visible_before_completion(s3: BotoS3, bucket: str) -> None:
 
     assert s3.head(Location(bucket, KEY)) is None
     assert list(s3.list(bucket, "")) == []
-    (pending,) = s3.list_uploads(bucket, KEY)  # MinIO lists those of one key only
+    (pending,) = s3.list_uploads(bucket, KEY)  # MinIO lists only the uploads of one key
     assert (pending.key, pending.upload_id) == (KEY, token.id)
     assert s3.part_sizes(Location(bucket, KEY), token.id) == [4]
 

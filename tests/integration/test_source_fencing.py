@@ -83,7 +83,7 @@ def expect_all_in_the_topic(site: HeldSite) -> None:
 
 @pytest.mark.nightly
 def test_executors_frozen_in_a_commit_are_fenced(site: HeldSite) -> None:
-    # Three tasks become two meanwhile: both the number that goes and the one that stays are fenced.
+    # Three tasks become two: the driver fences the task numbers that stay and the one that does not.
     driver = site.start("local-cluster[4,1,1024]")
     held = site.run_until_held(driver)
     executors = [executor_of(driver, transaction.worker) for transaction in held.values()]
@@ -105,7 +105,7 @@ def test_executors_frozen_in_a_commit_are_fenced(site: HeldSite) -> None:
 
 
 def test_python_workers_frozen_in_a_commit_are_fenced(site: HeldSite) -> None:
-    # Spark kills them when their job is cancelled after the graceful timeout.
+    # Spark kills the frozen tasks when their job is cancelled after the graceful timeout.
     driver = site.start("local[3]")
     held = site.run_until_held(driver)
     workers = {transaction.worker for transaction in held.values()}

@@ -71,7 +71,7 @@ class Driver:
             time.sleep(0.05)
 
     def signal_group(self, number: int) -> None:
-        # As a terminal does on Ctrl-C, and `timeout` on SIGTERM.
+        # A terminal signals the process group like this on Ctrl-C, and `timeout` on SIGTERM.
         os.killpg(self._process.pid, number)
         time.sleep(1)
 

@@ -14,7 +14,7 @@ from tests.store import postgres_server
 
 pytestmark = [pytest.mark.extended, pytest.mark.slow, pytest.mark.spark]
 
-# Only in the environment; the store's URL refers to it.
+# The secret is only in the environment; the store's URL refers to it.
 SECRET = "it's a/secret+of&the=tests@home"
 RECORDS = 25_000
 

@@ -73,7 +73,7 @@ def assert_complete(archive: Site) -> None:
         pytest.param("driver", marks=pytest.mark.nightly),
         pytest.param("worker", id="one of the workers"),
         pytest.param("oldest worker", id="another worker", marks=pytest.mark.nightly),
-        pytest.param("executor", marks=pytest.mark.nightly),  # on each commit: test_spark_submit.py
+        pytest.param("executor", marks=pytest.mark.nightly),  # on each commit test_spark_submit.py kills one
     ],
 )
 def test_a_transform_is_exactly_once_when_a_process_is_killed(archive: Site, whose: str) -> None:

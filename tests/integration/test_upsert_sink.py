@@ -34,7 +34,7 @@ TRIGGER = "CREATE TRIGGER noted AFTER INSERT OR UPDATE ON accounts FOR EACH ROW 
 
 
 def record(partition: TopicPartition, offset: int) -> SinkRecord:
-    # One of fifty keys; every tenth record is a tombstone. The balance is the offset.
+    # A record has one of fifty keys, and its offset as the balance; every tenth record is a tombstone.
     key = f"account-{partition.partition}-{offset * 7 % 50}".encode()
     value = json.dumps({"partition": partition.partition, "balance": offset}).encode()
     return SinkRecord(*partition, offset, key, None if offset % 10 == 9 else value)

@@ -15,7 +15,7 @@ from tests.kafka.topics import unused_name
 pytestmark = [pytest.mark.slow, pytest.mark.spark]
 
 
-@pytest.mark.nightly  # CI has it on a topic directory: tests/integration/test_kip275.py
+@pytest.mark.nightly  # CI runs the scenario on a topic directory: tests/integration/test_kip275.py
 def test_rebalance_after_one_failed_partition_reads_no_other_record_again(
     tmp_path: Path, bootstrap: str
 ) -> None:

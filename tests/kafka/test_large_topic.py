@@ -20,10 +20,10 @@ pytestmark = [pytest.mark.nightly, pytest.mark.spark, pytest.mark.timeout(1200)]
 
 ROOT = Path(__file__).parents[2]
 PARTITIONS = 4
-RECORDS = 1_050_000  # of the plain and of the transactional topic
+RECORDS = 1_050_000  # records of the plain and of the transactional topic
 COMPACTED = 260_000
 KEYS = 10_000
-SECONDS = 75.0  # over which the producer spreads them
+SECONDS = 75.0  # seconds over which the producer spreads them
 TOPICS = ("plain", "transactional", "compacted")
 
 

@@ -55,7 +55,7 @@ class Guarded(NamedTuple):
 def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
     files = certificate(tmp_path_factory.mktemp("certificates"))
     port = free_port(3)
-    locked = port + 2  # between them is the controller's
+    locked = port + 2  # the port in between is the controller's
     login = "listener.name.sasl_ssl.{}.sasl.jaas.config"
     module = "org.apache.kafka.common.security.{} required{};"
     settings = {

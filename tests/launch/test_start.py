@@ -98,7 +98,7 @@ class Reading:
 
 @pytest.fixture(autouse=True)
 def _fake_spark(monkeypatch: pytest.MonkeyPatch) -> None:
-    # The Spark of other tests of this process is another one.
+    # Another test of this process may have left a Spark.
     monkeypatch.setattr(SparkContext, "_active_spark_context", None)
     FakeSpark.launches = lambda store: InProcess(store, Task)
     Reading.launched = threading.Event()

@@ -121,7 +121,7 @@ def test_every_code_block_names_its_language(page: Path) -> None:
         "json",
         "properties",
         "python",
-        "sql",  # tests/integration/test_transform_plans.py
+        "sql",  # tests/integration/test_transform_plans.py runs these queries
         "text",
         "toml",
     }

@@ -135,7 +135,7 @@ def test_cli_runs_as_a_module(site: Path, tmp_path: Path) -> None:
 
 
 def test_archiver_is_found_by_its_old_path() -> None:
-    # Stored configurations contain it.
+    # Stored configurations contain this name.
     found = connector_class("s3-archiver")
 
     assert connector_class("connectors.s3_archiver:S3ArchiverConnector") is found

@@ -238,7 +238,7 @@ def scene() -> Scene:
 
 
 def test_commits_are_published_before_a_connector_is_deleted(scene: Scene) -> None:
-    # Regression: its upload was aborted, and 5 committed records were never visible.
+    # Regression: the upload of an unpublished commit was aborted, and 5 committed records were never visible.
     scene.leave_unpublished()
     scene.outside.is_down = False
     scene.herder.delete("c")
@@ -274,7 +274,8 @@ def test_a_late_deletion_does_not_affect_a_connector_created_again(scene: Scene)
 
 
 def test_a_start_during_a_deletion_starts_the_connector_created_again(scene: Scene) -> None:
-    # Regression: the process continued as the deleted connector, so the new one found its own archive taken.
+    # Regression: the process continued as the deleted connector, so the new connector was refused its own
+    # archive.
     started: list[tuple[str, str]] = []
 
     class Told(Connector):
@@ -526,7 +527,8 @@ def test_records_are_never_removed_before_commits_are_published(scene: Scene) ->
 
 
 def test_a_late_deletion_removes_no_record_of_a_connector_created_again(scene: Scene) -> None:
-    # The late process slept while another one finished and the name was taken again: it is fenced.
+    # The late process was frozen while another process finished and a new connector got the name: the late
+    # process is fenced.
     record = scene.herder.delete("c")
     late = Deletion(scene.store, "c", record)
     scene.worker().run()

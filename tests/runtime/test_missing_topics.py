@@ -398,7 +398,7 @@ def test_policy_wait_reads_other_topics_and_resumes_the_missing_one(sites: Sites
     site.source.ends["a"] = 9
     site.await_commit(a=9, b=3)
 
-    site.source.ends["b"] = 7  # the same one is back
+    site.source.ends["b"] = 7  # the same topic exists again
     site.await_commit(a=9, b=7)
 
     while site.status().missing_topics:

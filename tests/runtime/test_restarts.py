@@ -35,7 +35,8 @@ def test_a_final_failure_closes_the_others_at_once(failure: str | None, is_final
 
 
 def test_a_waiting_partition_uses_up_no_restart_attempt(caplog: pytest.LogCaptureFixture) -> None:
-    # The task has announced when it opens. The log has one line for the beginning, one for the end.
+    # The task reports the time of its next attempt. The log has one line for the beginning of the wait, and
+    # one for its end.
     clock, store = ManualClock(), MemoryStore()
     config = ConnectorConfig.parse({"name": "c", "topics": "t", "restart.max.attempts": "0"})
     status, backoff = StatusKeeper(store, "c", "driver", clock), Backoff(1.0, clock)

@@ -116,7 +116,7 @@ def test_an_error_of_several_topics_is_reported_once() -> None:
 
 
 def test_a_topics_regex_without_a_match_waits(caplog: pytest.LogCaptureFixture) -> None:
-    # As in Connect; the log has one line.
+    # The connector waits, as in Connect, and logs one line.
     scene = Scene(regex="a|b", grace=0)
     scene.query()
     scene.query()

@@ -259,7 +259,8 @@ def test_a_connector_being_deleted_is_not_taken_over_by_another_process(scene: S
 
 @pytest.mark.parametrize("state", ["PAUSED", "STOPPED"])
 def test_deleting_a_stopped_connector_cleans_up(scene: Scene, state: str) -> None:
-    # D4: the KIP says nothing, Connect would skip it; here a connector is created and started for it.
+    # KIP-883 leaves this open, and Connect would skip the call: here an instance is created and started for
+    # stop(True).
     with scene.running() as thread:
         soon(lambda: scene.committed() == 10, "nothing was read")
         (scene.herder.pause if state == "PAUSED" else scene.herder.stop)("c")
@@ -272,7 +273,7 @@ def test_deleting_a_stopped_connector_cleans_up(scene: Scene, state: str) -> Non
 
 
 def test_deleting_a_failed_connector_cleans_up(scene: Scene) -> None:
-    # D5: start raised; what it created before must be removed all the same.
+    # start raised, but what it created before must be removed nevertheless.
 
     def refuse() -> None:
         message = "half-way"

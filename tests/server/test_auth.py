@@ -26,7 +26,7 @@ def client(tmp_path: Path) -> TestClient:
 
 
 def test_credentials_may_begin_with_a_byte_order_mark(tmp_path: Path) -> None:
-    # Some editors on Windows write one.
+    # Some editors on Windows write a byte order mark.
     file = tmp_path / "credentials"
     file.write_text("a-token\n", encoding="utf-8-sig")
     assert Credentials.read(file).client("Bearer a-token") is not None
@@ -163,7 +163,7 @@ def test_wrong_credentials_are_delayed_and_valid_ones_are_not(
     assert slept == [0.25, 0.5, 1.0, 2.0, 4.0, 4.0, 4.0]
     slept.clear()
     assert client.get("/connectors", headers={"Authorization": "Bearer a-token"}).status_code == 200
-    assert client.get("/connectors").status_code == 401  # a browser's first request, without any
+    assert client.get("/connectors").status_code == 401  # a browser's first request has no credentials
     assert slept == []
     assert caplog.text.count("wrong credentials") == 1
 

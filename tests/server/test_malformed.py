@@ -97,7 +97,7 @@ def test_an_impossible_name_is_400_or_404(client: TestClient, name: str, message
 
     assert response.status_code == 400
     assert message in response.json()["message"]
-    if name.strip("."):  # clients do not send those: a path that goes up
+    if name.strip("."):  # clients resolve '.' and '..' before they send a path
         assert client.get(f"/connectors/{quote(name, safe='')}").status_code == 404
 
 
@@ -174,7 +174,7 @@ def test_405_names_all_methods_of_the_path(client: TestClient) -> None:
 def test_a_class_that_is_not_a_connector_is_400(
     client: TestClient, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # Importing it may even end the process.
+    # Importing the module may even end the process.
     monkeypatch.setenv("SOME_PASSWORD", "hunter2hunter2")
     monkeypatch.setattr("sys.argv", ["sinksdk", "--help"])
     response = client.post(

@@ -32,8 +32,8 @@ def audited(caplog: pytest.LogCaptureFixture) -> list[str]:
 def test_x_forwarded_for_of_an_untrusted_client_is_ignored(
     credentials: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # It would choose the audit's address, and guess passwords without a delay.
-    monkeypatch.setenv("FORWARDED_ALLOW_IPS", "*")  # which uvicorn takes by itself
+    # Such a client would choose its address in the audit log, and guess passwords without a delay.
+    monkeypatch.setenv("FORWARDED_ALLOW_IPS", "*")  # uvicorn itself reads this variable
     caplog.set_level("INFO", "sinksdk.server.audit")
     with serving(MemoryStore(), credentials=credentials) as url, httpx.Client(base_url=url) as client:
         forged = {"X-Forwarded-For": "192.0.2.77"}

@@ -107,7 +107,7 @@ def test_a_late_failure_of_a_request_is_not_logged(
             if latest.last is not None and latest.last[0].done():
                 break
         assert latest.last is not None
-        await asyncio.sleep(0.1)  # in which the loop hears of it
+        await asyncio.sleep(0.1)  # time for the event loop to see the exception
 
     asyncio.run(probe())
     gc.collect()

@@ -224,7 +224,7 @@ def test_requests_during_a_deletion_are_409(client: TestClient, store: Flaky) ->
 def test_offsets_are_altered_only_while_stopped(
     client: TestClient, store: Flaky, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    s3 = FakeS3()  # whose archive is empty: the archiver looks there before offsets are altered
+    s3 = FakeS3()  # the archive is empty: the archiver reads it before offsets are altered
     monkeypatch.setattr("sinksdk.connectors.s3_archiver.s3.boto_client.connect", lambda *_: s3)
     create(client)
     run_a_little(store)
@@ -377,7 +377,7 @@ def test_health_names_connectors_that_have_not_been_able_to_plan(client: TestCli
     assert client.get("/health").json()["status"] == "healthy"
     keeper.wait_for(waiting.model_copy(update={"since": since - 20}))
 
-    deadline = time.monotonic() + 10  # a busy machine may not find it out within the 0.4 s of one request
+    deadline = time.monotonic() + 10  # a busy machine may need several requests of 0.4 s
     while (sick := client.get("/health")).status_code == 200 and time.monotonic() < deadline:
         time.sleep(0.1)
     assert (sick.status_code, sick.json()["status"]) == (503, "unhealthy")

@@ -419,7 +419,7 @@ def wait_until(condition: Callable[[], bool]) -> None:
 
 
 def test_traces_of_a_failed_partition_hide_secrets(config: dict[str, str]) -> None:
-    # Also as Python, JSON and URLs quote the secret.
+    # The secret is also hidden as Python, JSON and URLs quote it.
     odd = 'pa"ss wörd%hunter2'
     ConnectorConfig.parse({"name": "c", "topics": "t", "consumer.override.sasl.password": odd})
     message = f"{odd} {odd!r} {json.dumps(odd)} {quote(odd, safe='')}"

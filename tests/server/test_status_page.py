@@ -22,7 +22,7 @@ def client() -> TestClient:
 
 
 def test_ui_redirects_to_a_relative_address(client: TestClient) -> None:
-    # It works below a proxy's path, too.
+    # A relative address also works below a proxy's path.
     response = client.get("/ui", follow_redirects=False)
     assert (response.status_code, response.headers["Location"]) == (307, "ui/")
     assert client.get("/ui").text == client.get("/ui/").text

@@ -88,7 +88,8 @@ def test_item_with_a_separator_is_written_as_json() -> None:
 
 
 def test_references_in_lists_are_resolved_like_in_connect(monkeypatch: pytest.MonkeyPatch) -> None:
-    # In text before it is split, as in Connect; in JSON after it is read, because quotes would break it.
+    # In text, references are resolved before the text is split, as in Connect; in JSON, after it is parsed,
+    # because quotes would break the JSON.
     monkeypatch.setenv("SEVERAL", 'a,"b')
     assert parsed(columns="${env:SEVERAL},c").columns == ["a", '"b', "c"]
     assert parsed(columns='["${env:SEVERAL}", "c"]').columns == ['a,"b', "c"]

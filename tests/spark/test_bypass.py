@@ -199,7 +199,7 @@ def test_few_rows_do_not_keep_their_batch_in_memory(link: Path) -> None:
 
 
 def test_rows_without_coordinates_pass_unchanged(link: Path) -> None:
-    # They are refused later.
+    # A later check refuses these rows.
     receiver = Receiver(link, HANDED_ON)
     rows = sent(records(P0, 1, 2), HANDED_ON, None)
     lost = rows.set_column(rows.schema.get_field_index("partition"), "partition", pa.nulls(2, pa.int32()))
@@ -260,7 +260,7 @@ def test_without_proc_all_columns_go_through_spark(link: Path, monkeypatch: pyte
 
 @pytest.mark.parametrize("size", [1, 3, 40, 1_000])
 def test_large_packed_rows_are_counted_several_times(link: Path, size: int) -> None:
-    # So that a batch of Spark's is limited in bytes.
+    # Large rows count several times, so that Spark's batches are limited in bytes.
     most = 100
     columns = replace(HANDED_ON, most=most)
     receiver, item = Receiver(link, columns), records(P0, 0, 20, size)

@@ -111,7 +111,7 @@ def test_extra_conf_overrides_sinksdks_defaults() -> None:
 
 
 def test_the_jvm_of_a_local_master_is_small(monkeypatch: pytest.MonkeyPatch) -> None:
-    # Unless the user has chosen a collector: a JVM with two does not start.
+    # The collector of the user's configuration stays, because a JVM with two does not start.
     key = "spark.driver.defaultJavaOptions"
     for name in ("JDK_JAVA_OPTIONS", "JAVA_TOOL_OPTIONS", "SPARK_SUBMIT_OPTS"):
         monkeypatch.delenv(name, raising=False)
@@ -133,7 +133,7 @@ def test_invalid_settings_are_refused() -> None:
 
 
 def test_workers_run_this_interpreter(monkeypatch: pytest.MonkeyPatch) -> None:
-    # On other hosts it may be elsewhere: PYSPARK_PYTHON overrides it.
+    # On other hosts the interpreter may be elsewhere, so PYSPARK_PYTHON overrides the path.
     monkeypatch.setenv("PYSPARK_PYTHON", "/opt/python")
     assert _variables("local")["PYSPARK_PYTHON"] == sys.executable
     assert _variables("spark://h:7077")["PYSPARK_PYTHON"] == "/opt/python"
@@ -294,7 +294,7 @@ def test_importing_a_workers_modules_loads_no_sqlalchemy(module: str) -> None:
 
 
 def test_the_daemon_freezes_imported_modules() -> None:
-    # Regression: pyspark's garbage collection after each task took 0.1 s for them.
+    # Regression: pyspark's garbage collection after each task took 0.1 s for the imported modules.
     code = (
         "import gc; from pyspark import daemon\n"
         "daemon.manager = lambda: print(len(gc.get_objects()))\n"

@@ -92,7 +92,7 @@ def test_two_masters_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_server_has_more_task_slots_than_cores(tmp_path: Path) -> None:
-    # Unless Spark's own configuration names the master.
+    # The number stays if Spark's own configuration names the master.
     assert settings(SparkOptions("local[2]", is_shared=True)).master == "local[8]"
     defaults(tmp_path, "spark.master local[3]")
     assert settings(SparkOptions(is_shared=True)).master == "local[3]"
@@ -116,7 +116,8 @@ def active(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 @pytest.mark.usefixtures("active")
 def test_an_active_session_is_used() -> None:
-    # Only by programs; it is read again when Spark is needed, because it may have stopped.
+    # Only programs use an active session. They look it up again when Spark is needed, because it may have
+    # stopped.
     found = settings(SparkOptions("local[2]", {"spark.x": 1}, joins=True))
 
     assert found == SparkSettings("local[2,4]", {"spark.x": "1"}, None, joins=True)

@@ -26,7 +26,7 @@ def is_there(pid: int) -> bool:
         state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     except OSError:
         return False
-    return state != "Z"  # dead, and nobody has asked for it yet
+    return state != "Z"  # dead, but its parent has not waited for it
 
 
 def test_a_process_ends_soon_after_its_parent_was_killed() -> None:

@@ -178,7 +178,7 @@ def test_columns_that_a_source_does_not_have_are_null() -> None:
 
 
 def test_a_timestamp_beyond_sparks_range_is_refused() -> None:
-    # Such as nanoseconds instead of milliseconds.
+    # The column may have nanoseconds instead of milliseconds.
     arrow = rows(P0, 7).arrow
     index = arrow.schema.get_field_index("timestamp")
     late = pa.array([1_700_000_000_000_000_000], pa.int64()).cast(RECORD_COLUMNS["timestamp"])
@@ -199,7 +199,8 @@ def test_a_timestamp_beyond_sparks_range_is_refused() -> None:
     ],
 )
 def test_the_end_of_the_input_is_sparks_marker(after: bytes, *, is_end: bool) -> None:
-    # Nothing is read from the stream: pyspark reads it afterwards. The marker may arrive in two parts.
+    # The check reads nothing from the stream, because pyspark reads it afterwards. The marker may arrive in
+    # two parts.
     stream = io.BufferedReader(io.BytesIO(after))  # type: ignore[arg-type]
     assert _end_of(stream)() is is_end
     assert stream.read() == after

@@ -19,7 +19,7 @@ S3_SERVERS = {"s3": "s3_server", "minio": "minio_server"}
 
 @pytest.fixture(scope="session")
 def s3_credentials() -> Iterator[None]:
-    # boto3 itself finds them there.
+    # boto3 itself reads the credentials from the environment.
     with pytest.MonkeyPatch.context() as environment:
         environment.setenv("AWS_ACCESS_KEY_ID", minio.KEY_ID)
         environment.setenv("AWS_SECRET_ACCESS_KEY", minio.SECRET)

@@ -288,7 +288,8 @@ def test_read_commits_does_not_fence_tasks(store: MemoryStore) -> None:
 
 
 def test_records_included_in_a_plan_are_not_merged_again(store: MemoryStore) -> None:
-    # Regression: a task that did not start left its old notes, and the next merge revived them as stale.
+    # Regression: a task that did not start left its old tokens, and the next merge listed them as stale
+    # again.
     generations = Generations(store, "c")
     next_generation(generations, task(OTHER), task(TP))
     taken(store, 1, 1).prepare({TP: [Token("path")]})  # the task dies
@@ -355,7 +356,7 @@ def test_a_connector_created_again_is_fenced_against_its_former_self(store: Memo
 def test_offsets_below_visible_records_above_a_withdrawn_commit_are_refused(
     store: MemoryStore,
 ) -> None:
-    # An operator's commit does not know the visible tokens: their records would be written twice.
+    # An operator's commit does not state which records are visible, so these would be written twice.
     generations = Generations(store, "c")
     generations.plan(generations.claim(), [task(TP, OTHER)], 1)
     taken = take_over(store, "c", 1, 0)

@@ -99,7 +99,7 @@ def test_each_store_runs_the_complete_protocol(backend: str, new_store: Callable
 def test_the_protocol_survives_a_fault_at_every_s3_write(
     fault: Fault, places: Callable[[str], Place], s3_server: tuple[str, FaultProxy], tmp_path: Path
 ) -> None:
-    # Each request that changes something is spoiled once.
+    # Each request that changes something fails once.
     proxy, spoiled = s3_server[1], 0
     while True:
         store = open_store(places("s3").url(tmp_path), create=True)

@@ -232,7 +232,7 @@ def test_opening_a_store_leaves_one_object(place: Place) -> None:
 def test_a_store_with_a_marker_of_another_format_is_refused(
     place: Place, body: bytes, message: str, *, create: bool
 ) -> None:
-    # A newer sinksdk may keep its values elsewhere: this version would take the store for an empty one.
+    # A newer sinksdk may keep its values elsewhere, so that this version would see an empty store.
     place.client.put_object(Bucket=BUCKET, Key=f"{place.prefix}/!store", Body=body)
     with pytest.raises(StoreUnreadable, match=message):
         place.open(create=create)
@@ -248,7 +248,7 @@ def test_opening_creates_nothing(place: Place) -> None:
 
 @every_fault
 def test_opening_a_store_survives_faults(place: Place, fault: Fault) -> None:
-    # The endpoint is not blamed for a single fault.
+    # A single fault must not count as a missing feature of the endpoint.
     needed = 0
     while True:
         needed += 1
@@ -294,7 +294,7 @@ def test_denied_access_names_the_required_permissions(place: Place) -> None:
         ConfigException, match="grant these credentials s3:GetObject, s3:PutObject and s3:Delete"
     ):
         s3_store(place.url, create=True)
-    assert place.proxy.operations() == ["PutObject", "DeleteObject"]  # of the probe, each once
+    assert place.proxy.operations() == ["PutObject", "DeleteObject"]  # the requests of the probe, each once
 
 
 def test_missing_credentials_are_reported(

@@ -62,7 +62,7 @@ def offsets(store: Store) -> dict[TopicPartition, int]:
 
 
 def bytes_per_partition(partitions: int) -> float:
-    # Each partition was committed before and ends once more.
+    # Each partition has a commit already, and is closed with another one.
     store = Measured()
     ends = planned(store, partitions)
     before = taken(store)
@@ -152,7 +152,7 @@ def test_a_commit_in_a_segment_can_be_withdrawn() -> None:
 
 
 def test_an_older_sinksdk_refuses_a_record_with_segments() -> None:
-    # An older version would take archived commits for missing. Records without segments stay readable.
+    # An older version would treat archived commits as missing. Records without segments stay readable.
     store = MemoryStore()
     ends = planned(store, 100)
     ledger = taken(store)

@@ -307,7 +307,8 @@ def test_the_table_is_readable_with_sql(tmp_path: Path) -> None:
 def test_the_file_is_readable_only_by_its_owner(tmp_path: Path) -> None:
     store = sql_store(f"sqlite:///{tmp_path}/state.db", create=True)
     store.put("k", {"x": 1}, None)
-    with sqlite3.connect(tmp_path / "state.db") as reader:  # the files next to it exist while it is open
+    # SQLite's other files exist while the store is open.
+    with sqlite3.connect(tmp_path / "state.db") as reader:
         reader.execute("select * from sinksdk_records").fetchall()
         store.put("l", {"x": 1}, None)
         assert {path.stat().st_mode & 0o777 for path in tmp_path.iterdir()} == {0o600}
@@ -364,7 +365,7 @@ def test_a_removed_file_is_reported(tmp_path: Path) -> None:
 
 
 def test_a_forked_process_inherits_no_connection(tmp_path: Path) -> None:
-    # A child would take its parent's locks for its own.
+    # A child process would treat its parent's locks as its own.
     store = open_store(f"sqlite:///{tmp_path}/state.db", create=True)
     store.put("k", {"x": 1}, None)
     if (child := os.fork()) == 0:

@@ -228,7 +228,7 @@ def test_read_values_are_independent_copies(store: Store) -> None:
 
 @pytest.mark.parametrize("name", ["format", "nonce"])
 def test_reserved_fields_are_refused(store: Store, name: str) -> None:
-    # A lost nonce would be a lost response.
+    # Without its nonce, a write whose response is lost could not be recognised.
     with pytest.raises(ValueError, match=name):
         store.put("k", {name: "mine"}, None)
     assert store.get("k") is None

@@ -79,8 +79,8 @@ def test_a_commit_stores_the_listed_data_of_tokens() -> None:
 
 
 def test_tokens_are_published_in_the_order_of_their_commit() -> None:
-    # Regression: the first upload of a group says which rows are visible; another one was taken for the
-    # first.
+    # Regression: the first upload of a group states which rows are visible, but another upload was used as
+    # the first.
     tokens = NOTHING.prepare({P0: [A, B, Token("c")]}).commit(P0, OffsetAndMetadata(9, publish=["c", "a"]))
 
     assert [token.id for token in tokens.of(P0, TokenState.COMMITTED)] == ["c", "a"]

@@ -113,7 +113,7 @@ def test_warnings_are_logged_by_default(*, verbose: bool) -> None:
 
 
 def test_failed_threads_and_bad_log_arguments_are_log_lines() -> None:
-    # Python itself prints them in another form, and with secrets.
+    # Python itself would print such errors in another form, with their secrets.
     code = """
 import logging, threading
 from sinksdk.support.confidential import SECRETS

@@ -126,7 +126,8 @@ def test_scheduled_file_never_spans_midnight(moment: int, period: int, name: str
     due = next_multiple(moment, period, zone)
 
     assert moment < due <= moment + period
-    # What is archived before it is due has the date of its first record, as the clock goes forward.
+    # A file that ends before the schedule is due has the date of its first record, because the clock goes
+    # forward.
     local = dt.datetime.fromtimestamp(moment, zone)
     last = dt.datetime.fromtimestamp(due - 1, zone)
     assert last.date() <= local.date()

@@ -65,7 +65,7 @@ def test_dead_letters_of_old_records_survive_the_clusters_retention(bootstrap: s
     ensure_dead_letter_topic(configured(topic), KafkaClient(bootstrap))
     with letters_to(topic, bootstrap) as letters:
         letters.send(SinkRecord("t", 0, 0, value=b"old", timestamp=1)).result(30)
-    time.sleep(4)  # the tests' broker looks every second
+    time.sleep(4)  # the tests' broker checks retention every second
     assert [row.value for row in consume(bootstrap, topic)] == [b"old"]
 
 

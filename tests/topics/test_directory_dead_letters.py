@@ -29,7 +29,7 @@ RECORD = SinkRecord(
 
 
 def plain(root: Path) -> None:
-    # As Spark writes a directory.
+    # Spark writes a directory like this.
     write_records(root, TopicPartition("flights", 0), ROWS)
 
 

@@ -263,7 +263,7 @@ KERBEROS = (
 def test_kerberos_is_refused_when_librdkafka_lacks_it(
     mechanism: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # It is Java's default mechanism, and the wheels are built without it.
+    # Kerberos is Java's default mechanism, but the wheels are built without it.
     client = KafkaClient("here:9092")
     java = {"security.protocol": "SASL_SSL", "sasl.jaas.config": KERBEROS, **mechanism}
 

@@ -82,7 +82,7 @@ class Led(Consumer):
 
 
 def test_partition_without_a_leader_is_unavailable(monkeypatch: pytest.MonkeyPatch) -> None:
-    # Regression: one of 10,000 stopped all of them.
+    # Regression: one partition without a leader stopped all 10,000.
     asking = cluster(monkeypatch, Led())
     found = asking.available(asking.partitions(["t"])["t"])
 
@@ -156,7 +156,7 @@ def test_topic_ids_are_requested_over_one_connection(monkeypatch: pytest.MonkeyP
 
 
 def test_topic_that_may_not_be_described_is_not_missing(monkeypatch: pytest.MonkeyPatch) -> None:
-    # Regression: with more than ten topics it was reported as missing.
+    # Regression: with more than ten topics, such a topic was reported as missing.
     with pytest.raises(
         ConnectException, match=r"topic t3 failed: .*check the client properties and the user's rights"
     ):

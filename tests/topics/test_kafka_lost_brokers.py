@@ -35,13 +35,14 @@ def cluster(broker: FakeBroker) -> Iterator[Cluster]:
 def test_pending_request_for_a_topic_id_is_repeated(
     broker: FakeBroker, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # Regression: librdkafka never sent it, it stayed pending for an hour, and the connector made no progress.
+    # Regression: librdkafka never sent the request, which stayed pending for an hour, and the connector made
+    # no progress.
     assert cluster.topic_ids([TOPIC]).keys() == {TOPIC}
     known = cluster.partitions([TOPIC])
-    # So that the admin client's own request waits, whatever the consumer knows by then.
+    # With known topics the admin client's own request waits, whatever the consumer knows by then.
     monkeypatch.setattr(cluster, "partitions", lambda _: known)
     broker.names_brokers = False
-    # A tenth of the real ages from here on, where no response comes, so that the test takes seconds.
+    # From here on the ages are a tenth of the real ones, so that the test takes seconds.
     monkeypatch.setattr(module, "REPEAT_AFTER", renewal.REPEAT_AFTER / 10)
     monkeypatch.setattr(renewal, "RENEW_AFTER", renewal.RENEW_AFTER / 10)
     for _ in range(2):

@@ -267,7 +267,7 @@ def test_transaction_markers_count_as_activity_of_a_range(cluster: MockCluster, 
 
 
 def test_refused_login_is_forgotten_when_records_arrive(cluster: MockCluster, topic: str) -> None:
-    # Regression: a refusal of hours before ended a range after ten silent seconds.
+    # Regression: after a refusal some hours ago, ten silent seconds ended a range.
     faults = [KafkaError(-169, "the password is wrong")]
 
     class Refused(Consumer):
@@ -346,7 +346,7 @@ def test_refused_login_ends_a_silent_range_with_its_reason(cluster: MockCluster,
 def test_a_consumer_that_lost_all_brokers_while_idle_is_replaced(
     cluster: MockCluster, fault: str, is_kept: bool
 ) -> None:
-    # It may never find one again (confluentinc/librdkafka#5301).
+    # An idle consumer may never find a broker again (confluentinc/librdkafka#5301).
     pool, faults = reader._Consumers(), list[KafkaError]()
 
     class Faulty(Consumer):

@@ -151,7 +151,7 @@ def test_a_late_response_of_a_replaced_client_is_not_used(broker: Broker, cluste
 
 
 def test_a_consumer_without_responses_is_replaced_and_closed(broker: Broker, cluster: Cluster) -> None:
-    # It may have dropped every broker (confluentinc/librdkafka#5301).
+    # The consumer may have dropped every broker (confluentinc/librdkafka#5301).
     stuck = broker.consumers[0]
     stuck.is_stuck = True
 
@@ -215,7 +215,7 @@ def test_an_error_of_the_broker_is_a_response(broker: Broker) -> None:
 
 
 def test_a_group_without_responses_gets_a_new_client(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
-    # Its coordinator may have moved to a broker that the client has dropped.
+    # The group's coordinator may now be a broker that the client has dropped.
     monkeypatch.setattr(module, "Renewed", lambda *each: at_once(*each, clock=broker.clock))
     group = ConsumerGroup(SimpleNamespace(properties={}, bootstrap="here:9092"), "connect-c")  # type: ignore[arg-type]
     broker.consumers[0].is_stuck = True

@@ -13,7 +13,7 @@ from sinksdk.topics.kafka import KafkaClient, KafkaWriter
 
 
 def test_record_for_the_offsets_topic_is_refused() -> None:
-    # It would be read as an offset, or waited for while its transaction is open.
+    # The record would be read as an offset, and its open transaction would make readers wait.
     writer = KafkaWriter({}, "g-files-0", "files", "offsets")
     with pytest.raises(
         ConnectException,
@@ -90,7 +90,7 @@ def test_a_producer_without_responses_is_replaced_before_its_first_transaction(
 def test_commit_without_a_response_fails_after_the_transaction_timeout(
     silent: tuple[KafkaWriter, list[SilentProducer], list[float]],
 ) -> None:
-    # Regression: it was retried on the same producer until errors.retry.timeout, or for ever.
+    # Regression: the commit was retried on the same producer until errors.retry.timeout, or without end.
     writer, made, clock = silent
     with pytest.raises(RetriableException):
         writer.init()

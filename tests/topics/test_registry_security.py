@@ -140,7 +140,7 @@ def test_namespaced_key_gets_the_verdict_of_the_plain_key() -> None:
     ("value", "is_refused"), [("true", True), ("True", True), ("false", False), ("", False)]
 )
 def test_encrypted_fields_are_refused(value: str, *, is_refused: bool) -> None:
-    # Connect would decrypt them: csfle.enabled has the effect of rule.executors.
+    # Connect would decrypt such values: csfle.enabled has the effect of rule.executors.
     _, problems = ConnectorConfig.check({"name": "a", "topics": "t", "csfle.enabled": value})
     assert [problem.startswith("'csfle.enabled' is unsupported: rules") for problem in problems] == (
         [True] if is_refused else []

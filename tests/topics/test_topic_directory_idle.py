@@ -72,7 +72,7 @@ def test_poll_without_changes_lists_nothing(place: Place, calls: Counter[str]) -
     place.settle()
     calls.clear()
     assert place.poll() == {P0: OffsetRange(0, 20), P1: OffsetRange(0, 20)}
-    assert calls["scandir"] <= 1  # of the transactions, which do not exist
+    assert calls["scandir"] <= 1  # the folder of transactions does not exist
     assert calls["stat"] <= 8
 
 
@@ -140,7 +140,7 @@ def test_file_growing_in_place_is_read_when_complete(place: Place) -> None:
 
 
 def test_folder_without_modification_times_is_detected(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    # Some file systems do not update them.
+    # Some file systems do not update modification times.
     place.settle()
     stat, frozen = os.stat, {}
 

@@ -290,7 +290,7 @@ def test_a_transaction_over_partitions_is_read(tmp_path: Path) -> None:
 
 
 def test_range_whose_file_was_removed_is_out_of_range(tmp_path: Path) -> None:
-    # A removed file must not pass for a gap.
+    # A removed file must not count as a gap.
     write_records(tmp_path, T0, rows([5, 6]))
     source = TopicDirectorySource(tmp_path)
     for start, end in ((4, 6), (5, 8)):

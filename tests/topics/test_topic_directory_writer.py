@@ -111,7 +111,7 @@ def test_slower_of_two_writers_appends_after_the_faster(place: Directory) -> Non
         nonlocal racing
         if racing:
             racing = False
-            first.commit([])  # right before the second writer's entry
+            first.commit([])  # the first writer commits right before the second one
         return original(entry)
 
     log.append = append
@@ -258,7 +258,7 @@ def test_writer_fenced_during_its_commit_appends_nothing(tmp_path: Path, moment:
 
 
 def test_fenced_writer_removes_no_file(place: Directory) -> None:
-    # Its last commit may have succeeded: only the new owner knows.
+    # The last commit of a fenced writer may have succeeded: only the new owner knows.
     old, new = place.writer(), place.writer()
     old.init()
     old.begin()
@@ -405,7 +405,7 @@ def test_entry_emptied_while_its_files_are_listed_is_skipped(place: Directory) -
 
 
 def test_missing_entry_is_an_error(place: Directory) -> None:
-    # A writer would assign offsets again.
+    # Without the entry, a writer would assign its offsets again.
     writer = place.writer()
     writer.init()
     write(place, writer, [b"1"])
@@ -429,7 +429,7 @@ def test_offsets_begin_after_entries_of_other_tools(place: Directory) -> None:
 
 
 def test_writer_refuses_a_directory_without_transactions(place: Directory) -> None:
-    # Its files would become invisible with the first entry.
+    # The files would become invisible with the first entry.
     write_records(place.root, A0, rows([0]))
     with pytest.raises(ConnectException, match=r"has files without transactions, such as .*parquet: readers"):
         place.writer().init()
@@ -452,7 +452,7 @@ def test_offsets_of_a_missing_directory_are_none(place: Directory) -> None:
 
 
 def test_reader_adds_entries_that_a_listing_missed(place: Directory, monkeypatch: pytest.MonkeyPatch) -> None:
-    # A listing may have a later entry without an earlier one; its records would be taken for a gap.
+    # A listing may have a later entry without an earlier one, whose records would then count as a gap.
     writer = place.writer()
     writer.init()
     for value in (b"1", b"2", b"3"):

@@ -261,7 +261,7 @@ def test_archiver_applies_its_converters_if_it_has_transforms() -> None:
 
 
 _REAL: dict[str, tuple[dict[str, Any], str]] = {
-    # What was left out of the published file is filled in: Connect itself refuses these two without.
+    # Keys that the published file leaves out are filled in, because Connect itself refuses these two files.
     "e20": (
         {
             "value.converter": "json",

@@ -36,7 +36,7 @@ MORE_ERRORS: Mapping[str, Mapping[str, str]] = {
     "unknown predicate": {"transforms.a.predicate": "is p, which is not declared in 'predicates'"},
     "another predicate": {"transforms.a.predicate": "is q, which is not declared in 'predicates'"},
     "several": {"transforms.b.predicate": "is q, which is not declared in 'predicates'"},
-    # Connect ignores it: a misspelt key does nothing in silence.
+    # Connect ignores a misspelt option silently.
     "an option that is not there": {"transforms.a.filds": "did you mean 'fields'?"},
 }
 """What is refused here and not there, by key."""
@@ -123,7 +123,7 @@ def test_refusal_messages_equal_connects() -> None:
 
 
 def test_plugin_version_is_accepted_and_ignored(client: TestClient) -> None:
-    # KIP-891. Regression: it was refused as an unknown key of the transform.
+    # KIP-891. Regression: the key was refused as an unknown key of the transform.
     good = CHAINS["good"]
     versions = {f"transforms.a{PLUGIN_VERSION}": "4.1.0", f"predicates.p{PLUGIN_VERSION}": "4.1.0"}
     infos = validated(client, {**good, **versions})

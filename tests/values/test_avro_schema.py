@@ -22,7 +22,8 @@ def resolved_types(schema: str) -> str:
         resolved = parse_schema(schema).resolved
     except DataException:
         return "!"
-    return shown(resolved, named_types(resolved)).replace(f"~{CONNECT_DECIMAL}", "")  # AvroData's, not Avro's
+    # AvroData has this logical type, Avro does not.
+    return shown(resolved, named_types(resolved)).replace(f"~{CONNECT_DECIMAL}", "")
 
 
 @pytest.mark.parametrize("result", stored_results(), ids=lambda result: result.schema[:80])

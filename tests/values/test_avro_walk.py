@@ -197,7 +197,7 @@ def test_data_may_have_2000_levels(loop: RowLoop | None, levels: int, fit: Fit) 
 
 
 def test_types_without_bytes_are_not_walked() -> None:
-    # A hundred levels of two empty records each would take for ever.
+    # A walk through a hundred levels of two empty records each would never end.
     kind: Any = {"type": "record", "name": "N0", "fields": []}
     for level in range(1, 100):
         fields = [{"name": "a", "type": kind}, {"name": "b", "type": f"N{level - 1}"}]

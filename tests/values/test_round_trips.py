@@ -18,7 +18,7 @@ from sinksdk.values.text import CONNECT_JSON, SPARK_JSON, to_json
 from tests.values.generated import Avro, Case, Json
 
 SCHEMAS = 150
-VALUES = 10  # of each
+VALUES = 10  # values of each type
 
 
 def seen(converter: BatchConverter, data: list[bytes]) -> tuple[pa.DataType, list[Any]]:

@@ -197,7 +197,7 @@ def test_retries_for_a_later_generation_are_reported_in_wall_clock_time(store: M
 
 
 def test_log_lines_while_a_store_is_opened_name_the_connector(monkeypatch: pytest.MonkeyPatch) -> None:
-    # Workers of one Spark serve many connectors; an unavailable store concerns only one of them now.
+    # Workers of one Spark serve many connectors, but the unavailable store concerns only one of them.
     about: list[object] = []
 
     def opened(url: str, *, expected_id: str) -> MemoryStore:

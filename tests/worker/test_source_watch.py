@@ -107,7 +107,7 @@ class Scene:
         self.let_hang(30.0)
 
     def let_hang(self, timeout: float) -> None:
-        # 0: for ever.
+        # A time-out of 0 is none.
         self.task = WatchedSourceTask(self.author, self.clock, timeout)
         self.watch = SourceTaskWatch(
             self.attempt(1),

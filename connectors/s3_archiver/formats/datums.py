@@ -39,8 +39,8 @@ class ShortFields:
         self._rows = rows
         self._template = bytearray()  # the template of a row: constants, and zeros where columns are inserted
         self._columns: list[tuple[int, Octets]] = []
-        # A field has the same place in every row; bytes that a row lacks, as of a shorter varint, are
-        # cut out.
+        # A field is at the same position in every row of the template; bytes that a row does not need, as for
+        # a shorter varint, are cut out.
         self._masks: list[tuple[int, Flags]] = []
 
     def constant(self, octets: bytes) -> None:

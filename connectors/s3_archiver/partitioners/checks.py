@@ -91,7 +91,7 @@ _LARGEST_NUMBER: Final = 2**31 - 1  # largest number among the records that a tr
 
 
 def longest_path(config: PartitionerSettings, partition: TopicPartition, last: int) -> int:
-    """Return the most bytes of a folder's name that leave no key too long."""
+    """Return the largest number of bytes of a folder's name with which no key is too long."""
     view = "headers" if config.has_header_files else "keys" if config.has_key_files else ""
     number = _LARGEST_NUMBER if config.is_transformed else 0
     extension = max(_LONGEST_EXTENSION, f"{config.format_bytearray_extension}.gz", key=len)

@@ -229,7 +229,7 @@ class JsonFields:
                 each.add(row, at_path(value, path), path)
 
     def _parsed(self, data: bytes) -> Any:
-        """Parse a value. Raises DataException with a clause that follows on "its value"."""
+        """Parse a value. Raises DataException with a reason that continues "its value"."""
         try:
             value = json.loads(data)
         except RecursionError:

@@ -103,7 +103,7 @@ class PartitionFolders:
 
 
 class _Level(NamedTuple):
-    """The texts of one level of all paths, and for each row the index of its own."""
+    """The texts of one level of all paths, and the index of the text for each row."""
 
     texts: Sequence[str]
     codes: Codes
@@ -340,7 +340,7 @@ def _texts(column: pa.Array) -> tuple[Longs, list[str]] | str:
 
 
 def _problem(text: str, delimiter: str) -> str | None:
-    """Return why a value cannot be a folder's name, a clause that follows on "has"."""
+    """Return why a value cannot be a folder's name: a reason that continues "has"."""
     if not text:
         return "an empty text"
     if text in (".", ".."):

@@ -131,7 +131,7 @@ class Upload:
                 self._backlog.popleft()
 
     def send_early(self) -> None:
-        """Send the buffered bytes as a part, if S3 takes so few, to free their memory."""
+        """Send the buffered bytes as a part to free their memory, if they are enough for a part of S3's."""
         self.send()
         if self.sendable:
             self._send_part(is_last=False)

@@ -160,7 +160,7 @@ class Listings:
         return self.of(folder, self._files_in)
 
     def of(self, folder: str, read: Callable[[list[os.DirEntry[str]]], T]) -> T:
-        """Return ``read`` of a folder's entries: the same object as long as the result is equal."""
+        """Apply ``read`` to a folder's entries; return the same object while the result is equal."""
         stamp, now = _stamp(folder), self._clock()
         known = self._known.get(folder)
         is_same = known is not None and known.stamp == stamp
