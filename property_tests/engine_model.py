@@ -124,7 +124,7 @@ def watched(log: MemoryCommitLog, world: World) -> MemoryCommitLog:
         fault = None if log.is_fenced else world.take("write")
         if fault == "lost before":
             raise StoreUnavailable("no answer")
-        type(log)._save(log, record)  # a successor's log is a copy, this function with it
+        type(log)._save(log, record)  # a successor's log is a copy, which has this function too
         world.saved(log.saved)
         if fault == "lost after":
             raise StoreUnavailable("no answer")
@@ -264,7 +264,7 @@ class ModelSink(SinkTask):
         return False
 
     def move(self, partition: TopicPartition, where: str) -> None:
-        """Request another offset; a sink without offsets of its own requests the one it has."""
+        """Request another offset; a sink without offsets of its own requests its present one."""
         self.context.offset({partition: self.begin[partition]})
 
     def keep(self, partition: TopicPartition, offsets: list[int]) -> None:

@@ -252,4 +252,4 @@ class _Nearest:
         return found[0] if found else ""
 
 
-_SUGGESTIONS: Final = 20  # of one configuration: more unknown keys are no misspellings
+_SUGGESTIONS: Final = 20  # number of suggestions for one configuration: more unknown keys are no misspellings

@@ -68,7 +68,7 @@ class SinkTaskContext(ABC):
         Records that this ``pre_commit`` does not return as committed are read again, possibly by another
         task: flush partial batches now (KIP-275).
         """
-        return False  # so that a task works with every context
+        return False  # a default, so that a task works with every context
 
     def closing_reason(self) -> ClosingReason | None:
         """Return why this ``pre_commit`` is closing; None if it is not."""

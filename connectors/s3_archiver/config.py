@@ -1,4 +1,4 @@
-"""Configuration of the archiver. Confluent's key names where they have one."""
+"""Configuration of the archiver, with Confluent's names of keys where they exist."""
 
 from __future__ import annotations
 

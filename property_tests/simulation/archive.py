@@ -375,7 +375,7 @@ class Archive:
     copy: dict[str, Stored] | None = None
     copied: Mapping[TopicPartition, int] = MappingProxyType({})
     _begins_of_parts: Mapping[TopicPartition, int] = MappingProxyType({})
-    # The store is a restored copy, and the archive holds more than it knows.
+    # True: the store is a restored copy, and the archive holds more than the store's commits cover.
     is_behind = False
 
     def __init__(self, world: World, *, whole_files: bool = False, topic_changes: bool = False) -> None:
@@ -397,7 +397,8 @@ class Archive:
             raw["offset.source"] = "group"
         transforms = random.Random(f"{world.seed} transforms")  # noqa: S311 - chance, not secrets
         if not is_plain and transforms.random() < 0.4:
-            raw["records.sql"] = "SELECT * FROM records"  # never parsed: the log does what a transform does
+            # Spark never parses the query: the log does what a transform would do.
+            raw["records.sql"] = "SELECT * FROM records"
             world.happened["schedules with a transform"] += 1
             self.portion = transforms.choice((None, 2))
         # A deletion forgets which rows are visible above a withdrawn commit: see docs/decisions/0037.
@@ -605,7 +606,7 @@ class Archive:
                 self.world.violation(f"the driver of claim {claims[1]} configured over that of {claims[0]}")
 
     def _may_write(self, offsets: Mapping[TopicPartition, int]) -> bool:
-        # Only the newest driver's writes count; its offsets must be visible.
+        # Only writes of the newest driver count, and records below their offsets must be visible.
         for partition, offset in offsets.items():
             if unseen := self._unseen(partition, offset):
                 self.world.violation(f"{partition}: the group is set to {offset}, nobody can see {unseen}")
@@ -778,7 +779,7 @@ class Archive:
                 dice.choice((self.restore_topic, log.create_again))()
             elif log.id != "first":
                 dice.choice((self.restore_topic, log.delete, log.create_again))()
-            elif self._highest and max(self._highest.values()):  # its id is known from the first plan on
+            elif self._highest and max(self._highest.values()):  # the first plan has the topic's id
                 dice.choice((log.delete, log.delete, log.create_again_at_once))()
         elif log.id != "first":
             self.restore_topic()
@@ -925,7 +926,8 @@ class Archive:
             if not self._pending.get(partition, set()) & self._expired:
                 return f"the commit was withdrawn from {before} to {committed}, though none of its uploads expired"
             self.world.happened["commit withdrawn"] += 1
-            if self.changing and partition in self.changing.shaken:  # its records may be lost
+            # The records of this partition may be lost.
+            if self.changing and partition in self.changing.shaken:
                 again = (o for o in self.changing.expected[partition] if committed <= o < before)
                 self.changing.withheld[partition].update(again)
         self._highest[partition] = committed
@@ -944,7 +946,7 @@ class Archive:
             if entry is None or (entry.partly_visible_to or 0) <= offsets[-1]:
                 return f"offsets up to {offsets[-1]} are visible, the commit at {committed} does not say so"
             if self.deletes and self.cluster.is_deleting:
-                # Counted once per schedule: each step checks this.
+                # The event is counted once per schedule, because each step makes this check.
                 self.world.happened["schedules whose deletion waited for rows above a commit"] = 1
             self._parted[content].update(offsets[bisect.bisect_left(offsets, committed) :])
             self.world.happened[f"{view or 'rows'} visible above a withdrawn commit"] += 1
@@ -965,7 +967,7 @@ class Archive:
     def _completed(self, upload_id: str) -> None:
         self.check()
         siblings = self._siblings(upload_id)
-        # The group is complete only as far as S3 shows it.
+        # A group counts as complete only as far as S3 shows its objects.
         if gone := siblings & self.groups.gone.get(self.world.current, set()) - self.s3.shown_late:
             self.world.violation(f"{upload_id} is completed, though {gone} of its group had expired before")
         pending = [upload for upload in sorted(siblings) if upload in self.s3.uploads]

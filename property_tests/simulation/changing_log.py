@@ -216,7 +216,7 @@ class ChangingLog(Log):
                     yield batch_of(some)
                     at = some[-1].offset + 1
                 elif self.ends[partition] >= offsets.end:
-                    break  # it ends in a gap
+                    break  # the range ends in a gap
                 else:
                     world.happened["range that the log no longer has"] += 1
                     world.sleep(5.0)

@@ -23,7 +23,7 @@ from sinksdk.runtime.worker_connector import Driver, WorkerConnector
 from sinksdk.store.records import ConnectorRecord, GenerationPlan
 from tests.helpers.inline import INLINE
 
-_ATTEMPTS = 4  # as Spark's spark.task.maxFailures
+_ATTEMPTS = 4  # the default of Spark's spark.task.maxFailures
 
 
 @dataclass
@@ -35,7 +35,7 @@ class Slot:
 
 
 class SimulatedGeneration:
-    # As in Spark: failed tasks are retried, slow ones get a copy, the first success wins.
+    # As in Spark, failed tasks are retried, slow ones get a copy, and the first success counts.
     def __init__(self, cluster: Cluster, plan: GenerationPlan, driver: str) -> None:
         self._cluster = cluster
         self._plan = plan
@@ -267,7 +267,7 @@ class Cluster(ABC):
             self.world.freeze(process, self.world.dice.choice((0.0, 5.0, 500.0)))
 
     def reap(self) -> None:
-        # No process can kill itself: the scheduler calls this.
+        # No process can kill itself, so the scheduler calls this method.
         for process in self._orphans:
             self.world.kill(process)
         self._orphans.clear()

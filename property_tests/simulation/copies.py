@@ -126,7 +126,7 @@ class Copies:
             attempt = Attempt(row["generation"], row["attempt"])
             if before is not None and attempt < Attempt(*_generation_and_attempt(before)):
                 self.world.violation(f"{key} went back to {attempt}")
-            if row["attempt"]:  # zero: the record was fenced, no task owns it
+            if row["attempt"]:  # attempt 0 means that the record was fenced and no task owns it
                 self.reader.attempts[self.world.current.threads[0]] = attempt
         elif key == task_count_key(CONNECTOR):
             self._on_count(json.loads(before.body) if before else None, json.loads(after.body))
@@ -139,7 +139,7 @@ class Copies:
         if before is None or after["planned"] == before["planned"]:
             self.reader.fences[driver].clear()  # the driver has claimed, and now decides which tasks to fence
             return
-        if after["transactional_tasks"] is None:  # only a write without its condition does so
+        if after["transactional_tasks"] is None:  # only an unconditional write can remove the number
             self.world.violation(f"the task count record of generation {before['planned']} was lost")
             return
         plans = [self._plan(before["planned"]), self._plan(after["planned"])]

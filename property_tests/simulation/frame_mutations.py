@@ -127,7 +127,7 @@ def abort_discards_committed_tokens(patch: Patch) -> None:
 
 
 def fenced_runs_not_remembered(patch: Patch) -> None:
-    # Two queries then take the connector over from each other for ever.
+    # With this mutation two queries take the connector over from each other without end.
     writes_as(patch, PLANS, lambda plan: {**plan, "frames": {**plan["frames"], "superseded": []}})
 
 

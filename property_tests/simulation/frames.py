@@ -206,7 +206,7 @@ class TableTask(SinkTask):
 
 @dataclass(slots=True)
 class Query:
-    # The state outlives the runs. ``right`` is the value of ``done`` before an operator restored an older
+    # The state is kept between runs. ``right`` is the value of ``done`` before an operator restored an older
     # copy.
     name: str
     is_stream: bool
@@ -402,7 +402,7 @@ class Spark:
             self.world.happened["a run takes over"] += 1
 
     def runs_yet_to_write(self) -> int:
-        # Each of these runs may take over once, while one of its tasks lives.
+        # Each of these runs may take over once while one of its tasks runs.
         return self._runs - len(self._writers)
 
     def unpublished(self) -> list[str]:

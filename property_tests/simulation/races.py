@@ -116,7 +116,7 @@ def _completed_after_a_withdrawal(archive: Archive) -> None:
     _go_on(archive, 900, lambda: world.happened["commit withdrawn"] > withdrawn)
     _go_on(
         archive, dice.choice((0, 1, 2, 3, 5, 10, 20))
-    )  # until the next owner discards the withdrawn tokens
+    )  # the next owner may discard the withdrawn tokens in this time
     for process in frozen:
         for thread in process.threads:
             thread.is_frozen_until = world.now()

@@ -98,7 +98,7 @@ class Reader:
         sent = [(record.value or b"").decode() for record in self.open.get(process, ())]
         if sorted(row.value for row in fresh) != sorted(sent):
             self._world.violation(f"{[row.value for row in fresh]} are visible of a transaction of {sent}")
-        self.open[process] = []  # also if the response to the commit is lost
+        self.open[process] = []  # done even if the response to the commit is lost
         self.rows += len(fresh)
         for row in fresh:
             table, number = _parsed(row)

@@ -13,7 +13,7 @@ import pytest
 
 Run = Callable[[int], Counter[str]]
 
-# Each kind of fault then happens in each test.
+# So many schedules are enough for each kind of fault to happen in each test.
 AT_ONCE = 1_000
 
 # Enough for ``make test``: seconds, without the rarest faults.

@@ -63,7 +63,7 @@ def _rolling_deploy(archive: Archive) -> None:
     cluster.start_driver(**_variation(dice))
     _run_until(archive, lambda: not first.is_alive)
     more = archive.claimed() - before
-    if more > 2:  # its running generation, and the claim of its successor
+    if more > 2:  # more than the running generation, and the claim of its successor
         world.violation(f"the first driver was asked to give way, and went on: {more} more generations")
     if cluster.ended[first.name] != "FencedException":
         world.violation(f"the first driver ended: {cluster.ended[first.name]}")
@@ -221,7 +221,7 @@ def _calm_down(archive: Archive) -> None:
 
 
 def _recover(archive: Archive) -> None:
-    # Starts are refused while the archive holds more than the store knows.
+    # A start is refused while the archive holds more than the store's commits cover.
     for _ in range(MOST_DRIVERS):
         if not archive.is_behind:
             return
@@ -241,7 +241,7 @@ def _catch_up(archive: Archive) -> None:
     cluster = archive.cluster
     for _ in range(MOST_DRIVERS + 1):
         while cluster.is_deleting:
-            # Rows visible above a commit need a driver: the deletion waits for one.
+            # If rows are visible above a commit, the deletion waits for a driver that reads them.
             deletion = cluster.start_deletion()
             _run_until(archive, lambda deletion=deletion: not deletion.is_alive or archive.has_rows_ahead())
             if cluster.is_deleting and archive.has_rows_ahead():

@@ -174,7 +174,7 @@ class ShutdownSignals(ClosingSignals):
 def drive(
     connector: RunningConnector, signals: ShutdownSignals, progress: LiveProgress | PlainProgress
 ) -> None:
-    """Wait until a connector has stopped; the first signal closes it."""
+    """Wait until a connector has stopped; the first signal closes the connector."""
 
     def note(received: signal.Signals) -> None:
         progress.note(

@@ -33,7 +33,7 @@ class ConnectorRunsException(ConnectException):
 
 
 class OffsetsRefusedException(ConnectException):
-    """The connector refuses to have its offsets altered so."""
+    """The connector refuses the offsets that an operator has requested."""
 
 
 class ClaimedContext(ConnectorContext):

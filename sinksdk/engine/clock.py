@@ -94,5 +94,5 @@ class _Flag:
 
     def wait(self, seconds: float) -> bool:
         if not self._set:
-            self._clock.sleep(seconds)  # no other thread could set it meanwhile
+            self._clock.sleep(seconds)  # no other thread could set the signal during the sleep
         return self._set

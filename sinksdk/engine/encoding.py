@@ -95,7 +95,7 @@ def as_bytes(made: SinkRecords, read: BytesRead, style: Callable[[Part], JsonSty
 
 
 def as_json(made: SinkRecords, read: BytesRead | None) -> SinkRecords:
-    """Turn objects into JSON texts; an unchanged object keeps its original one."""
+    """Turn objects into JSON texts; an unchanged object keeps its original text."""
     for part in PARTS:
         objects = _objects(made, part)
         if objects is not None:

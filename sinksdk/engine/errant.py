@@ -99,7 +99,7 @@ class WorkerErrantRecordReporter(ErrantRecordReporter):
     def begin(self, partition: TopicPartition, offsets: npt.NDArray[np.int64]) -> None:
         if partition not in self._counters:
             self._counters[partition] = ErrorCounter(partition, self._options.error_limit)
-        # A transform may make several records of one, which count as one.
+        # If a transform makes several records of one, these count as one record.
         if self._options.is_transformed and not (offsets[1:] > offsets[:-1]).all():
             offsets = np.unique(offsets)
         self._counters[partition].begin(offsets)

@@ -63,7 +63,7 @@ class SinkTaskRun:
 
         Raises:
             FencedException: a newer attempt owns the task; its partitions were closed without a commit.
-            Exception: the commit log or the input failed; likewise.
+            Exception: the commit log or the input failed; no commit was made either.
         """
         if self._closing() is not None:
             return ()

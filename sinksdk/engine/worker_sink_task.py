@@ -90,7 +90,7 @@ class WorkerSinkTask:
         for partition, plan in ranges.items():
             committed = self.committed(partition)
             self._scope.begin(partition, plan)
-            if not is_topic_name(partition.topic):  # sinks make paths and keys of it
+            if not is_topic_name(partition.topic):  # sinks make paths and keys of topic names
                 message = f"{self._label}: {partition.topic!r} is not a valid name of a Kafka topic"
                 self._scope.note(partition, ConnectException(message), at_once=True)
                 continue

@@ -43,7 +43,8 @@ class Deployment:
             waits=Waits(f"connector {name}", environment.clock),
             requests=environment.requests_for(name),
         )
-        # Only ``sinksdk run`` brings a configuration, and ends after failures. Otherwise the store has it.
+        # Only ``sinksdk run`` brings a configuration, and ends after failures. A server's connectors have
+        # theirs in the store.
         raw = first.checked.raw if first is not None else {}
 
         def driver(environment: Environment) -> Driver:

@@ -16,7 +16,7 @@ class Value(BaseModel):
 
     @property
     def format(self) -> int:
-        # Higher only if an older sinksdk would misread the value: it then refuses it.
+        # The number is higher only if an older sinksdk would misread the value, and so must refuse it.
         return 1
 
     def as_json(self) -> dict[str, Any]:

@@ -148,7 +148,7 @@ class SourceMeasures:
 @dataclass(frozen=True, slots=True)
 class TaskMeasures:
     puts: Timing = Timing()  # calls that returned
-    largest_batch: int = 0  # of ``put``; for a source, of ``poll``
+    largest_batch: int = 0  # records of the largest batch of ``put``; for a source, of ``poll``
     records_read: int = 0  # records of the source, without those committed before
     records_sent: int = 0  # accepted by ``put``
     active: Level = Level()  # uncommitted records, sampled at each batch
@@ -156,7 +156,7 @@ class TaskMeasures:
     commit_failures: int = 0
     commit_writes: int = 0
     errors: ErrorCounts = ErrorCounts()
-    seconds: Mapping[str, float] = field(default_factory=dict)  # by phase
+    seconds: Mapping[str, float] = field(default_factory=dict)  # seconds by phase
     closings: int = 0  # close requests
     # The part of ``seconds`` that fell into a closing.
     closing_seconds: Mapping[str, float] = field(default_factory=dict)

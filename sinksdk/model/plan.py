@@ -17,7 +17,7 @@ class RangePlan(NamedPartition):
     start: int
     end: int
     due: bool = False  # the commit at ``end`` is a closing one
-    records: int | None = None  # at most; None: no limit
+    records: int | None = None  # most records to read; None: no limit
     retry: Retry | None = None
     log: OffsetRange | None = None  # offsets that the source held; None: unknown
     # Commits keep the epoch: offsets do not show that a log was cut and grew again (KIP-320).
@@ -29,7 +29,7 @@ class RangePlan(NamedPartition):
 
     @classmethod
     def open_ended(cls, partition: TopicPartition, **more: Any) -> Self:
-        # As for a DataFrame: from the commit to the end of the input. Never stored.
+        # A DataFrame is read from its commit to the end of the input; such a range is never stored.
         return cls.of(partition, 0, _OPEN_END, **more)
 
     @property

@@ -50,7 +50,7 @@ class PartitionStatus(BaseModel):
     def reported(
         cls, partition: TopicPartition, committed: int | None, position: int | None, end: int, **more: Any
     ) -> Self:
-        # Only the store knows these.
+        # Only the store has these values.
         unknown = {"task": None, "committed_at": None, "rate": 0.0, "error": None, "failures": 0}
         return cls(
             topic=partition.topic,

@@ -114,7 +114,7 @@ class Waits:
         self._outage = Outage(log, f"{who}: the unavailable system", after=after, clock=clock.now)
         self._failures = 0
         self._since = 0.0
-        # Whether the wait has ended, or there was none, since this was last set to False.
+        # Whether a wait has ended, or none was needed, since a caller set this to False.
         self.has_ended = False
 
     def failed(self, error: Exception, *, since: float | None = None) -> tuple[float, Waiting | None]:

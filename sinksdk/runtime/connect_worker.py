@@ -39,7 +39,7 @@ class ConnectorRunner:
     def start(self) -> None:
         if self._ended is not None:
             raise RuntimeError("a runner can be started only once")
-        # A thread per connector: one that hangs in its author's code does not block others.
+        # Each connector has a thread, so that one that hangs in its author's code does not block the others.
         self._ended = start_call(partial(self._driver.run, until_caught_up=self._until_caught_up), "driver")
 
     def await_termination(self, timeout: float | None = None) -> bool:

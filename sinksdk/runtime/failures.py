@@ -119,7 +119,8 @@ class PartitionFailures(Failures):
     def may_discard_before_the_end(self) -> bool:
         if self._has_discarded_at_last:
             return False
-        # Once before a run ends: the next one may be months away, and stale data takes up storage.
+        # Stale data is discarded once before a run ends, because the next run may be months away and such
+        # data takes up storage.
         self._has_discarded_at_last = True
         self.backoff.discard_now()
         return True

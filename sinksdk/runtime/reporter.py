@@ -27,7 +27,7 @@ class Reporter:
         self._totals = TotalsKeeper(session.store, session.name)
 
     def catch_up(self) -> None:
-        # Only after a claim has fenced earlier drivers.
+        # The reports are read only after a claim has fenced earlier drivers.
         self._totals.catch_up()
 
     def planned(self, plan: GenerationPlan) -> None:

@@ -57,7 +57,7 @@ class BoundedRequest(Generic[T]):
         # Reading the exception keeps asyncio from logging it when no caller waits any more.
         response.add_done_callback(lambda done: done.cancelled() or done.exception())
         with suppress(Exception):  # ``result()`` raises the exception
-            # Shielded: a caller that stops waiting must not cancel the request of the others.
+            # The request is shielded, because a caller that stops waiting must not cancel it for the others.
             await asyncio.wait_for(asyncio.shield(response), self._patience)
         return running if running.done() else None
 
@@ -178,7 +178,7 @@ _OLDEST: Final = 90.0  # seconds: Prometheus usually scrapes every minute, or mo
 
 def metrics_router(herder: Herder, health: StoreHealth, task_slots: ReadTaskSlots) -> APIRouter:
     router = APIRouter(tags=["server"])
-    scrapes: dict[str, BoundedRequest[tuple[bytes, str]]] = {}  # by Content-Type
+    scrapes: dict[str, BoundedRequest[tuple[bytes, str]]] = {}  # scrapes by Content-Type
 
     @router.get("/metrics", response_class=Response, responses={**errors(), 200: _TEXT})
     async def metrics(accept: Annotated[str, Header()] = "") -> Response:

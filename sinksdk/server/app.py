@@ -43,7 +43,8 @@ def create_app(
     providers = providers or ConfigProviders()
     herder = Herder(store, sinks=sinks or partial(opened_sink, providers=providers))
     own = version("sinksdk")
-    # No documentation page: FastAPI's loads scripts of other sites, which could control connectors.
+    # FastAPI's documentation page is off, because it loads scripts of other sites, which could control
+    # connectors.
     app = _Application(title="sinksdk", version=own, docs_url=None, redoc_url=None, redirect_slashes=False)
     health = StoreHealth(herder)
     app.include_router(admin_router(health, own, identify(store)))

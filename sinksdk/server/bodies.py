@@ -34,7 +34,7 @@ _Digits = Annotated[str, Field(pattern="^[0-9]{1,19}$")]
 
 
 def _number(value: object) -> object:
-    # As Kafka Connect: "7" is accepted, true and 7.0 are not.
+    # As in Kafka Connect, "7" is accepted, but true and 7.0 are not.
     if type(value) is int or (isinstance(value, str) and value.isascii() and value.isdigit()):
         return value
     raise ValueError("must be a whole number")
@@ -228,7 +228,7 @@ class Plugin(Body):
     version: str
 
 
-# Its eleven attributes are KIP-769's.
+# The eleven attributes are those of KIP-769.
 class ConfigDefinition(Body):
     """Definition of a configuration key (KIP-769)."""
 

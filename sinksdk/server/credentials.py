@@ -72,7 +72,8 @@ class Credentials:
         if not found:
             raise ConfigException(f"the credentials file {path} is empty: add a token or user:password")
         if mode & 0o077:
-            # Only a warning: Kubernetes mounts secrets with this mode, in a container without other users.
+            # Only a warning is logged, because Kubernetes mounts secrets with this mode, in a container
+            # without other users.
             log.warning(
                 "other users of this machine can read the credentials file %s (mode %04o): chmod 600 %s",
                 *(path, mode & 0o777, path),

@@ -108,7 +108,7 @@ def add_error_handlers(app: FastAPI) -> None:
 
 
 def _methods(request: Request) -> set[str]:
-    # Each method has its own route, and Starlette itself returns only those of the first one.
+    # Each method has its own route, and Starlette itself would return only the methods of the first route.
     described = request.app.openapi()["paths"].items()
     here = [methods for path, methods in described if compile_path(path)[0].match(request.scope["path"])]
     found = {method.upper() for methods in here for method in methods}

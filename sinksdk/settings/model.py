@@ -154,7 +154,8 @@ class ConfigModel(BaseModel):
         try:
             return cls.model_validate(values, by_alias=True, by_name=False)
         except ValidationError as error:
-            # Only fields of lists and maps refuse text: it is split, and all is validated again.
+            # Only fields of lists and maps refuse text: the text is split, and the whole configuration
+            # validated again.
             parts = dict(_taken_apart(error))
             if not parts:
                 raise

@@ -33,7 +33,7 @@ def read_properties(text: str, where: str) -> Iterator[Property]:
     for number, line in _logical_lines(text):
         key, separator, rest = _PROPERTY.fullmatch(line).groups()  # type: ignore[union-attr] # its last group takes any rest
         try:
-            # Unlike in Java, blanks at a value's end are dropped, for they are invisible; "\ " keeps one.
+            # Unlike in Java, blanks at a value's end are dropped, because they are invisible; "\ " keeps one.
             yield Property(number, _unescaped(key), _unescaped(_stripped(rest)), separator)
         except ValueError as error:
             raise ConfigException(f"{where}: line {number}: {error}") from None

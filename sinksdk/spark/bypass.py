@@ -149,7 +149,7 @@ class Receiver:
 
     def _at(self, place: int) -> pa.RecordBatch:
         if self._batch is None or place != self._place:
-            # Not mapped into memory: shared pages would count as this worker's memory.
+            # The file is not mapped into memory, because shared pages would count as this worker's memory.
             size = int.from_bytes(os.pread(self._file, _UNIT, place)[:8], "little")
             with pa.ipc.open_stream(os.pread(self._file, size, place + _UNIT)) as stream:
                 self._place, self._batch = place, stream.read_next_batch()

@@ -136,7 +136,7 @@ def confine_parsed(plan: Any, session: SparkSession) -> None:
 
 
 def confine_analyzed(plan: Any) -> None:
-    # Only the analyzed plan tells a CTE from a table of the same name.
+    # Only the analyzed plan distinguishes a CTE from a table of the same name.
     for node in _every_node(plan, _ANALYZED):
         if _is_records(node):
             continue

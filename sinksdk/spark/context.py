@@ -26,7 +26,7 @@ __all__ = ["check_master", "spark_conf", "start_spark"]
 _CONF: Final[Mapping[str, str]] = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
-    # Each connector has its own scheduling pool; a single one gets all task slots.
+    # Each connector has its own scheduling pool, and a single connector gets all task slots.
     "spark.scheduler.mode": "FAIR",
     # A speculative copy fences the first attempt: no data is lost, but the work is done twice.
     "spark.speculation": "false",
@@ -44,7 +44,8 @@ _LOOPBACK: Final[Mapping[str, str]] = {
     "spark.driver.bindAddress": "127.0.0.1",
 }
 _WARM_WORKERS: Final[Mapping[str, str]] = {
-    # Only on local masters: elsewhere Python may lack sinksdk, which a task reports better than a daemon.
+    # The daemon runs only on local masters: elsewhere Python may lack sinksdk, which a task reports better
+    # than a daemon.
     "spark.python.daemon.module": "sinksdk.spark.worker_daemon",
 }
 _JVM_OPTIONS: Final = "spark.driver.defaultJavaOptions"

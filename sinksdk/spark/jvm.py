@@ -93,7 +93,7 @@ class JvmSignals:
         self._before: dict[str, Any] = {}
         self._queue: Any = None
         try:
-            # Signals reach the JVM under spark-submit, and all executors would end with it.
+            # Under spark-submit signals reach the JVM, and the executors would end with the JVM.
             self._queue = gateway.jvm.java.util.concurrent.LinkedBlockingQueue()
             self._take_over()
         except Exception as error:  # noqa: BLE001 - Java without java.beans, or with -Xrs

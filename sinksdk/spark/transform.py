@@ -135,7 +135,7 @@ class _Query:
         if self._is_confined:
             confine_parsed(parsed, session)
         records.createOrReplaceTempView(VIEW)
-        try:  # in brackets, because Spark would execute a statement at once
+        try:  # the query is in brackets, because Spark would execute a statement at once
             frame = _within_brackets(session, self._text)
         except ParseException as error:
             raise ConfigException(

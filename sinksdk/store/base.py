@@ -42,7 +42,7 @@ class Conflict(ConnectException):
 class StoreUnavailable(ConnectException):
     """The store did not respond within the time-out; a write may have taken effect."""
 
-    is_logged = True  # by the store, once per outage
+    is_logged = True  # the store logs this error itself, once per outage
 
 
 class StoreRefused(ConnectException):

@@ -115,7 +115,7 @@ class Tenure:
 
     def __init__(self) -> None:
         self.claimed = 0  # the newest generation that this process has claimed
-        self.drivers: set[str] = set()  # of this process
+        self.drivers: set[str] = set()  # names of this process's drivers
 
     def is_over(self, count: TaskCountRecord | None, status_driver: Callable[[], str]) -> bool:
         # A process begins a new session after an outage. If another driver has claimed since, this process

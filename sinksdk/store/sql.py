@@ -36,7 +36,7 @@ _records = sa.Table(
     sa.Column("version", sa.Text, nullable=False),
 )
 
-# Built once: building one takes longer than SQLite takes to run it.
+# The statements are built once, because building one takes longer than running it in SQLite.
 _KEY: Final = _records.c.key == sa.bindparam("of_key")
 _VERSION: Final = _records.c.version == sa.bindparam("of_version")
 _READ: Final = sa.select(_records.c.value, _records.c.version).where(_KEY)

@@ -120,7 +120,7 @@ def _hide_in(record: logging.LogRecord) -> None:
     if isinstance(record.exc_info, tuple) and (error := record.exc_info[1]) is not None:
         trace = "".join(traceback.format_exception(error)).rstrip("\n")
         if SECRETS.hide(shown := f"{trace}{error!r}") != shown:
-            record.exc_text = SECRETS.hide(trace)  # its lines of code may hold a secret, too
+            record.exc_text = SECRETS.hide(trace)  # the lines of code in a trace may hold a secret
             record.exc_info = None
             with suppress(Exception):  # an exception group's class may raise anything; exc_text is set
                 copy = _Copies().whole(error)
@@ -179,7 +179,7 @@ class _Copies:
             copy: BaseException = type(kind.__name__, (base,), own)(SECRETS.hide(error.message), members)
         else:
             text = _UNPRINTABLE
-            with suppress(Exception):  # its own __str__ may raise anything
+            with suppress(Exception):  # the error's own __str__ may raise anything
                 text = SECRETS.hide(str(error))
             own["__str__"] = lambda _: text
             try:

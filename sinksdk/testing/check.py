@@ -385,7 +385,7 @@ def _play(
 
 def _check_without_faults(subject: Subject[Any]) -> None:
     trial = Trial(subject)
-    before = list(subject.read_back(trial.destination))  # or the keys of a mapping
+    before = list(subject.read_back(trial.destination))  # for a mapping, a list of its keys
     if before:
         raise KitError(
             f"read_back returned {before[:3]} before anything was written: let `destination` create a new, "

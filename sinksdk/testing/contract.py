@@ -157,7 +157,7 @@ class SourceContractError(ContractError):
     replayed_by = "replay_source"
 
 
-# As a module's __tracebackhide__ it lets pytest hide the kit's frames from these errors.
+# As the __tracebackhide__ of a module, this function lets pytest hide the kit's frames in these errors.
 HIDDEN: Callable[[Any], bool] = methodcaller("errisinstance", (KitError, ContractError))
 
 PARTITIONS = (TopicPartition("records", 0), TopicPartition("records", 1), TopicPartition("others", 0))

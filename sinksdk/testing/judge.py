@@ -145,7 +145,7 @@ class Letter(Future[None]):
 
 
 class Judge:
-    # More than ten attributes: each check needs another two or three. Only the first violation is reported.
+    # More than ten attributes: each check needs two or three. Only the first violation is reported.
 
     def __init__(self, capabilities: Capabilities, source: EndlessSource) -> None:
         self._promise = capabilities

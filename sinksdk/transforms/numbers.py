@@ -28,7 +28,7 @@ def wrapped(number: int, bits: int) -> int:
 
 
 def to_whole(number: Number, bits: int) -> int:
-    """Return a whole number of so many bits, as Java's ``byteValue`` and its like do."""
+    """Convert to a whole number of this many bits, as Java's ``byteValue`` and similar methods do."""
     if isinstance(number, float):
         if math.isnan(number):
             return 0

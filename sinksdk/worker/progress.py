@@ -33,7 +33,7 @@ class _ProgressWriter:
         self._version: str | None = None
         self._hangs: str | None = None
         self._last_at = attempt.clock.now()
-        self.next = self._last_at  # on the monotonic clock
+        self.next = self._last_at  # time of the next write, on the monotonic clock
 
     def _becomes_due(self) -> bool:
         now = self._attempt.clock.now()

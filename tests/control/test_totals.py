@@ -237,7 +237,7 @@ def counters(info: ConnectorInfo) -> tuple[int, int]:
 
 
 def test_counters_of_a_connector_never_decrease(store: FlakyStore) -> None:
-    # Counters survive a driver that crashed.
+    # Counters are kept after a driver crashed.
     Herder(store).create("c", {"name": "c"})
     seen = [counters(connector_info(store, "c", 0.0)) for _ in lives(store)]
 

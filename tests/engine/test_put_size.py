@@ -65,7 +65,7 @@ def until_taken(harness: SinkTaskHarness) -> list[float]:
     ("count", "sizes"), [(499, [499]), (500, [500]), (501, [500, 1]), (1_700, [500] * 3 + [200])]
 )
 def test_put_gets_at_most_500_records(count: int, sizes: list[int]) -> None:
-    # As in Kafka Connect, the size does not depend on how batches are read.
+    # As in Kafka Connect, the number does not depend on how batches are read.
     harness = SinkTaskHarness(Partly)
     harness.start()
     harness.assign(P0)

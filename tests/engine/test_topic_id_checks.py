@@ -55,7 +55,7 @@ def test_topic_ids_are_checked_at_commits_after_a_delivery(harness: SinkTaskHarn
 
 @pytest.mark.parametrize("how", ["periodically", "closing", "range read", "put fails"])
 def test_records_of_a_replaced_topic_are_not_committed(harness: SinkTaskHarness, how: str) -> None:
-    # For any commit the partition fails; pre_commit is not called, close is.
+    # At any kind of commit the partition fails, without pre_commit but with close.
     doubting(harness, REPLACED)
     before = len(harness.called("pre_commit"))
     match how:

@@ -174,8 +174,8 @@ def test_whole_offsets_counts_records_up_to_a_complete_offset() -> None:
 
 @pytest.mark.parametrize("limit", ["in a row", "share"])
 def test_multiplied_records_count_once_in_the_error_limit(limit: str) -> None:
-    # All offsets fail: the copies neither interrupt the run of failures nor lower their share. Regression:
-    # 900,000 of 900,000 records failed, and all were skipped.
+    # All offsets fail: copies of records neither interrupt the run of failures nor lower their share.
+    # Regression: 900,000 of 900,000 records failed, and all were skipped.
 
     class Reporting(Sink):
         def put(self, records: SinkRecords) -> None:

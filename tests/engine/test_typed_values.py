@@ -372,7 +372,7 @@ def test_a_sink_of_bytes_without_transforms_gets_values_as_read() -> None:
 
 
 def test_transforms_follow_connects_rules_for_values_with_a_schema() -> None:
-    # As in Connect with a schema from Avro: Cast ignores a missing field, and does not add it.
+    # As in Connect with an Avro schema, Cast ignores a missing field and does not add it.
     steps, problems = read_chain(
         ["cast"], [], {"transforms.cast.type": "Cast$Value", "transforms.cast.spec": "a:string,zz:int8"}
     )

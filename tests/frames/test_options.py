@@ -105,6 +105,6 @@ OPTIONS_OF_MAPPED = {
 
 
 def test_pyspark_passes_option_names_in_lower_case() -> None:
-    # If this fails with a newer Spark, entries of a map could keep their case as single keys.
+    # If a newer Spark makes this test fail, entries of a map could keep their case as single keys.
     given = CaseInsensitiveDict({"the.Limits.Ada": "1"})
     assert list(given) == ["the.limits.ada"]

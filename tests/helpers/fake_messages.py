@@ -39,7 +39,7 @@ class Fake:
 
 class FakeLibrary:
     # Each message has memory of exactly its size, freed when it is destroyed, so that the compiled client
-    # cannot read past it. A None ends the call that reaches it.
+    # cannot read past it. A None in the list ends the call that reaches it.
     def __init__(self, messages: Sequence[Fake | None], open_client: Callable[..., Client]) -> None:
         self.waiting = list(messages)
         self.waits: list[int] = []
@@ -187,7 +187,7 @@ class _PlainMessage:
         return self._fake.kind, self._fake.timestamp
 
     def error(self) -> KafkaError | None:
-        # confluent-kafka decodes an error's text, and takes none with a zero in it.
+        # confluent-kafka decodes the text of an error, and accepts none with a zero byte.
         if not self._fake.error:
             return None
         text = (self._fake.value or b"").decode("utf-8", "replace").replace("\0", "\ufffd")

@@ -63,7 +63,7 @@ INSTALLATIONS: Final = (
     Installation(("docs/write-a-connector.md",), "cli", ("test_the_command_line_creates_a_package",)),
 )
 
-# No test installs these packages, although a page tells to.
+# Pages name these packages, but no test installs them.
 NOT_RUN: Final = {
     ("docs/kafka.md", "confluent-kafka"): "needs a librdkafka with Kerberos from the system's packages",
 }

@@ -24,7 +24,7 @@ def free_port(count: int = 1) -> int:
 
 @contextmanager
 def closed_port() -> Iterator[int]:
-    # No other process gets a bound port, which refuses connections while it does not listen.
+    # A bound port is given to no other process, and refuses connections while nothing listens.
     with socket.socket() as bound:
         bound.bind(("127.0.0.1", 0))
         yield bound.getsockname()[1]

@@ -42,7 +42,7 @@ class WarmJvm:
         if self._gateway is not None:
             self._gateway.proc.kill()
             self._gateway.proc.wait()
-        # Only the JVM's own options: others would count as the user's of spark-submit.
+        # Only the JVM's own options are passed: others would count as those of a user of spark-submit.
         needed = ("spark.driver.defaultJavaOptions", "spark.ui.showConsoleProgress")
         settings = spark_conf("tests", "local[2]", {})
         conf = SparkConf(loadDefaults=False).setAll([(key, settings[key]) for key in needed])

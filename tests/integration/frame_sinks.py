@@ -47,7 +47,8 @@ class KilledConfig(FolderConfig):
             time.sleep(self.stall_seconds)
             return
         if self.kill_executor:
-            os.kill(parent_of(os.getppid()), signal.SIGKILL)  # its parent is Spark's Python daemon
+            # The parent of that process is Spark's Python daemon.
+            os.kill(parent_of(os.getppid()), signal.SIGKILL)
         if self.kill_driver:
             os.killpg(self.kill_driver, signal.SIGKILL)
         os.kill(os.getpid(), signal.SIGKILL)

@@ -98,8 +98,8 @@ class HeldTask(SourceTask):
 
 
 class HeldSource(SourceConnector):
-    # A task that has a share alone does not poll for close requests: it must wake up without knowing that
-    # it was replaced.
+    # The only task of a share does not poll for close requests, so that it wakes up without knowing that it
+    # was replaced.
     config_class, task_class = HeldConfig, HeldTask
 
     def task_configs(self, max_tasks: int) -> Sequence[Mapping[str, str]]:

@@ -171,7 +171,7 @@ def test_a_second_signal_stops_at_once_and_loses_nothing(bench: Bench) -> None:
     bench.await_writing()
     wait_for((bench.out / "hanging").exists)
     os.killpg(process.pid, signal.SIGINT)
-    # Two signals that are pending at the same time are one.
+    # A signal that is already pending is not delivered twice.
     assert process.stdout
     assert any("SIGINT: closing" in line for line in process.stdout)
     os.killpg(process.pid, signal.SIGINT)

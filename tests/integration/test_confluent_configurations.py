@@ -63,7 +63,7 @@ class Expectation:
     sets: Mapping[str, object] = field(default_factory=dict)
 
 
-# Without the configuration that needs AWS's own S3 (transfer acceleration).
+# The configuration that needs AWS's own S3 (transfer acceleration) is left out.
 RUNS: Final = {
     "assumed_role": Expectation(
         ("shipments",), 1001, (1000, 1), keeps=("aws.access.key.id", "aws.secret.access.key")

@@ -410,7 +410,7 @@ def test_batch_writes_only_append(session: SparkSession, place: Place, mode: str
     ("mode", "says"), [("complete", "a sink only appends"), ("update", "does not support Update mode")]
 )
 def test_streams_only_append(session: SparkSession, place: Place, mode: str, says: str) -> None:
-    # Spark itself refuses 'update': its Python data sources do not know it.
+    # Spark itself refuses 'update', because its Python data sources do not support it.
     place.add_files(1)
     counted = read_stream(session, place.folder).groupBy("value").count().select("value")
     writer = counted.writeStream.format("sinksdk").options(**place.options()).outputMode(mode)

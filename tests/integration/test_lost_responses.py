@@ -220,7 +220,7 @@ def test_lost_responses_lose_or_duplicate_no_record_while_another_driver_starts(
     print(f"\nmutations up to {number} tried, {lost.total()} answers lost, {time.monotonic() - began:.0f} s")
     for what, times in sorted(lost.items()):
         print(f"  {times:4} {what}")
-    # At most one stride of mutations comes before the first that was tried, or after the last.
+    # At most one stride of mutations comes before the first fault, or after the last one.
     assert (lost.total() + 1) * STRIDE > FEWEST, "hardly any answer was lost"
     if STRIDE == 1:
         assert set(lost) >= EVERYTHING, "some kind of request never lost its answer"

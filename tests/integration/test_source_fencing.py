@@ -29,7 +29,7 @@ from tests.integration.held_source import SHARES
 pytestmark = [pytest.mark.extended, pytest.mark.spark, pytest.mark.slow]
 
 TOPIC = "numbers"
-SPREAD = 400  # files of a held transaction: writing them takes long enough to be frozen half-way
+SPREAD = 400  # files of a held transaction: writing so many takes long enough to freeze the task in between
 
 
 @pytest.fixture

@@ -469,10 +469,10 @@ def test_a_type_without_json_is_refused_at_the_start(  # noqa: PLR0917 - pytest 
 
 def test_schemas_in_ddl_are_read_as_spark_reads_them(session: SparkSession) -> None:
     # Executors read value.converter.schema without Spark.
-    assert session is not None  # it reads them
+    assert session is not None  # the expected schema needs a session
 
     def named(kind: pa.DataType) -> object:
-        # Without the names and nullability that Spark gives to items.
+        # Names and nullability that Spark gives to items are left out.
         if pa.types.is_struct(kind):
             return {field.name: named(field.type) for field in kind}
         if pa.types.is_list(kind):
@@ -584,7 +584,8 @@ def test_spark_gets_only_the_needed_columns(session: SparkSession, query: str) -
     ],
 )
 def test_spark_limits_batches_by_rows_of_fixed_size(session: SparkSession, query: str, counts: bool) -> None:
-    # Sizing a batch at each row costs more than the rows; where a row may be large, Spark sizes it.
+    # Measuring the bytes of a batch at each row takes longer than the rows themselves; Spark does so only
+    # where a row may be large.
     transform = Transform("records.transform", lambda records: within(records, query))
     records = TransformedRecords(session, transform, tuple(RECORD_COLUMNS))
     frame = records._planned_frame(SPEC, 2)

@@ -164,7 +164,7 @@ SPARK_KIND = pa.struct(
         *(JSON_KIND.field("id"), JSON_KIND.field("amount"), JSON_KIND.field("at"), JSON_KIND.field("day")),
         pa.field(
             "tags", pa.list_(pa.field("element", pa.string())), nullable=False
-        ),  # in Spark's name and type
+        ),  # with Spark's name of the type
         pa.field("notes", pa.map_(pa.string(), pa.float64()), nullable=False),
     ]
 )

@@ -13,7 +13,7 @@ READING = "carrier string, delay int"
 
 
 def as_python(value: bytes) -> bytes:
-    # Only this module knows it: executors get it with the function.
+    # Only this module has the function: executors get the module's code with it.
     return value + b"!"
 
 

@@ -51,7 +51,7 @@ class _Topic:
                     raise
                 self._decide(
                     abort=True
-                )  # as Kafka requires: repeat the transaction that a broker restart aborted
+                )  # Kafka requires this: repeat the transaction that a broker restart aborted
             else:
                 break
         self.sent += count

@@ -27,7 +27,7 @@ def broker() -> Iterator[Broker]:
 
 
 def test_offsets_are_mirrored_again_after_a_restart_of_the_coordinator(broker: Broker) -> None:
-    # librdkafka's admin call for offsets times out for ever after a restart, or aborts the process.
+    # After a restart, librdkafka's admin call for offsets always times out, or aborts the process.
     create_topic(broker.bootstrap, PARTITION.topic)
     source = KafkaSource(KafkaClient(broker.bootstrap))
     group = ConsumerGroup(source.cluster, "connect-archive")

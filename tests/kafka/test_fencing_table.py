@@ -124,7 +124,7 @@ def shares(count: int, name: str = "old") -> list[dict[str, str]]:
 
 
 def fenced(writers: Sequence[TransactionalWriter]) -> list[int]:
-    # The broker refuses to commit their transactions, and commits all others.
+    # The broker refuses to commit transactions of fenced tasks, and commits all others.
     found = []
     for task, writer in enumerate(writers):
         try:
@@ -236,7 +236,7 @@ def test_fencing_does_not_reach_ids_of_another_group(bootstrap: str) -> None:
 
 
 class At:
-    # Before the writer of a certain task fences its predecessors.
+    # This target calls ``happens`` before the writer of one task fences its predecessors.
     def __init__(self, target: Target, task: int, happens: Callable[[], object]) -> None:
         self._target = target
         self._task = task

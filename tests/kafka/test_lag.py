@@ -37,7 +37,7 @@ from tests.kafka.topics import create_topic, produce, unused_name
 pytestmark = [pytest.mark.extended, pytest.mark.slow]
 
 RIGHT = 5.0  # seconds within which the lag must be correct
-SLOW = 15.0  # more seconds, on a busy machine
+SLOW = 15.0  # further seconds on a busy machine
 PATIENCE = 30.0  # seconds
 
 

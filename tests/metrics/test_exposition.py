@@ -267,7 +267,7 @@ def test_connects_metrics_of_sink_tasks_are_exported(store: Counting, attribute:
     ],
 )
 def test_connects_metrics_of_source_tasks_are_exported(store: Counting, attribute: str, value: Any) -> None:
-    # As above: counters of both generations, windows of the newer one.
+    # Counters are of both generations; metrics of a window in Connect are of the newer one.
     numbers(store)
     assert Page(store).value(f"kafka_connect_{attribute}", **SOURCE_TASK) == value
 
@@ -411,7 +411,7 @@ def test_metrics_of_an_unavailable_store_are_an_error(store: Counting) -> None:
 
 
 def test_a_scrape_reads_the_store_a_bounded_number_of_times(store: Counting) -> None:
-    # Without snapshots: ten reads of a connector, and two of each of its tasks.
+    # Without snapshots, the page takes ten reads of a connector, and two of each of its tasks.
     archive(store)
     store.reads = 0
     Page(store)

@@ -1,6 +1,6 @@
 """Imports point one way, and the engine uses only what is passed to it.
 
-Read from the source: imports inside of functions and under TYPE_CHECKING count like all others.
+The tests read the source: imports inside of functions and under TYPE_CHECKING count like all others.
 """
 
 from __future__ import annotations
@@ -193,7 +193,7 @@ PUBLIC_MODULES = (
     "sinksdk.values.avro_schema",  # one parser and one walk, for converters and for files
     "sinksdk.values.avro_walk",
     "sinksdk.values.calendar",  # folders by time have dates beyond the year 9999
-    "sinksdk.values.decimals",  # a type that Arrow lacks, which files have
+    "sinksdk.values.decimals",  # Arrow lacks this type, which files have
     "sinksdk.values.framing",
     "sinksdk.values.json_text",  # verify judges lines as the JSON converter judges values
 )
@@ -232,7 +232,7 @@ ARCHIVER_FLOORS: tuple[tuple[str, ...], ...] = (
     ("partitioners",),
     # ``files`` writes, ``verify`` reads back, ``compatibility`` judges configurations.
     ("files", "verify", "compatibility"),
-    # Rooms take the settings that they own: only these modules know all of them.
+    # Rooms take only the settings that they own; these modules know all of them.
     ("config",),
     ("task",),
     ("connector",),

@@ -132,7 +132,8 @@ def test_until_caught_up_is_fenced_when_offsets_were_altered_since() -> None:
     class Altered(Source):
         def partitions(self, subscription: Any) -> dict[TopicPartition, OffsetRange]:
             if not altered:
-                altered.append(Generations(launcher.store, "c").claim())  # as 'sinksdk offsets alter' does
+                # 'sinksdk offsets alter' makes this claim.
+                altered.append(Generations(launcher.store, "c").claim())
             return super().partitions(subscription)
 
     altered: list[object] = []

@@ -172,7 +172,7 @@ def expect_missing(site: Site, *topics: str) -> MissingSourceTopicException:
     with pytest.raises(MissingSourceTopicException) as caught:
         site.runner.await_termination(60)
     assert caught.value.topics == topics
-    with pytest.raises(MissingSourceTopicException):  # also at a second call
+    with pytest.raises(MissingSourceTopicException):  # a second call raises the error again
         site.runner.await_termination(0)
     status = site.status()
     assert (status.state, status.missing_topics) == ("FAILED", topics)
@@ -343,7 +343,7 @@ def test_a_topic_created_again_is_never_read_from_its_start(
 
 @pytest.mark.parametrize("end", [2, 500])
 def test_topic_ids_are_kept_between_runs(sites: Sites, end: int) -> None:
-    # Each plan takes over the ids of the one before.
+    # Each plan contains the ids of the plan before.
     site = sites(Topics(a=5, b=3))
     site.start(until_caught_up=True).await_termination(10)
     site.source.ends["a"] = 9

@@ -173,7 +173,7 @@ def test_a_monitor_compares_ids_with_those_of_its_last_snapshot() -> None:
 
 
 def test_missing_and_replaced_topics_are_not_read() -> None:
-    # Records of a doubtful topic may be the wrong ones.
+    # If a topic is in doubt, its records may be those of another topic.
     scene = Scene(Source(a=5, b=2))
     scene.monitor.compare_with(Read({B: 3}))
 

@@ -174,7 +174,7 @@ def test_a_task_without_a_report_has_the_measures_of_its_progress() -> None:
 
 
 def test_measures_come_from_the_task_reports() -> None:
-    # A result is newer than the progress before it.
+    # A task's result is newer than its last progress.
     site = Site(looks=3)
     outcomes = [PartitionOutcome.unread(TP, 0, None)]
     measures = TaskMeasures(records_read=9)
@@ -186,7 +186,7 @@ def test_measures_come_from_the_task_reports() -> None:
 
 
 def test_the_close_request_has_its_time() -> None:
-    # Each task can then report its close latency.
+    # Only then can each task report its close latency.
     site = Site(looks=10)
     site.signal.request(ClosingReason.REBALANCE)
     site.run()

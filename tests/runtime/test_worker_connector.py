@@ -141,7 +141,7 @@ def scene() -> Scene:
 
 
 def soon(condition: Callable[[], bool], what: str) -> None:
-    # Ten seconds are for a busy machine; usually it takes one.
+    # Ten seconds are enough on a busy machine; usually the wait takes one second.
     give_up = time.monotonic() + 10.0
     while not condition():
         assert time.monotonic() < give_up, what

@@ -1,4 +1,4 @@
-"""``python -m tests.s3_archiver.original_lines`` asks Kafka's own converters for lines of JSON and stores the answers."""
+"""``python -m tests.s3_archiver.original_lines`` stores the lines of JSON that Kafka's converters write."""
 
 from __future__ import annotations
 

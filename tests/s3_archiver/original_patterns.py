@@ -1,4 +1,4 @@
-"""``python -m tests.s3_archiver.original_patterns`` asks Java for its regular expressions and stores the answers."""
+"""``python -m tests.s3_archiver.original_patterns`` stores the results of Java's regular expressions."""
 
 from __future__ import annotations
 
@@ -449,7 +449,7 @@ PATTERNS: Final = tuple(dict.fromkeys([*WRITTEN, *made(7, 1_000)]))
 
 
 def ask(patterns: Sequence[str]) -> dict[str, str]:
-    """Return Java's answers: for each pattern a 1 or 0 for each topic, or ``!``.
+    """Return Java's results: for each pattern a 1 or 0 for each topic, or ``!``.
 
     Raises MavenError if the jar is unavailable.
     """

@@ -447,7 +447,7 @@ def _typed(kind: str, logical: str, **more: Any) -> dict[str, Any]:
 
 
 ITEM: Final = ["null", {"type": "int", "connect.default": 5}]
-# Avro's library ignores them.
+# Avro's library ignores these logical types.
 IGNORED_DECIMALS: Final = (
     _typed("bytes", "decimal", precision=2, scale=5),
     _typed("bytes", "decimal", precision=64, scale=127),

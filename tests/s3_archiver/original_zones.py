@@ -1,4 +1,4 @@
-"""``python -m tests.s3_archiver.original_zones`` asks Joda-Time for time zones and stores the answers."""
+"""``python -m tests.s3_archiver.original_zones`` stores Joda-Time's time zones."""
 
 from __future__ import annotations
 

@@ -172,7 +172,7 @@ GOOD = {
     st.lists(st.binary(max_size=60), min_size=1, max_size=8), st.sampled_from([*PATHS, ("price",), ("tags",)])
 )
 def test_malformed_values_do_not_affect_other_records(broken: list[bytes], path: tuple[str, ...]) -> None:
-    # Any bytes behind the framing fail or give a value; the other records are as they were.
+    # Any bytes after the framing fail or return a value, and do not change the other records.
     data = [each for some in broken for each in (b"\x00\x00\x00\x00\x07" + some, datum(GOOD))]
     (found,) = AvroFields([path], lambda _: PARSED).read(pa.array(data, pa.binary()))
     values = column(found, len(data))

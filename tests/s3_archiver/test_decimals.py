@@ -236,7 +236,7 @@ def changed_by(name: str, **keys: str) -> dict[str, str]:
 def test_lists_and_maps_of_wide_decimals_may_be_null_in_all_records(
     name: str, format_class: str, registry: RegistryServer
 ) -> None:
-    # Arrow creates no empty array of an extension type within another one.
+    # Arrow cannot create an empty array of an extension type inside another type.
     schema = {"type": "record", "name": "Outer", "fields": [{"name": "f", "type": ["null", NESTED[name][0]]}]}
     keys, values = avro(registry, schema, b"\0", b"\0")
     more = {"format.class": format_class, **changed_by("HoistField", field="h")}

@@ -82,7 +82,7 @@ def test_the_start_offset_of_moved_files_is_accepted() -> None:
 
 
 def test_the_archives_end_includes_files_in_every_folder() -> None:
-    # The last file of a group may begin below the offset and end above it.
+    # The last file of a group may begin below the given offset and end above it.
     b = archived(12, grouping={"folders": Turns(), "limits": Limits(records=6)})
     for key in b.visible():
         if key.endswith(("turn=0/orders+0+0000000006.avro",)):
@@ -325,7 +325,7 @@ def test_a_large_archive_is_compared_with_few_requests() -> None:
 def test_keys_beyond_the_listing_limit_are_logged(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    # Regression: a restored store was accepted; one large topic hid the others.
+    # Regression: a restored store was accepted, because one large topic hid the others.
     s3, nothing = FakeS3(), FakeObject(b"", {}, None)
     for day in range(30):
         for topic in ("large", "small") if day < 10 else ("large",):

@@ -518,7 +518,7 @@ def test_extractors_are_accepted_by_class_name(name: str) -> None:
 
 
 class Unjudged(S3ArchiverConfig):
-    # All keys are taken, whatever the verdicts on them.
+    # All keys are accepted, whatever their verdicts are.
     compatibility: ClassVar[Mapping[str, Verdict]] = {}
 
 

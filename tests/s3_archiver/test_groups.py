@@ -818,7 +818,7 @@ def test_large_group_is_checked_by_one_listing() -> None:
 
 
 def test_uploads_missing_from_the_listing_are_checked_singly(monkeypatch: pytest.MonkeyPatch) -> None:
-    # The listing may be cut off after the uploads of others.
+    # A store may list the uploads of other writers first, and cut the list off.
     b = grouped(folders=Turns(5))
     all_of_them = b.s3.list_uploads
 
@@ -928,7 +928,7 @@ def test_backoff_ends_after_a_round_without_success() -> None:
 
 @pytest.mark.parametrize(("seconds", "longest"), [(30.0, 5.0), (2.0, 2.0), (0.0, 0.0)])
 def test_backoff_of_rounds_is_bounded(seconds: float, longest: float) -> None:
-    # After five seconds without a success, or without time left.
+    # The requests end after five seconds without a success, or when no time is left.
     unsteady = Unsteady([1])
     with pytest.raises(S3TransientError):
         unsteady.make(10, seconds)

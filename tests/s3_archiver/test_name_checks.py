@@ -275,7 +275,7 @@ def test_an_empty_topics_dir_archives_at_the_top_of_the_bucket(folder: str) -> N
 
 @pytest.mark.parametrize("key", ["s3.endpoint", "s3.endpoint.url"])
 def test_an_endpoint_under_another_sinks_key_is_used_as_store_url(key: str) -> None:
-    # If it were ignored, files would go to AWS.
+    # If such a key were ignored, files would go to AWS.
     assert S3ArchiverConfig.parse({**MINIMAL, key: "http://minio:9000"}).store_url == "http://minio:9000"
 
 
@@ -299,7 +299,8 @@ def test_a_static_credentials_provider_is_accepted_only_with_access_keys() -> No
 def test_a_topic_with_invalid_file_keys_is_refused_before_its_marker_is_claimed(
     keys: dict[str, str], found: str, why: str
 ) -> None:
-    # Topics of topics.regex are known with the subscription only; another connector may archive this one.
+    # The topics of topics.regex are known only with the subscription, and another connector may archive one
+    # of them.
     named = {name: text for name, text in MINIMAL.items() if name != "topics"}
     s3 = FakeS3()
     made = connector(s3)

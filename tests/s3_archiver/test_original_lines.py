@@ -52,7 +52,7 @@ def line_of(case: Case) -> str:
 
 
 def read(text: str) -> Any:
-    # As readers do: whole numbers stay whole, others are doubles.
+    # The lines are parsed as by a reader: whole numbers stay whole, others are doubles.
     return json.loads(text, parse_constant=_refuse)
 
 

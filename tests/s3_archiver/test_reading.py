@@ -116,7 +116,8 @@ def test_record_of_another_partition_is_named(other: TopicPartition) -> None:
 
 @pytest.mark.parametrize("has_sizes", [False, True])
 def test_headers_in_several_avro_blocks_are_decoded_in_order(has_sizes: bool) -> None:
-    # Writers may divide an array into blocks, with or without their sizes; fastavro writes one.
+    # A writer may divide an array into several blocks, with or without their sizes; fastavro writes one
+    # block.
     headers = [
         [(f"k{number}", None if number % 3 == 0 else b"v" * number) for number in range(count)]
         for count in (0, 1, 5, 0, 70)

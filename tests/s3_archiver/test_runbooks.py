@@ -189,7 +189,7 @@ def test_missing_records_of_a_partly_published_commit_are_archived_after_recover
 
 
 def test_repeated_recovery_keeps_a_withdrawn_commit() -> None:
-    # Only the store knows which records above it are visible.
+    # Only the store knows which records above the commit are visible.
     place = half_published()
     place.recover()
 
@@ -269,7 +269,7 @@ def test_uncommitted_gaps_of_a_topic_are_reported_as_possibly_missing_records() 
 
 
 def test_a_store_copy_from_before_a_withdrawal_is_refused() -> None:
-    # Regression: files that begin below the last visible record were taken for those of the commit.
+    # Regression: files that begin below the last visible record were treated as files of the commit.
     place = half_published()
     place.recover()
     older = place.backup()

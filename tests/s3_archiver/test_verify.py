@@ -471,7 +471,7 @@ def test_archive_without_any_commit_is_a_problem() -> None:
 
 
 def test_committed_files_that_are_not_visible_are_named() -> None:
-    # After a crash between commit and publish; the next start publishes it.
+    # After a crash between commit and publish, the next start publishes the file.
     b = bench(flush_size=10)
     b.put(10)
     b.harness.commit()

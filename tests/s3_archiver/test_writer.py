@@ -255,7 +255,7 @@ def test_a_refused_batch_is_not_in_the_file() -> None:
 
 
 def test_a_put_makes_no_request_after_a_failed_one() -> None:
-    # Each attempt costs seconds of retries.
+    # Each attempt takes seconds of retries.
     rig = Rig(flush_size=10, part_size=400)
     rig.s3.fail_next("CreateMultipartUpload", slow_down(), times=50)
     rig.put(records(count=500))

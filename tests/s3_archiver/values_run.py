@@ -36,7 +36,7 @@ _EXTENSIONS: Final = {
     "AvroFormat": ".avro",
     "ParquetFormat": ".snappy.parquet",
 }
-# End of a file's name, by the row that it has.
+# The end of a name of a file by whose rows the records are identified.
 _ROWS: Final = ".headers.json"
 _BETWEEN: Final = "<\x1e>"
 

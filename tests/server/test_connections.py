@@ -247,7 +247,8 @@ def test_a_client_that_does_not_read_a_large_response_is_disconnected(
     sent = f"GET /connectors/archive HTTP/1.1\r\nHost: localhost\r\n{ending}\r\n".encode()
     caplog.set_level(logging.INFO)
     with serving(store, request_seconds=1) as url, connected(url, sent, buffer=65_536) as client:
-        # Only the log shows it: further data would be an unfinished request, which is closed as well.
+        # Only the log shows why: further data would be an unfinished request, for which the server closes as
+        # well.
         until(lambda: "the client has read nothing" in caplog.text)
         assert received_until_closed(client) < 6_000_000
 
@@ -315,4 +316,4 @@ def test_delays_end_when_their_clients_disconnect(tmp_path: Path, monkeypatch: p
         began = time.monotonic()
         headers = {"Authorization": "Bearer wrong"}
         assert httpx.get(f"{url}/connectors", headers=headers, timeout=30).status_code == 401
-    assert 1 <= time.monotonic() - began < 20  # not the 30 s of all their delays
+    assert 1 <= time.monotonic() - began < 20  # less than the 30 s of all their delays

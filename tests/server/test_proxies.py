@@ -52,7 +52,7 @@ def test_x_forwarded_for_of_an_untrusted_client_is_ignored(
 def test_x_forwarded_for_of_a_trusted_proxy_names_the_client(
     credentials: Path, caplog: pytest.LogCaptureFixture, trusted: str
 ) -> None:
-    # The last address that is not a proxy's counts: the client itself wrote those before it.
+    # The last address that is not a proxy's counts: the client itself may have written those before it.
     caplog.set_level("INFO", "sinksdk.server.audit")
     with serving(MemoryStore(), credentials=credentials, trusted_proxies=[trusted]) as url:
         headers = {"X-Forwarded-For": "198.51.100.1, 192.0.2.77"}
@@ -82,7 +82,7 @@ def test_a_large_body_does_not_end_the_delay(credentials: Path) -> None:
     with server as url, httpx.Client(base_url=url, timeout=10) as client:
         began = time.monotonic()
         for _ in range(8):
-            body = iter([b" " * BODY_BYTES, b" "])  # in chunks: its length is not known before
+            body = iter([b" " * BODY_BYTES, b" "])  # sent in chunks, so that the length is not known before
             headers = {"Content-Type": "application/json"}
             response = client.post("/connectors", content=body, headers=headers, auth=("anna", "wrong"))
             assert response.status_code == 401

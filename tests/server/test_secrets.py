@@ -249,7 +249,7 @@ def test_a_key_table_is_parsed_as_the_client_parses_it(
     client: TestClient, config: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Quoted options may contain text that looks like further options.
-    monkeypatch.chdir(tmp_path / "secrets")  # where a relative path is allowed
+    monkeypatch.chdir(tmp_path / "secrets")  # a relative path in this folder is allowed
     key = "consumer.override.sasl.jaas.config"
     inside = tmp_path / "secrets"
     for login in (
@@ -380,7 +380,7 @@ def test_traces_of_a_failed_connector_hide_secrets(
     client.post("/connectors", json={"name": "leaky", "config": config})
     logged = io.StringIO()
     handler = logging.StreamHandler(logged)
-    handler.setFormatter(logging.Formatter("%(message)s"))  # as of a program that embeds sinksdk
+    handler.setFormatter(logging.Formatter("%(message)s"))  # a program that embeds sinksdk logs like this
     logging.getLogger("sinksdk").addHandler(handler)
     signal = ClosingSignal()
     worker = deployment(store, providers).worker("leaky", NeverLaunches(), Listener(), signal=signal)

@@ -292,7 +292,7 @@ def test_rows_in_the_file_have_no_copies(link: Path) -> None:
 
 
 def test_the_file_reuses_the_space_of_taken_batches(link: Path) -> None:
-    # A fresh page costs more than writing into it.
+    # A fresh page takes longer than writing into a used one.
     receiver, sender = Receiver(link, HANDED_ON), opened(link)
     sizes = []
     for number in range(40):

@@ -61,8 +61,8 @@ Fault = Literal["before", "after"] | Callable[[], None] | None
 
 
 class LossyStore(Store):
-    # ``before``: the request never arrived. ``after``: it took effect, the response got lost. A function runs
-    # where a response gets lost, and its result tells whether the request took effect.
+    # ``before``: the request never arrived. ``after``: the request took effect, but its response was lost. A
+    # function runs where a response is lost, and its result tells whether the request took effect.
     def __init__(self, inner: Store, *, patience: float = 60.0) -> None:
         super().__init__(patience=patience, pause=0.0)
         self.inner = inner

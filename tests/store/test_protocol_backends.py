@@ -121,7 +121,7 @@ def test_the_protocol_survives_a_fault_at_every_s3_write(
 def test_the_protocol_survives_a_cut_connection_at_every_statement(
     how: str, postgres: PostgresServer, places: Callable[[str], Place], tmp_path: Path
 ) -> None:
-    # Each write's connection is cut once.
+    # The connection of each write is cut once.
     with serving_tcp(postgres.port) as proxy:
         number = 0
         while True:

@@ -289,7 +289,7 @@ class HangsInStop(PartSource):
 
 
 class LeavesAThread(ThreadedSource):
-    """Does not join its thread, which runs on for a while."""
+    """Does not join its thread, which keeps running for a while."""
 
     def start(self, config: Sequence[str]) -> None:
         super().start(config)
@@ -307,7 +307,7 @@ class LeavesAFile(PartSource):
 
 
 class LeavesAFileAfterAFailedStart(PartSource):
-    """Leaves a file open if its start fails half-way."""
+    """Leaves a file open if its start fails halfway."""
 
     opened: int | None = None
 
@@ -330,7 +330,7 @@ class ReleasesInStop(PartSource):
 
 
 class ReleasesUnstartedResources(PartSource):
-    """Raises in ``stopped`` after ``start`` failed half-way."""
+    """Raises in ``stopped`` after ``start`` failed halfway."""
 
     def stopped(self) -> None:
         self.next.clear()

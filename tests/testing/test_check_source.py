@@ -29,7 +29,7 @@ FEW = 40
 
 def check(make_task: Any = PartSource, **options: Any) -> Any:
     defaults: dict[str, Any] = {"expected": MemoryOrigin.everything, "task_configs": share, "cases": FEW}
-    defaults["patience"] = 20.0  # of a busy machine
+    defaults["patience"] = 20.0  # seconds; enough for a busy machine
     return check_source(make_task, **{**defaults, **options})
 
 
@@ -285,7 +285,7 @@ class Hasty(PartSource):
 
 
 def test_report_names_the_unchecked_stop_of_a_waiting_poll(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(trial, "_IDLE", 2.0)  # no busy machine lets a millisecond last so long
+    monkeypatch.setattr(trial, "_IDLE", 2.0)  # far longer than any pause of a busy machine
     sentence = "not checked: whether stop() ends a waiting poll()"
     assert sentence in str(check(Hasty, cases=5))
     heard = check(cases=5)

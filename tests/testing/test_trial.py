@@ -144,7 +144,7 @@ def test_failed_partition_is_read_again_in_a_new_generation() -> None:
 
 def test_watermark_below_dropped_rows_does_not_rewind_the_commit() -> None:
     trial = trial_of(zoo.WatermarkSink, Guarantee.EFFECTIVELY_ONCE)
-    trial.step("transform", 3)  # of offset 2 one record, of 5 five, none of the others
+    trial.step("transform", 3)  # one record of offset 2, five of offset 5, none of the others
     trial.step("fault", "destination", 0, "crash before")
     trial.step("deliver", 2, 2)
     trial.step("read_range", 2, 4)

@@ -67,7 +67,7 @@ class Led(Consumer):
         if any(self.leaders[row.partition] == -1 for row in rows):
             raise KafkaException(
                 KafkaError(KafkaError._TIMED_OUT)
-            )  # as in librdkafka: no partition gets a response
+            )  # librdkafka does the same: no partition gets a response
         lost = KafkaError(KafkaError.LEADER_NOT_AVAILABLE)
         return [
             SimpleNamespace(

@@ -92,7 +92,7 @@ def test_fill_returns_every_column_as_it_was_sent(client: OpenClient) -> None:
     "keys",
     [
         (b"\xff", b"ok", b"a\xe2\x82", b"\xed\xa0\x80", b"\xc3\xa4\xf0\x9f\x98"),
-        (b"\xc3", b"\xa4"),  # together, but not each alone, they are UTF-8
+        (b"\xc3", b"\xa4"),  # bytes that are UTF-8 together, but not each alone
     ],
 )
 def test_header_key_that_is_not_utf_8_is_replaced_as_by_python(

@@ -319,7 +319,7 @@ def test_unreadable_file_ends_only_its_range(tmp_path: Path) -> None:
     ranges = source.partitions(ALL)
     reader = source.reader(ranges)
     data = bytearray(broken.read_bytes())
-    data[100 : len(data) // 2] = bytes(len(data) // 2 - 100)  # its footer stays
+    data[100 : len(data) // 2] = bytes(len(data) // 2 - 100)  # the footer stays intact
     broken.write_bytes(data)
     *found, last = reader.read(ranges, RECORD_COLUMNS, {})
     (unread,) = [each for each in found if isinstance(each, Unread)]

@@ -56,7 +56,7 @@ _TIMES: Final = _fields(
     ("at", _STAMP), ("day", _DAY), ("clock", _CLOCK), ("unix", "int64"), ("text", "string")
 )
 _MOMENT: Final = 1700000001234
-_OLD: Final = -11676096000000  # 1600-01-01; before 1582 the calendar of Java is another one
+_OLD: Final = -11676096000000  # 1600-01-01: Java uses another calendar before 1582
 
 _PLAIN: Final = (_value(_ANNE), _value(None), _value("text"), _value([1]), _value({}))
 _TYPED: Final = (

@@ -22,7 +22,7 @@ CHAINS: Final[dict[str, dict[str, str]]] = {
         "transforms.insertStaticField1.static.field": "source",
         "transforms.insertStaticField1.static.value": "web",
     },
-    # As it is published, without the keys of its transforms.
+    # The configuration as it is published, without the keys of its transforms.
     "e20-bare": {
         "transforms": "RenameField,insertStaticField1",
         "transforms.RenameField.type": f"{KAFKA}ReplaceField$Value",
@@ -41,7 +41,8 @@ CHAINS: Final[dict[str, dict[str, str]]] = {
         "predicates": "isTombstone",
         "predicates.isTombstone.type": f"{KAFKA}predicates.RecordIsTombstone",
     },
-    # r33 has Confluent's TombstoneHandler, which is no part of Kafka: with behavior=ignore it is this.
+    # r33 has Confluent's TombstoneHandler, which is not part of Kafka: with behavior=ignore it does the same
+    # as this.
     "r33": {
         "transforms": "dropTombstones",
         "transforms.dropTombstones.type": f"{KAFKA}Filter",
@@ -49,7 +50,7 @@ CHAINS: Final[dict[str, dict[str, str]]] = {
         "predicates": "tombstone",
         "predicates.tombstone.type": f"{KAFKA}predicates.RecordIsTombstone",
     },
-    # That of docs/connect-transforms.md.
+    # The chain of docs/connect-transforms.md.
     "page": {
         "transforms": "drop,mask",
         "transforms.drop.type": f"{KAFKA}Filter",

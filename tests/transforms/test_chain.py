@@ -395,7 +395,7 @@ def test_typed_values_are_transformed_like_objects(values: list[Any], marked: se
     shown = [[(o, without_nulls(v), h) for o, _, v, h in bare(each)] for each in (list(made), found)]
     if (
         step.steps[0].transformation.__class__.__name__ != "Flatten"
-    ):  # it makes names of null structures' fields
+    ):  # Flatten makes names of null structures' fields
         assert shown[0] == shown[1]
 
 

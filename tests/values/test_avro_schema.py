@@ -125,7 +125,7 @@ def test_references_are_expanded_at_their_first_use() -> None:
 
 
 def test_name_may_be_used_before_its_definition() -> None:
-    # As in Java 1.12; for other readers the header contains the definition first.
+    # Java 1.12 accepts this; for other readers the header contains the definition first.
     fields = [{"name": "a", "type": "E"}, {"name": "b", "type": ENUM}]
     found = parse_schema(json.dumps({"type": "record", "name": "x.R", "fields": fields}))
     fastavro.parse_schema(json.loads(found.readable))

@@ -176,8 +176,8 @@ def attempt_in_vain(store: MemoryStore, generation: int, clock: HostClock, epoch
 
 
 def test_retries_for_a_later_generation_are_reported_in_wall_clock_time(store: MemoryStore) -> None:
-    # The next executor may be another host: the start of the retries survives, so that the timeout still
-    # ends.
+    # The next executor may be on another host: the start of the retries is kept, so that the time-out still
+    # ends them.
     config = {"name": "c", "topics": "flights", "connector.class": f"{__name__}:BusySink"}
     plan(store, 1, [P0], config=config)
 

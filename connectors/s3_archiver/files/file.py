@@ -99,7 +99,7 @@ _MOST_GRAINS: Final = 8
 @dataclass(frozen=True, slots=True)
 class Grain:
     rows: int = MIN_ROWS  # small batches are collected until they have so many rows
-    block_bytes: int | None = None  # before compression; None: the format's own
+    block_bytes: int | None = None  # bytes of a block before compression; None: the format's default
 
 
 class FileKey(NamedTuple):

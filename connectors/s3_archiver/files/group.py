@@ -28,7 +28,7 @@ _FEW: Final = 2**15  # files that an int16 can number
 @dataclass(frozen=True, slots=True, eq=False)
 class SortedRows:
     keys: Sequence[FileKey]
-    codes: Codes | None  # for each row its place in ``keys``; None if there is only one
+    codes: Codes | None  # for each row the index of its key in ``keys``; None: there is only one key
     offsets: Longs
     numbers: Longs
     timestamps: Longs | None  # milliseconds since the epoch; None: folders do not depend on time
@@ -68,7 +68,7 @@ class FileGroup:
 
     @property
     def files(self) -> Sequence[ArchiveFile]:
-        return tuple(self._files.values())  # in the order of the files' first records
+        return tuple(self._files.values())  # ordered by the files' first records
 
     @property
     def objects(self) -> Sequence[FileObject]:

@@ -13,7 +13,7 @@ from sinksdk.config import time_zone
 from sinksdk.connectors.s3_archiver.partitioners.settings import LayoutSettings, PartitionerSettings
 from sinksdk.connectors.s3_archiver.s3.settings import MIB, UploadSettings
 
-MOST_OPEN_FILES: Final = 1_000  # one commit holds the tokens of all of them
+MOST_OPEN_FILES: Final = 1_000  # one commit holds the tokens of all open files
 
 _BUFFER_BYTES: Final = 256 * 1024 * 1024
 MOST_RUNS: Final = 500_000  # makes a token of 1 MB

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from sinksdk.connectors.s3_archiver.formats.columns import Column, Flags, Longs, Octets, as_mask, filled
 
-# 64-bit offsets: 2 GiB of rows overflow 32-bit ones.
+# The offsets have 64 bits, because 2 GiB of rows overflow 32 bits.
 BYTES: Final = pa.large_binary()
 
 _CONTINUES: Final = 0x80

@@ -49,7 +49,7 @@ class Columns(NamedTuple):
 
     rows: int
     offset: Column | None
-    timestamp: Column | None  # in milliseconds
+    timestamp: Column | None  # milliseconds since the epoch
     timestamp_type: Column | None
     key: Column | None
     value: Column | None

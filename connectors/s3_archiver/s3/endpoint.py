@@ -73,8 +73,8 @@ def find_abilities(
 ) -> Abilities:
     """Complete a small upload with the best checksum that the endpoint accepts, and delete the object."""
     retries = retries or Retries()
-    # An object per connector, which its concurrent starts share. Without s3:DeleteObject it stays, and the
-    # next start overwrites it.
+    # Each connector has one such object, which its concurrent starts share. Without s3:DeleteObject the
+    # object stays, and the next start overwrites it.
     where = Location(config.s3_bucket_name, layout.tried(incarnation))
     kinds = list(Checksum) if config.s3_checksum == "auto" else [Checksum(config.s3_checksum)]
     refused: list[S3Error] = []
@@ -262,8 +262,9 @@ def probe(
 
 
 def _probe(s3: S3, where: Location, config: UploadSettings, checksum: Checksum) -> None:
-    # Nothing remains: without the permission to abort nothing is created, and the next start removes the
-    # remains of lost responses. A read comes first: MinIO creates uploads even for names that it refuses.
+    # The check leaves nothing behind: without the permission to abort nothing is created, and the next start
+    # removes the remains of lost responses. A read comes first: MinIO creates uploads even for names that it
+    # refuses.
     _expect(NO_SUCH_KEY, lambda: s3.read(where).close())
     _expect_permission(lambda: s3.abort_upload(where, "probe"))
     if config.s3_object_tagging:

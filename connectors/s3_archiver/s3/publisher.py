@@ -268,7 +268,7 @@ class Publisher:
         """
         if not any(is_replaced(self._client(token), token, connector) for token in tokens):
             return None
-        self.discard(tokens)  # before the check, as in _settled
+        self.discard(tokens)  # discarded before the check, as in _settled
         kept = [t for t in tokens if not is_replaced(self._client(t), t, connector)]
         return [token for token in kept if is_visible(self._client(token), token)]
 

@@ -1,7 +1,7 @@
 """A multipart upload of one object, fed part by part.
 
-:meth:`Upload.write` only buffers and never fails; :meth:`Upload.send` makes the requests, and after an error
-it is called again: nothing is dropped before S3 has it.
+:meth:`Upload.write` only buffers and never fails; :meth:`Upload.send` makes the requests, and its caller
+repeats it after an error: no byte is dropped before S3 has it.
 """
 
 from __future__ import annotations

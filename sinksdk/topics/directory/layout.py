@@ -127,7 +127,7 @@ class Unfinished:
 @dataclass(slots=True)
 class _Listed:
     stamp: tuple[int, ...]  # the folder's stamp before it was listed
-    seen_at: float  # when this stamp was first seen
+    seen_at: float  # time at which this stamp was first seen
     at: float  # time of the listing
     compared_at: float  # time at which the names were last compared
     names: frozenset[str]

@@ -144,7 +144,7 @@ class Disk:
         if folder.is_dir():
             return
         self.make_folder(folder.parent)
-        with suppress(FileExistsError):  # another writer created it
+        with suppress(FileExistsError):  # another writer has created the file
             folder.mkdir()
         _sync(folder.parent)
 

@@ -47,7 +47,7 @@ def ensure_offsets_topic(config: SourceConnectorConfig, kafka: KafkaClient) -> b
 
 
 def ensure_dead_letter_topic(config: ConnectorConfig, kafka: KafkaClient) -> bool:
-    # One partition, as in Connect, kept for ever.
+    # As in Connect, the topic has one partition, whose records are kept without limit.
     return _ensure(
         NewTopic(config.dead_letter_topic, 1, config.dead_letter_replication_factor, config=_KEPT),
         kafka.librdkafka(config.overrides(PRODUCER), consumes=False),
