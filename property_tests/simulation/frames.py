@@ -137,8 +137,8 @@ class Destination:
 
 
 class FileTask(SinkTask):
-    # A token is returned with one commit only, as by the folder sink, or until its file is published, as by
-    # the archiver. Without a writing run the task only publishes and discards.
+    # A file's token is returned with one commit only, as by the folder sink, or with each commit until the
+    # file is published, as by the archiver. Without a writing run the task only publishes and discards.
     def __init__(
         self, destination: Destination, names: Any, writing: Writing | None, *, forgets: bool
     ) -> None:

@@ -10,7 +10,8 @@ from property_tests.simulation.world import Chaos, Violation, World
 from sinksdk import ClosingReason
 
 _MOST_DRIVERS = 5
-_MOST_BACKUPS = 3  # restored in a schedule: more than five moves back are a loop, and end the connector
+# Backups restored in a schedule: more than five moves back count as a loop, and end the connector.
+_MOST_BACKUPS = 3
 
 
 def run(seed: int) -> Counter[str]:

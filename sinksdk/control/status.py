@@ -193,7 +193,7 @@ class StatusKeeper:
 
 
 def fewer_sightings(status: PlannerState, most: int) -> PlannerState:
-    """Merge sightings to at most ``most``: merged ones are due a little earlier, never later."""
+    """Merge sightings until at most ``most`` are left; merged ones are due a little earlier, never later."""
     if len(status.seen) <= most:
         return status
     size = -(-len(status.seen) // most)

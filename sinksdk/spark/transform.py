@@ -358,7 +358,8 @@ def _copied_session(
 ) -> SparkSession:
     from pyspark.sql import SparkSession  # noqa: PLC0415 - loaded with Spark
 
-    # The clone has the user's functions, views and settings; changes do not affect theirs.
+    # The clone has the user's functions, views and settings, and its changes do not affect the user's
+    # session.
     theirs = spark if isinstance(spark, SparkSession) else SparkSession(spark)
     session = SparkSession(theirs.sparkContext, theirs._jsparkSession.cloneSession())  # noqa: SLF001 - pyspark has no copy
     for key, value in settings.items():

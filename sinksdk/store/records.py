@@ -195,7 +195,8 @@ def empty_range(partition: TopicPartition, committed: PartitionCommit | None) ->
 
 class TaskPlan(Lasting):
     ranges: tuple[RangePlan, ...]
-    config: dict[str, str] = Field(default_factory=dict)  # entries that differ from the connector's
+    # Entries that are not those of the connector's configuration.
+    config: dict[str, str] = Field(default_factory=dict)
 
 
 class Closing(Lasting):

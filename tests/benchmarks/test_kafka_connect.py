@@ -52,7 +52,7 @@ def test_name_may_hold_anything() -> None:
     assert (process.name, process.parent, process.cpu) == ("a) S 9 (b", 1, 1.0)
 
 
-def test_tree_is_everything_below() -> None:
+def test_tree_contains_all_descendants() -> None:
     parents = {1: 0, 2: 1, 3: 2, 4: 3, 5: 1}
     processes = {pid: Process(pid, parent, "x", 1.0) for pid, parent in parents.items()}
     assert sorted(process.pid for process in tree(2, processes)) == [2, 3, 4]
@@ -82,7 +82,7 @@ def test_own_process_is_running() -> None:
     assert memory(os.getpid()) > 1_000_000
 
 
-def test_consumer_that_was_only_begun(tmp_path: Path) -> None:
+def test_consumer_without_consumed_records(tmp_path: Path) -> None:
     (tmp_path / "consumer").touch()
     assert Consumed.read(tmp_path / "consumer").records == 0
 
@@ -105,7 +105,7 @@ def test_topic_rows_have_ratios_of_the_rounds() -> None:
     assert (speed.against, speed.is_met) == ("1.00 x", False)
 
 
-def test_missed_target_is_told() -> None:
+def test_missed_target_is_reported() -> None:
     rounds = {"lean sink": [measured(1_000, java=2.4)], "sinksdk": [measured(1_000, java=1.0)]}
     cpu, _speed = topic_rows("", rounds, 0)[-2:]
     assert not cpu.is_met
@@ -120,7 +120,7 @@ def test_profile_adds_up() -> None:
     assert (floor.measured, floor.against, floor.is_met) == ("5.00, 8.00 CPU s/M", "0.62 x", True)
 
 
-def test_slope_leaves_out_what_each_run_costs() -> None:
+def test_slope_excludes_the_fixed_cost_of_a_run() -> None:
     short, long = measured(1_000_000, java=5.0), measured(3_000_000, java=9.0)
     assert slope(short, long) == pytest.approx(2.0)
     assert fixed(long, 2.0) == pytest.approx(3.0)
@@ -133,22 +133,22 @@ def test_memory_is_the_largest_of_all() -> None:
     assert row.measured == "3 MB"
 
 
-def test_memory_is_told_against_icebergs_sink() -> None:
+def test_memory_is_compared_with_icebergs_sink() -> None:
     peaks = {"Iceberg's sink": [measured(1, peak=2_000_000)], "sinksdk": [measured(1, peak=3_000_000)]}
     _theirs, ours = memory_rows(peaks)
     assert (ours.against, ours.is_met) == ("1.50 x", False)
 
 
-def test_read_twice_is_what_was_read_beyond_the_topic() -> None:
+def test_records_read_beyond_the_topic_count_as_read_twice() -> None:
     (row,) = rebalance_rows({"x": measured(1_000, read=1_010)}, {"x": measured(1_000, read=1_500)})
     assert row.measured == "10 without, 500 with a forced rebalance"
     assert row.against == "50% of all"
 
 
-def test_start_is_told_apart() -> None:
+def test_start_is_reported_separately() -> None:
     (row,) = start_rows({"x": 3.0}, {"x": measured(1_600_000, java=4.0)})
     assert row.measured == "3.0 CPU s until ready, 4.0 for the first 1.6 M records"
 
 
-def test_no_files_are_told() -> None:
+def test_a_run_without_files_is_reported() -> None:
     assert files(Measured(1, 1.0, {}, 0, 1, [])) == "no files"

@@ -24,7 +24,7 @@ def ask(endpoint: NullS3, method: str, target: str, body: bytes = b"", **headers
     return found
 
 
-def test_chunks_within_a_body_are_no_part_of_the_object(endpoint: NullS3) -> None:
+def test_chunk_headers_are_not_part_of_the_object(endpoint: NullS3) -> None:
     framed = b"5;chunk-signature=0\r\nhello\r\n3\r\n...\r\n0\r\nx-amz-checksum-crc32:AAAAAA==\r\n\r\n"
     ask(endpoint, "PUT", "/bucket/framed", framed, x_amz_decoded_content_length="8")
     assert ask(endpoint, "GET", "/bucket/framed") == b"hello..."
@@ -49,14 +49,14 @@ def test_aborted_upload_leaves_nothing(endpoint: NullS3) -> None:
     assert endpoint.objects() == {"/bucket/again": 2}
 
 
-def test_uploads_are_told_apart_and_say_what_they_hold(endpoint: NullS3) -> None:
+def test_uploads_have_own_ids_and_list_their_parts(endpoint: NullS3) -> None:
     begun = {ask(endpoint, "POST", "/bucket/listed?uploads") for _ in range(3)}
     assert len(begun) == 3
     ask(endpoint, "PUT", "/bucket/listed?partNumber=1&uploadId=upload", b"12345")
     assert b"<Size>5</Size>" in ask(endpoint, "GET", "/bucket/listed?uploadId=upload")
 
 
-def test_uploads_under_way_are_listed_until_they_end(endpoint: NullS3) -> None:
+def test_open_uploads_are_listed(endpoint: NullS3) -> None:
     for key in ("day=1/a%2Bb", "day=1/c", "day=2/a"):
         ask(endpoint, "POST", f"/bucket/{key}?uploads")
     listed = ask(endpoint, "GET", "/bucket?uploads&prefix=day%3D1%2F")
@@ -73,7 +73,7 @@ def test_part_of_a_kept_object_can_be_read(endpoint: NullS3) -> None:
     assert ask(endpoint, "GET", "/bucket/range", Range="bytes=7-") == b"789"
 
 
-def test_refused_objects_take_no_data_until_it_heals(endpoint: NullS3) -> None:
+def test_refused_objects_store_no_data_until_the_fault_ends(endpoint: NullS3) -> None:
     endpoint.objects()
     endpoint.refuse("partition=3/")
     for target in ("/bucket/partition=3/a", "/bucket/partition%3D3/a?partNumber=1&uploadId=upload"):

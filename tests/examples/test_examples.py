@@ -105,7 +105,7 @@ def test_values_are_written_as_they_were_read(sink: type[SinkConnector], tmp_pat
 
 
 @both
-def test_a_tail_waits_for_more_at_a_planned_end(sink: type[SinkConnector], tmp_path: Path) -> None:
+def test_a_tail_is_kept_back_at_the_end_of_a_range(sink: type[SinkConnector], tmp_path: Path) -> None:
     harness = harness_of(sink, tmp_path)
     harness.assign(P0, P1, limits=OffsetRange(0, 4))
     harness.deliver(P0, values(4))
@@ -137,12 +137,12 @@ def test_the_connector_waits_for_whole_files(sink: type[SinkConnector], tmp_path
 
 
 @pytest.mark.parametrize("name", ["folder_sink.json", "exactly_once_folder_sink.json"])
-def test_the_configurations_would_start(name: str) -> None:
+def test_the_configurations_are_startable(name: str) -> None:
     checked = check_file(EXAMPLES / name)
     assert (checked.problems, checked.warnings) == ([], [])
 
 
-def test_the_topic_is_one_that_can_be_read(tmp_path: Path) -> None:
+def test_the_topic_is_readable(tmp_path: Path) -> None:
     for partition in (P0, P1):
         write_records(tmp_path, partition, make_topic.readings(partition))
     found = TopicDirectorySource(tmp_path).partitions(Subscription(("readings",)))
@@ -188,7 +188,7 @@ def test_a_crash_before_the_commit_leaves_nothing(harness: SinkTaskHarness, tmp_
     assert visible(tmp_path) == {"readings-0+0000000000.jsonl": list(range(6))}
 
 
-def test_a_crash_after_the_commit_is_made_up_for(
+def test_the_next_owner_publishes_after_a_crash_after_the_commit(
     harness: SinkTaskHarness, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def dies(*_: object) -> None:
@@ -207,7 +207,7 @@ def test_a_crash_after_the_commit_is_made_up_for(
     assert visible(tmp_path)["readings-0+0000000004.jsonl"] == [4, 5, 6]
 
 
-def test_publishing_twice_is_as_good(harness: SinkTaskHarness, tmp_path: Path) -> None:
+def test_publish_is_idempotent(harness: SinkTaskHarness, tmp_path: Path) -> None:
     harness.deliver(P0, values(10))
     crash_and_restart(harness)
     assert harness.outcome(P0).failure is None
@@ -259,7 +259,7 @@ def test_half_a_batch_is_never_committed(harness: SinkTaskHarness, tmp_path: Pat
     assert hidden(tmp_path) == []
 
 
-def test_a_batch_that_comes_again_is_written_once(harness: SinkTaskHarness, tmp_path: Path) -> None:
+def test_a_redelivered_batch_is_written_once(harness: SinkTaskHarness, tmp_path: Path) -> None:
     harness.deliver(P0, values(4))
     file = harness.task.files[P0]  # type: ignore[attr-defined]  # the example's own
     file.stream = HalfWritten(file.stream, RetriableException("busy"))
@@ -270,7 +270,7 @@ def test_a_batch_that_comes_again_is_written_once(harness: SinkTaskHarness, tmp_
     assert visible(tmp_path) == {"readings-0+0000000000.jsonl": list(range(10))}
 
 
-def test_metadata_is_left_alone(harness: SinkTaskHarness) -> None:
+def test_metadata_is_unchanged(harness: SinkTaskHarness) -> None:
     harness.deliver(P0, values(10))
     harness.revoke(P0)
     assert harness.committed == {P0: OffsetAndMetadata(10)}

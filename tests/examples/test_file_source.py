@@ -92,7 +92,7 @@ def test_lines_become_records(following: Following) -> None:
     assert [record.value for record in following.topics.records("lines")] == [b"one", b"", b"tw\xf6\r"]
 
 
-def test_files_that_grow_are_read_on(following: Following) -> None:
+def test_growing_files_are_read_further(following: Following) -> None:
     following.write("a", "one\ntw")
     following.run(lambda: following.write("a", "o\nth"))
     assert following.lines == ["one", "two"]
@@ -131,7 +131,7 @@ def test_renamed_files_are_the_same(following: Following, is_running: bool) -> N
 
 
 @pytest.mark.parametrize("is_running", [True, False])
-def test_a_copy_takes_over_from_what_was_truncated(following: Following, is_running: bool) -> None:
+def test_a_copy_of_a_truncated_file_is_read_further(following: Following, is_running: bool) -> None:
     def rotate() -> None:
         path = following.write("log", "three\n")
         shutil.copy(path, path.with_name("log.1"))
@@ -160,7 +160,7 @@ def test_a_truncated_file_is_read_from_its_beginning(following: Following) -> No
     assert following.lines == ["a", "b, and so much more than before", "one", "two"]
 
 
-def test_packed_files_are_read_on(following: Following) -> None:
+def test_compressed_files_are_read_further(following: Following) -> None:
     path = following.write("log", "one\ntwo\nthree")
     following.run()
     packed = gzip.compress(path.read_bytes())
@@ -173,7 +173,7 @@ def test_packed_files_are_read_on(following: Following) -> None:
 
 
 @pytest.mark.parametrize("packed", [b"no gzip", gzip.compress(b"one\ntwo\n", mtime=0)[:-6]])
-def test_packed_files_that_are_broken_are_told_of(
+def test_damaged_compressed_files_are_reported(
     following: Following, caplog: pytest.LogCaptureFixture, packed: bytes
 ) -> None:
     path = following.write("log.gz", packed)
@@ -186,7 +186,7 @@ def test_packed_files_that_are_broken_are_told_of(
     assert following.lines == ["three"]
 
 
-def test_large_packed_files(following: Following) -> None:
+def test_large_compressed_files(following: Following) -> None:
     lines = [f"{n:07d} {'x' * (n % 50)}" for n in range(20_000)]
     following.write("log.gz", gzip.compress("\n".join(lines).encode()))
     following.keys = {"batch.records": "7000"}
@@ -194,7 +194,7 @@ def test_large_packed_files(following: Following) -> None:
     assert following.lines == lines
 
 
-def test_files_that_begin_alike_are_told_apart(following: Following) -> None:
+def test_files_with_equal_beginnings_are_distinguished(following: Following) -> None:
     following.keys = {"skip.lines": "1", "batch.records": "1"}
     following.write("a.csv", "n,m\n1,1\n2,2\n")
     following.write("b.csv", "n,m\n1,1\n3,3\n")
@@ -205,7 +205,7 @@ def test_files_that_begin_alike_are_told_apart(following: Following) -> None:
     assert following.lines == ["1,1", "1,1", "2,2", "3,3", "4,4", "5,5"]
 
 
-def test_a_copy_is_no_other_file(following: Following) -> None:
+def test_a_copy_counts_as_the_same_file(following: Following) -> None:
     path = following.write("a", "one\ntwo\n")
     shutil.copy(path, path.with_name("b"))
     following.run(lambda: following.write("a", "three\n"))

@@ -23,7 +23,7 @@ FILES = {"a": [b"a1", b"a2", b"a3"], "b": [b"b1"]}
 
 
 @pytest.mark.parametrize("name", ["files.json", "archive.json"])
-def test_the_configurations_would_start(name: str) -> None:
+def test_the_configurations_are_startable(name: str) -> None:
     checked = check_file(PIPELINE / name)
     assert (checked.problems, checked.warnings) == ([], [])
 
@@ -46,16 +46,16 @@ def test_an_archive_with_each_line_once_differs_in_nothing() -> None:
     ],
     ids=["not archived yet", "lost", "twice", "out of order", "twice at the end"],
 )
-def test_a_difference_is_told_with_its_line(archived: list[bytes], difference: str) -> None:
+def test_a_difference_is_reported_with_its_line(archived: list[bytes], difference: str) -> None:
     assert differences(FILES, {b"1": archived, b"2": FILES["b"]}) == [difference]
 
 
-def test_lines_of_no_file_are_told() -> None:
+def test_lines_of_no_file_are_reported() -> None:
     contents = {b"1": FILES["a"], b"2": FILES["b"], b"3": [b"x", b"y"]}
     assert differences(FILES, contents) == ["2 archived lines belong to no file: b'x' …"]
 
 
-def test_copies_are_no_files_of_their_own(tmp_path: Path) -> None:
+def test_copies_are_not_counted_as_files(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_bytes(b"1\n2\n3\n4")
     (tmp_path / "a.jsonl.1").write_bytes(b"1\n2\n")
     (tmp_path / "a.jsonl.2.gz").write_bytes(gzip.compress(b"1\n2\n3\n"))
@@ -66,7 +66,7 @@ def test_copies_are_no_files_of_their_own(tmp_path: Path) -> None:
 # -- the input -----------------------------------------------------------------------------------------
 
 
-def test_an_interrupted_input_is_gone_on_with(tmp_path: Path) -> None:
+def test_an_interrupted_input_is_continued(tmp_path: Path) -> None:
     readings = Readings(tmp_path, 10, 1_000)
     readings.run()
     whole = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
@@ -94,7 +94,7 @@ def s3(tmp_path: Path, port: int) -> Iterator[Service]:
 
 
 @pytest.mark.slow
-def test_the_s3_keeps_what_it_has_answered(s3: Service, port: int) -> None:
+def test_s3_keeps_acknowledged_requests_after_a_kill(s3: Service, port: int) -> None:
     endpoint = f"http://127.0.0.1:{port}"
     make_bucket(endpoint, "archive")
     begun = client(endpoint)
@@ -116,7 +116,7 @@ def test_the_s3_keeps_what_it_has_answered(s3: Service, port: int) -> None:
 
 
 @pytest.mark.slow
-def test_a_service_runs_once_whoever_started_it(s3: Service, tmp_path: Path) -> None:
+def test_a_service_is_started_only_once(s3: Service, tmp_path: Path) -> None:
     assert s3.process is not None
     successor = Service("s3", ["examples.pipeline.s3"], tmp_path)
     successor.ensure()

@@ -101,7 +101,7 @@ def test_records_are_sent_and_committed(raw: dict[str, str], sqs: Any) -> None:
     assert found[0] == {"topic": "readings", "partition": 0, "offset": 0, "value": {"n": 0}}
 
 
-def test_a_crash_before_the_commit_sends_again(raw: dict[str, str], sqs: Any) -> None:
+def test_records_are_sent_again_after_a_crash_before_the_commit(raw: dict[str, str], sqs: Any) -> None:
     url = sqs.create_queue(QueueName=raw["queue.prefix"])["QueueUrl"]
     harness = harness_of(raw, url)
     harness.deliver(P0, ["1", "2"])
@@ -115,9 +115,7 @@ def test_a_crash_before_the_commit_sends_again(raw: dict[str, str], sqs: Any) ->
 
 
 @pytest.mark.parametrize(("is_ours", "kind"), [(False, RetriableException), (True, ConnectException)])
-def test_what_the_queue_refuses_is_tried_again_if_that_may_help(
-    *, is_ours: bool, kind: type[Exception]
-) -> None:
+def test_transient_refusals_of_the_queue_are_retried(*, is_ours: bool, kind: type[Exception]) -> None:
     class Half:
         def send_message_batch(self, **_: Any) -> Any:
             return {"Failed": [{"Id": "7", "SenderFault": is_ours, "Message": "no"}]}
@@ -131,7 +129,7 @@ def test_what_the_queue_refuses_is_tried_again_if_that_may_help(
     assert caught.type is kind
 
 
-def test_a_queue_that_is_away_is_tried_again(raw: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unavailable_queue_is_retried(raw: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")
     task = QueueTask()
     nowhere = {"queue.url": "http://127.0.0.1:1/queue", "sqs.endpoint": "http://127.0.0.1:1"}
@@ -214,7 +212,7 @@ def becomes(herder: Herder, state: str) -> None:
 
 
 @pytest.mark.slow
-def test_the_queue_stays_whatever_becomes_of_the_connector(
+def test_the_queue_is_kept_until_the_connector_is_deleted(
     process: Process, herder: Herder, raw: dict[str, str], queues: Callable[[], Sequence[str]]
 ) -> None:
     mine = [herder.create("queue", raw).incarnation]
@@ -238,7 +236,7 @@ def test_the_queue_stays_whatever_becomes_of_the_connector(
     assert queues() == []
 
 
-def test_a_paused_connectors_queue_goes_too(
+def test_deletion_of_a_paused_connector_removes_its_queue(
     process: Process, herder: Herder, raw: dict[str, str], queues: Callable[[], Sequence[str]]
 ) -> None:
     herder.create("queue", raw)
@@ -276,9 +274,7 @@ def identity(incarnation: str) -> ConnectorIdentity:
     return ConnectorIdentity("store", "queue", incarnation)
 
 
-def test_cleaning_up_may_be_repeated_and_begin_half_way(
-    raw: dict[str, str], queues: Callable[[], Sequence[str]]
-) -> None:
+def test_clean_up_is_idempotent(raw: dict[str, str], queues: Callable[[], Sequence[str]]) -> None:
     connector = QueueSink()
     connector.identity = identity("mine")
     connector.start(QueueConfig.parse(raw))
@@ -297,6 +293,6 @@ def test_cleaning_up_may_be_repeated_and_begin_half_way(
     broken.stop(is_deleted=True)
 
 
-def test_its_configuration_would_start() -> None:
+def test_the_example_configuration_is_startable() -> None:
     checked = check_file(Path(queue_sink.__file__).with_suffix(".json"))
     assert (checked.problems, checked.warnings) == ([], [])

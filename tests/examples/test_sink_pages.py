@@ -61,7 +61,7 @@ def changed(module: str, diff: str) -> str:
 @pytest.mark.parametrize(
     ("page", "name"), [(DATABASE, "upsert_sink.py"), (HTTP, "webhook_sink.py")], ids=["database", "http"]
 )
-def test_the_pages_mistake_is_caught_as_it_says(page: Path, name: str, tmp_path: Path) -> None:
+def test_the_mistake_of_the_page_fails_with_the_quoted_message(page: Path, name: str, tmp_path: Path) -> None:
     shutil.copytree(ROOT / "examples", tmp_path / "examples")
     command = next(block for block in blocks(page, "bash") if "pytest" in block)
     command = command.replace(".venv/bin/python", sys.executable)
@@ -107,7 +107,7 @@ def keys_of(name: str, **others: str) -> dict[str, str]:
     return {"name": configured["name"], **configured["config"], **changes}
 
 
-def test_a_database_sinks_messages_are_those_of_the_page(tmp_path: Path) -> None:
+def test_messages_of_the_database_page_are_current(tmp_path: Path) -> None:
     file = tmp_path / "readings.sqlite"
 
     def config(**others: str) -> UpsertConfig:
@@ -147,7 +147,7 @@ def zombies_failure(config: UpsertConfig) -> str:
     return failure.message
 
 
-def test_an_http_sinks_messages_are_those_of_the_page(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_messages_of_the_http_page_are_current(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RECEIVER_TOKEN", "open-sesame")
     endpoint = Endpoint("open-sesame")
     with serving(endpoint) as url:

@@ -149,9 +149,7 @@ def test_nested_values_are_json_and_keys_may_be_objects(database: Database, harn
     assert database.rows() == [("a", 1, '{"by": ["me"]}')]
 
 
-def test_the_table_is_what_a_plain_program_makes_of_the_topic(
-    database: Database, harness: SinkTaskHarness
-) -> None:
+def test_the_table_equals_that_of_a_plain_program(database: Database, harness: SinkTaskHarness) -> None:
     choice = random.Random(7)  # noqa: S311 - no secret
     topic = [
         reading(offset, choice.choice("abcdefgh"), offset) if choice.random() < 0.7
@@ -237,7 +235,7 @@ def test_a_value_of_another_type_is_a_dead_letter_on_postgresql(in_postgres: Dat
     harness.stop()
 
 
-def test_where_bad_records_are_not_tolerated_nothing_of_the_batch_is_written(database: Database) -> None:
+def test_a_bad_record_prevents_its_batch_if_not_tolerated(database: Database) -> None:
     harness = SinkTaskHarness(database.task, database.config())
     harness.start()
     harness.assign(P0)
@@ -251,7 +249,7 @@ def test_where_bad_records_are_not_tolerated_nothing_of_the_batch_is_written(dat
     harness.stop()
 
 
-def test_a_table_that_is_gone_drains_no_topic_into_the_dead_letters(
+def test_a_missing_table_does_not_fill_the_dead_letters(
     database: Database, harness: SinkTaskHarness, letters: Letters
 ) -> None:
     database.run("DROP TABLE readings")
@@ -263,7 +261,7 @@ def test_a_table_that_is_gone_drains_no_topic_into_the_dead_letters(
 # -- attempts, zombies, outages ------------------------------------------------------------------------
 
 
-def test_a_new_attempt_goes_on_from_the_watermark(database: Database) -> None:
+def test_a_new_attempt_continues_from_the_watermark(database: Database) -> None:
     first = harness_of(database)
     first.assign(P0)
     first.deliver(P0, [reading(0, "a", 1), reading(1, "b", 2)])
@@ -327,7 +325,7 @@ def test_a_connection_that_dies_at_commit(
     assert harness.committed[P0].offset == 2
 
 
-def test_an_outage_passes(database: Database, harness: SinkTaskHarness) -> None:
+def test_an_outage_is_retried(database: Database, harness: SinkTaskHarness) -> None:
     original, harness.task.engine = harness.task.engine, sa.create_engine(
         "postgresql+psycopg://user:secret@127.0.0.1:1/nowhere"
     )  # fmt: skip
@@ -379,7 +377,7 @@ def soon(condition: Callable[[], bool], what: str) -> None:
 
 
 @pytest.mark.slow
-def test_a_zombie_in_the_middle_of_its_transaction_holds_its_successor_up_and_repeats_nothing(
+def test_a_successor_waits_for_a_zombies_open_transaction(
     in_postgres: Database, postgres: PostgresServer
 ) -> None:
     database = in_postgres
@@ -413,7 +411,7 @@ def test_a_zombie_in_the_middle_of_its_transaction_holds_its_successor_up_and_re
     successor.lose()
 
 
-def test_a_restored_backup_gets_again_what_it_has_lost(database: Database) -> None:
+def test_a_restored_backup_receives_its_lost_records_again(database: Database) -> None:
     harness = harness_of(database)
     harness.assign(P0)
     harness.deliver(P0, [reading(0, "a", 1)])
@@ -427,7 +425,7 @@ def test_a_restored_backup_gets_again_what_it_has_lost(database: Database) -> No
     assert restarted.committed[P0].offset == 1
 
 
-def test_a_commit_ahead_of_the_watermark_is_no_reason_to_go_back(database: Database) -> None:
+def test_a_commit_ahead_of_the_watermark_is_not_withdrawn(database: Database) -> None:
     harness = harness_of(database)
     harness.assign(P0, limits=OffsetRange(0, 9))
     harness.deliver(P0, [reading(0, "a", 1)])
@@ -494,7 +492,7 @@ def test_altered_offsets_move_the_watermark(database: Database, harness: SinkTas
     assert database.watermarks() == {}
 
 
-def test_a_connector_created_again_begins_anew(database: Database, harness: SinkTaskHarness) -> None:
+def test_a_connector_created_again_starts_from_scratch(database: Database, harness: SinkTaskHarness) -> None:
     harness.deliver(P0, [reading(0, "a", 1)])
     old, new = database.connector(), database.connector("new")
     assert new.task_configs(2) == [{"incarnation": "new"}] * 2
@@ -526,7 +524,7 @@ def test_a_connector_created_again_begins_anew(database: Database, harness: Sink
         ),
     ],
 )
-def test_what_cannot_work_is_said_before_anything_runs(
+def test_invalid_configurations_are_refused_before_the_start(
     database: Database, key: str, value: str, problem: str
 ) -> None:
     with pytest.raises(ConfigException, match=problem):
@@ -537,13 +535,13 @@ def test_what_cannot_work_is_said_before_anything_runs(
     ("url", "problem"),
     [("mssql+pymssql://h/d", "pymssql"), ("oops", "Could not parse"), ("oracle+nothing://h/d", "oracle")],
 )
-def test_an_address_that_cannot_be_used_is_said_without_connecting(url: str, problem: str) -> None:
+def test_an_invalid_address_is_reported_without_connecting(url: str, problem: str) -> None:
     keys = {"name": "n", "topics": "t", "table": "t", "key.columns": "k", "value.columns": "v"}
     (found,) = UpsertSink().validate(UpsertConfig.parse({**keys, "database.url": url}))
     assert problem in found
 
 
-def test_a_database_that_is_away_at_the_start_may_come_back(tmp_path: Path) -> None:
+def test_a_database_that_is_unavailable_at_the_start_is_retried(tmp_path: Path) -> None:
     (tmp_path / "readings.sqlite").mkdir()
     with pytest.raises(RetriableException, match="unable to open"):
         Database(f"sqlite:///{tmp_path / 'other.sqlite'}").connector(
@@ -551,6 +549,6 @@ def test_a_database_that_is_away_at_the_start_may_come_back(tmp_path: Path) -> N
         )
 
 
-def test_its_configuration_would_start() -> None:
+def test_the_example_configuration_is_startable() -> None:
     checked = check_file(Path(upsert_sink.__file__).with_suffix(".json"))
     assert (checked.problems, checked.warnings) == ([], [])

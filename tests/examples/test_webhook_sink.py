@@ -118,7 +118,7 @@ def test_records_are_posted_with_their_ids_and_committed(site: Site) -> None:
 @pytest.mark.parametrize(
     ("form", "content_type"), [("json", "application/json"), ("ndjson", "application/x-ndjson")]
 )
-def test_both_forms_of_a_body(site: Site, form: str, content_type: str) -> None:
+def test_body_is_a_list_or_lines(site: Site, form: str, content_type: str) -> None:
     site.configure(body_format=form)
     site.deliver(["two\nlines"], {"é": None}, 3)
     ((headers, events),) = site.endpoint.requests
@@ -126,7 +126,7 @@ def test_both_forms_of_a_body(site: Site, form: str, content_type: str) -> None:
     assert [event["value"]["celsius"] for event in events] == [["two\nlines"], {"é": None}, 3]
 
 
-def test_who_is_posting_is_said_in_a_header_of_choice(site: Site) -> None:
+def test_the_configured_header_names_the_connector(site: Site) -> None:
     site.configure(auth_header_value="Bearer secret")
     site.deliver(1)
     site.configure(auth_header_name="X-Api-Key", auth_header_value="secret", endpoint_url=f"{site.url}?v=1")
@@ -152,7 +152,7 @@ def test_a_request_is_no_larger_than_allowed(site: Site) -> None:
         assert site.posted() == expected
 
 
-def test_values_that_json_has_no_word_for(site: Site) -> None:
+def test_values_without_a_json_form(site: Site) -> None:
     site.configure(batch_max_bytes="300")
     values = [b"\xff", Decimal("1.5"), datetime(2026, 1, 2, tzinfo=UTC), float("nan"), "x" * 400, "y"]
     single = SinkRecords.of(P0, [SinkRecord(*P0, offset, None, b"") for offset in range(len(values))])
@@ -187,7 +187,7 @@ def test_records_of_one_offset_have_ids_of_their_own(site: Site) -> None:
 
 
 @pytest.mark.parametrize("status", [408, 409, 425, 429, 500, 502, 503, 504])
-def test_an_endpoint_that_cannot_now_is_asked_again(site: Site, status: int) -> None:
+def test_a_temporary_refusal_is_retried(site: Site, status: int) -> None:
     site.configure(batch_max_records="2")
     site.endpoint.mishaps += [TAKEN, Mishap(status)]
     site.deliver(*range(5))
@@ -202,7 +202,7 @@ def test_an_endpoint_that_cannot_now_is_asked_again(site: Site, status: int) -> 
 
 
 @pytest.mark.parametrize("status", [429, 503])
-def test_it_is_asked_again_when_it_says(site: Site, status: int) -> None:
+def test_retry_after_sets_the_delay(site: Site, status: int) -> None:
     site.endpoint.mishaps.append(Mishap(status, {"Retry-After": "90"}))
     site.deliver(1)
     site.harness.advance(89)
@@ -224,7 +224,7 @@ def test_retry_after_is_seconds_or_a_date() -> None:
         assert seconds_in(nonsense) is None
 
 
-def test_a_lost_answer_is_a_repeat_that_the_endpoint_recognises(site: Site) -> None:
+def test_an_endpoint_recognises_the_retry_after_a_lost_response(site: Site) -> None:
     site.endpoint.mishaps += [LOST, Mishap(is_lost=True)]
     site.deliver(*range(3))
     site.harness.advance(0.3)
@@ -234,7 +234,7 @@ def test_a_lost_answer_is_a_repeat_that_the_endpoint_recognises(site: Site) -> N
     assert site.keys() == ["readings-0-0..readings-0-2"] * 3
 
 
-def test_an_endpoint_that_is_away_or_silent_is_asked_again(site: Site) -> None:
+def test_an_unavailable_or_silent_endpoint_is_retried(site: Site) -> None:
     site.configure(endpoint_url="http://127.0.0.1:1/secret-path")
     records = SinkRecords.of(P0, [SinkRecord(*P0, 0, None, b"1")])
     with pytest.raises(RetriableException) as caught:
@@ -298,7 +298,7 @@ class KeyedConnection(test_sinks.Connection):
 @pytest.mark.parametrize(
     ("records", "guarantee"), [(1, Guarantee.EFFECTIVELY_ONCE), (2, Guarantee.AT_LEAST_ONCE)]
 )
-def test_to_an_endpoint_that_recognises_keys_alone(records: int, guarantee: Guarantee) -> None:
+def test_check_sink_with_an_endpoint_that_recognises_only_keys(records: int, guarantee: Guarantee) -> None:
     """Duplicates only if requests have several records, after a crash or by a zombie."""
     options: SinkOptions = {**test_sinks.WEBHOOK, "config": test_sinks.webhook_config(records)}
     options["destination"] = KeyedConnection
@@ -323,7 +323,7 @@ def test_a_bad_record_is_found_by_halving(site: Site, status: int) -> None:
     assert site.harness.committed[P0].offset == 9
 
 
-def test_halving_goes_on_after_a_retry_where_it_was(site: Site) -> None:
+def test_halving_continues_after_a_retry(site: Site) -> None:
     bad = 11
     every_other = [TAKEN, Mishap(429, {"Retry-After": "1"})]
     site.endpoint.mishaps.extend(every_other * 20)
@@ -343,7 +343,7 @@ def test_halving_goes_on_after_a_retry_where_it_was(site: Site) -> None:
     ]  # fmt: skip
 
 
-def test_a_half_whose_answer_is_lost_is_posted_again_as_it_was(site: Site) -> None:
+def test_a_half_is_posted_again_unchanged_after_a_lost_response(site: Site) -> None:
     site.configure(batch_max_records="4")
     site.endpoint.mishaps += [*[TAKEN] * 4, LOST]
     site.deliver("warm", *range(1, 6))
@@ -364,7 +364,7 @@ def test_the_reason_is_in_the_dead_letter(site: Site) -> None:
     assert letter.value == b'{"celsius": "warm"}'
 
 
-def test_where_bad_records_are_not_tolerated_the_partition_ends_at_the_bad_one(site: Site) -> None:
+def test_a_bad_record_ends_the_partition_if_not_tolerated(site: Site) -> None:
     site.configure(errors_tolerance="none")
     site.deliver(0, 1, "warm", 3)
     failure = site.harness.outcome(P0).failure
@@ -375,7 +375,7 @@ def test_where_bad_records_are_not_tolerated_the_partition_ends_at_the_bad_one(s
 
 
 @pytest.mark.parametrize("status", [301, 401, 403, 404, 405, 410, 415])
-def test_an_endpoint_that_is_wrong_drains_no_topic_into_the_dead_letters(site: Site, status: int) -> None:
+def test_a_wrong_endpoint_does_not_fill_the_dead_letters(site: Site, status: int) -> None:
     site.endpoint.mishaps.append(Mishap(status))
     site.deliver(0, 1)
     failure = site.harness.outcome(P0).failure
@@ -402,7 +402,7 @@ def test_an_endpoint_that_is_wrong_drains_no_topic_into_the_dead_letters(site: S
         ({"batch.max.records": "11", "max.poll.records": "10"}, "a task receives 10 at a time"),
     ],
 )
-def test_what_cannot_work_is_said_before_anything_runs(keys: Mapping[str, str], problem: str) -> None:
+def test_invalid_configurations_are_refused_before_the_start(keys: Mapping[str, str], problem: str) -> None:
     whole: dict[str, Any] = {"name": "n", "topics": "t", "endpoint.url": "https://host", **keys}
     with pytest.raises(ConfigException, match=problem) as caught:
         WebhookConfig.parse(whole)
@@ -418,13 +418,13 @@ def test_https_checks_certificates(site: Site, url: str, port: int) -> None:
     assert connection._context.verify_mode is ssl.CERT_REQUIRED
 
 
-def test_secrets_are_shown_nowhere(site: Site) -> None:
+def test_secrets_are_hidden(site: Site) -> None:
     shown = repr(site.config(auth_header_value="Bearer abcdefgh"))
     assert "abcdefgh" not in shown
     assert site.url not in shown
 
 
-def test_its_configuration_would_start(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_example_configuration_is_startable(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RECEIVER_TOKEN", "token")
     checked = check_file(Path(webhook_sink.__file__).with_suffix(".json"))
     assert (checked.problems, checked.warnings) == ([], [])

@@ -258,7 +258,7 @@ def test_a_configuration_of_confluents_is_archived_as_it_says(name: str, corpus:
 
 
 @pytest.mark.parametrize("name", sorted(RUNS))
-def test_its_archive_holds_what_is_in_the_topics_byte_for_byte(
+def test_archived_values_equal_the_topics_byte_for_byte(
     name: str, corpus: Corpus, capsys: pytest.CaptureFixture[str]
 ) -> None:
     made = corpus.run(name)
@@ -278,7 +278,7 @@ def test_secrets_of_a_file_sign_the_requests_and_are_not_in_the_store(corpus: Co
     assert b"AKIAFROMFILE" not in (made.folder / "store.sqlite").read_bytes()
 
 
-def test_a_role_is_assumed_with_what_the_chain_finds(corpus: Corpus) -> None:
+def test_a_role_is_assumed_with_credentials_of_the_default_chain(corpus: Corpus) -> None:
     requests, bucket = corpus.requests, corpus.run("assumed_role").bucket
 
     assert {key for _, service, key in tuple(requests.signers) if service == "sts"} == {"AKIAOFTHECHAIN"}
@@ -292,7 +292,7 @@ def test_a_role_is_assumed_with_what_the_chain_finds(corpus: Corpus) -> None:
         assert "ExternalId=c0ffee" in asked
 
 
-def test_a_proxy_is_asked_for_everything_with_user_and_password(corpus: Corpus) -> None:
+def test_all_requests_go_through_the_authenticated_proxy(corpus: Corpus) -> None:
     corpus.run("proxy")
 
     (asked, times), *others = corpus.requests.proxied.items()
@@ -305,7 +305,7 @@ def test_a_proxy_is_asked_for_everything_with_user_and_password(corpus: Corpus) 
     assert others == []
 
 
-def test_files_are_encrypted_and_tagged_as_asked(corpus: Corpus) -> None:
+def test_files_are_encrypted_and_tagged_as_configured(corpus: Corpus) -> None:
     encrypted, tagged = corpus.run("sse_kms"), corpus.run("rest_answer")
     s3 = client(encrypted.endpoint)
 

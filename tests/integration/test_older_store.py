@@ -91,7 +91,7 @@ def assert_complete(archive: Site, end: int) -> None:
     assert code == 0, output
 
 
-def test_what_an_older_version_has_left_is_finished_and_run_on(archive: Site, spark: SparkContext) -> None:
+def test_an_older_versions_connector_is_completed_and_continued(archive: Site, spark: SparkContext) -> None:
     kept = in_s3()
     before, past = seen(archive)
     assert len(archive.uploads()) == len(kept["uploads"]) == 7

@@ -78,9 +78,11 @@ DURATIONS = st.sampled_from(
 
 @settings(max_examples=100, deadline=None)
 @given(timestamps(), st.sampled_from(ZONES), DURATIONS, st.sampled_from(sorted(FORMATS)))
-@example([1_541_301_300_000], "America/Sao_Paulo", 24 * HOUR, "YYYY/MM/dd/HH")  # midnight was skipped
-@example([1_325_239_200_000], "Pacific/Apia", 24 * HOUR, "YYYY/MM/dd/HH")  # a day was skipped
-@example([1_728_144_000_000], "Australia/Lord_Howe", HOUR, "mm:ss.SSSS k")  # half an hour was skipped
+# The time zone skipped this midnight.
+@example([1_541_301_300_000], "America/Sao_Paulo", 24 * HOUR, "YYYY/MM/dd/HH")
+@example([1_325_239_200_000], "Pacific/Apia", 24 * HOUR, "YYYY/MM/dd/HH")  # the time zone skipped a day
+# The time zone skipped half an hour.
+@example([1_728_144_000_000], "Australia/Lord_Howe", HOUR, "mm:ss.SSSS k")
 def test_time_folders_equal_datetimes(times: list[int], name: str, duration: int, pattern: str) -> None:
     made = ValueFolders(
         names=(),

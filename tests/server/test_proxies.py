@@ -52,7 +52,8 @@ def test_x_forwarded_for_of_an_untrusted_client_is_ignored(
 def test_x_forwarded_for_of_a_trusted_proxy_names_the_client(
     credentials: Path, caplog: pytest.LogCaptureFixture, trusted: str
 ) -> None:
-    # The last address that is not a proxy's counts: the client itself may have written those before it.
+    # The last address that is not a proxy's counts, because the client may have written the addresses before
+    # it.
     caplog.set_level("INFO", "sinksdk.server.audit")
     with serving(MemoryStore(), credentials=credentials, trusted_proxies=[trusted]) as url:
         headers = {"X-Forwarded-For": "198.51.100.1, 192.0.2.77"}

@@ -140,7 +140,7 @@ def test_reading_and_listing_are_retried(place: Place, store: S3Store, fault: Fa
 
 
 def test_a_412_after_a_lost_response_is_resolved_by_the_nonce(place: Place, store: S3Store) -> None:
-    # The response was lost and the retry meets the first attempt; the nonce shows it with one read.
+    # After a lost response, the retry finds the object of the first attempt; one read shows it by its nonce.
     place.proxy.next("PutObject", DROP_ANSWER)
     version = store.put("k", {"x": 1}, None)
     assert place.proxy.operations() == ["PutObject", "PutObject", "GetObject", "GetObject"]

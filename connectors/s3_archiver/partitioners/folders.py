@@ -229,7 +229,7 @@ def _distinct(keys: Longs) -> tuple[Longs, Codes]:
         return first[order], ranks[codes]
     keys = keys - low
     first = np.full(span, -1, np.int64)
-    # Of several assignments to one key the last one stays: its first row.
+    # the last assignment to a key stays, which is its first row
     first[keys[::-1]] = np.arange(len(keys) - 1, -1, -1)
     used = np.flatnonzero(first >= 0)
     order = used[np.argsort(first[used])]

@@ -59,7 +59,7 @@ class ArchivedFile:
     # Where runs of the file's records begin and end; None: a file of values states no offsets.
     firsts: Longs | None = None
     lasts: Longs | None = None
-    name: FileName | None = None  # None: no files of other views belong to it
+    name: FileName | None = None  # None: the file has no companion files of keys or headers
     # Largest number of values in a file of bytes, whose values may hold the separator.
     at_most: int | None = None
 

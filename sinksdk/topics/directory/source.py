@@ -85,8 +85,8 @@ class Transactions:
         except FileNotFoundError:
             return _ALL
         except OSError as error:
-            # The folder may exist although it cannot be read: without it, uncommitted files would become
-            # visible.
+            # If the folder exists but cannot be read, it must not count as missing: uncommitted files would
+            # become visible.
             raise ConnectException(f"{self.folder} cannot be read: {error.strerror}") from error
         return self._listings.of(str(self.folder), self._of_entries)
 
