@@ -45,7 +45,7 @@ Offsets = Mapping[TopicPartition, OffsetAndMetadata]
 
 
 class Violation(BaseException):
-    """The engine broke its contract. A BaseException: the engine would handle an Exception as the sink's."""
+    """The engine broke its contract. A BaseException, because the engine handles a sink's Exceptions."""
 
 
 def demand(promise: bool, message: str) -> None:

@@ -213,7 +213,7 @@ def _calm_down(archive: Archive) -> None:
     claimed = archive.claimed()
     _run_until(archive, lambda: not world.processes)
     if archive.claimed() != claimed:
-        _catch_up(archive)  # a late process has begun something
+        _catch_up(archive)  # a process that resumed late has claimed a generation
     archive.check_end()
     for location, data in late.items():
         if archive.s3.objects[location].data != data:

@@ -45,7 +45,8 @@ def read_status(store: Store, connector: str) -> ConnectorStatus:
 
 
 def _is_older(status: ConnectorStatus) -> bool:
-    # Older drivers kept their state in the status: a later remembered state is outdated.
+    # If an older driver has written its state into the status since, the separately remembered state is
+    # outdated.
     return bool(status.partitions or status.tasks)
 
 

@@ -68,7 +68,7 @@ class Failures:
     def _lately(self, failed_at: Iterable[float], *, fails: bool = False) -> tuple[float, ...]:
         now = self._clock.time()
         lately = [at for at in failed_at if now - self._window < at <= now] + [now] * fails
-        return tuple(lately[-self._most - 1 :])  # one time above the limit is enough
+        return tuple(lately[-self._most - 1 :])  # one time more than the limit is enough
 
     def _give_up(self, what: str, failure: Failure) -> None:
         if failure.is_final:

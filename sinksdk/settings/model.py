@@ -86,7 +86,7 @@ class ConfigModel(BaseModel):
     ``sinksdk validate`` shows them for a file that names the replaced connector and omits the key.
     """
 
-    # The text it was parsed from, references unresolved.
+    # The text that this model was parsed from, references unresolved.
     _written: Mapping[str, Any] | None = PrivateAttr(default=None)
     _is_changed: bool = PrivateAttr(default=False)
 

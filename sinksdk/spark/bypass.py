@@ -78,8 +78,8 @@ class Columns:
 
     def counted(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         # Spark limits a batch by its rows. Empty copies of a large row count as rows, which makes this a
-        # limit of bytes. Spark keeps them next to their row, because the columns that its operators read are
-        # equal.
+        # limit of bytes. Spark keeps copies next to their row, because the columns that its operators read
+        # are equal.
         if self.most is None or self.carrier is None:
             return rows
         sizes = np.asarray(pc.fill_null(pc.binary_length(rows.column(self.carrier)), 0))

@@ -25,7 +25,7 @@ def _words(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
-# Classes of nodes below Catalyst's package. Leaves among them read only the query itself.
+# Classes of nodes, without Catalyst's package name. Those that have no children read only the query itself.
 _OF_BOTH: Final = _words("""
     expressions.PipeOperator plans.logical.Aggregate plans.logical.Distinct plans.logical.Except
     plans.logical.Expand plans.logical.Filter plans.logical.Generate plans.logical.GlobalLimit

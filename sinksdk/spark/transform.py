@@ -559,7 +559,7 @@ def _path(node: Any) -> list[Any]:
 
 
 def _mentions(plan: Any) -> int:
-    # Counted in the text, because it includes subqueries and broadcasts.
+    # The occurrences are counted in the text, because it includes subqueries and broadcasts.
     text: str = plan.toString()
     return text.count(f"{READ}(")
 

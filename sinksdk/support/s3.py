@@ -23,7 +23,7 @@ KMS: Final = "KMS."  # prefix of the codes of KMS
 
 # A HEAD response has no body to name a code.
 MISSING: Final = frozenset({"404", NO_SUCH_KEY, "NotFound"})
-CONDITION_FAILED: Final = frozenset({PRECONDITION_FAILED, "412", "304", "NotModified"})  # S3Mock: 304
+CONDITION_FAILED: Final = frozenset({PRECONDITION_FAILED, "412", "304", "NotModified"})  # S3Mock sends 304
 
 _TRANSIENT: Final = frozenset(
     {

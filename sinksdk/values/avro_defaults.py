@@ -105,7 +105,8 @@ def _text(kind: str, value: Any) -> bytes:
 def _octets(kind: str, value: Any) -> bytes:
     if not isinstance(value, str):
         raise ValueError(kind)  # noqa: TRY004 - one class for all misfits
-    data = value.encode("latin-1")  # a character for each byte; a UnicodeEncodeError is a ValueError
+    # Each character is a byte; others raise a UnicodeEncodeError, which is a ValueError.
+    data = value.encode("latin-1")
     return data if kind == "fixed" else number_datum(len(data)) + data
 
 

@@ -171,7 +171,7 @@ def test_an_unpublished_commit_is_not_altered(herder: Herder, store: MemoryStore
 
 
 def test_a_deleted_connector_leaves_only_its_task_count(herder: Herder, store: MemoryStore) -> None:
-    # KIP-618, KIP-883 (D11): the fencing stays in effect, and the name is free again.
+    # After the deletion (KIP-883) the fencing of KIP-618 stays in effect, and the name is free again.
     before = herder.create("c", {"topics": "t"})
     zombie = running_task(store, "c")
     zombie.commit({T0: OffsetAndMetadata(10)})

@@ -130,8 +130,8 @@ def test_is_closing_can_be_read_from_a_thread_of_the_task() -> None:
 
 @pytest.mark.parametrize("reason", list(ClosingReason))
 def test_closing_reason_is_that_of_the_close_request(reason: ClosingReason) -> None:
-    # closing_reason() returns the reason inside the closing pre_commit, and None before and after. K10:
-    # pausing ends the generation here, so it is closing, unlike in Connect.
+    # closing_reason() returns the reason inside the closing pre_commit, and None before and after. Unlike in
+    # Connect, pausing ends the generation, and so is closing.
     seen = []
 
     class Asking(Sink):
@@ -321,7 +321,7 @@ def test_each_partition_is_closed_exactly_once() -> None:
 
 
 def test_a_revoked_partition_never_resurfaces() -> None:
-    # A revoked partition gets no pre_commit and no close at shutdown (KAFKA-19685, K9).
+    # A revoked partition gets no pre_commit and no close at shutdown (KAFKA-19685).
     harness = started(BufferingSink)
     harness.assign(P0, P1)
     harness.deliver(P0, ["a"])

@@ -223,7 +223,7 @@ def test_a_connector_may_still_lack_its_task_class() -> None:
         """A class of the package that refers to it."""
 
         def put(self, records: SinkRecords) -> None:
-            """Nothing."""
+            """Accept the records without an effect."""
 
     assert issubclass(SinkTask, SinkTask)
     assert issubclass(type("Base", (SinkConnector,), {}), SinkConnector)
@@ -363,7 +363,7 @@ def test_is_closing_without_parentheses_fails_pre_commit() -> None:
             return offsets if self.context.is_closing else {}
 
         def close(self, partitions: Collection[TopicPartition]) -> None:
-            """Nothing."""
+            """Accept the records without an effect."""
 
     harness = SinkTaskHarness(Task)
     harness.start()

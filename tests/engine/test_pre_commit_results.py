@@ -69,7 +69,6 @@ def test_an_offset_beyond_the_delivered_records_is_ignored(caplog: pytest.LogCap
 
 
 def test_an_offset_below_the_commit_is_ignored(caplog: pytest.LogCaptureFixture) -> None:
-    """B12: an offset below the commit is ignored with a warning."""
     harness = answering({P0: OffsetAndMetadata(9)}, committed={P0: 10})
     harness.commit()
     assert harness.committed == {P0: OffsetAndMetadata(10)}
@@ -88,7 +87,6 @@ def test_a_token_that_was_not_prepared_is_ignored(caplog: pytest.LogCaptureFixtu
 
 
 def test_a_pre_commit_result_of_none_is_ignored(caplog: pytest.LogCaptureFixture) -> None:
-    """B9: None from pre_commit is ignored with a warning, and the task continues."""
     harness = answering(None)
     harness.commit()
     assert harness.committed == {}

@@ -126,7 +126,8 @@ def make_bucket(url: str, bucket: str) -> None:
         "Status": "Enabled",
         "Filter": {"Prefix": ""},
         "AbortIncompleteMultipartUpload": {"DaysAfterInitiation": 7},
-        "NoncurrentVersionExpiration": {"NoncurrentDays": 1},  # MinIO accepts no rule of the other kind alone
+        # MinIO accepts no rule that only aborts uploads.
+        "NoncurrentVersionExpiration": {"NoncurrentDays": 1},
     }
     s3.put_bucket_lifecycle_configuration(Bucket=bucket, LifecycleConfiguration={"Rules": [rule]})
 

@@ -163,7 +163,6 @@ def test_fencing_follows_the_decision_table(
 
 
 def test_fencing_that_fails_records_no_task_count(bootstrap: str) -> None:
-    # F4
     scene = Scene(bootstrap, 3)
     target = At(scene.target, 1, lambda: refuse("not authorized"))
     with scene.tasks_before(3) as before:
@@ -177,7 +176,6 @@ def test_fencing_that_fails_records_no_task_count(bootstrap: str) -> None:
 
 
 def test_fencing_overtaken_by_another_driver_records_no_task_count(bootstrap: str) -> None:
-    # F4
     scene = Scene(bootstrap, 3)
     target = At(scene.target, 1, lambda: Generations(scene.store, "c").claim())
     with scene.tasks_before(3) as before:
@@ -189,7 +187,7 @@ def test_fencing_overtaken_by_another_driver_records_no_task_count(bootstrap: st
 
 
 def test_fencing_survives_the_deletion_of_the_connector(bootstrap: str) -> None:
-    # F5: the record outlives the connector.
+    # The task count record is kept when the connector is deleted.
     scene = Scene(bootstrap, 3)
     Generations(scene.store, "c").forget()
     with scene.tasks_before(3) as before:
@@ -198,7 +196,7 @@ def test_fencing_survives_the_deletion_of_the_connector(bootstrap: str) -> None:
 
 
 def test_task_of_an_old_configuration_fences_no_task(bootstrap: str) -> None:
-    # F6, the first check.
+    # The task checks its generation before it creates a producer (KIP-618).
     scene = Scene(bootstrap, None)
     old = scene.plan(1)
     scene.plan(1)
@@ -213,7 +211,7 @@ def test_task_of_an_old_configuration_fences_no_task(bootstrap: str) -> None:
 
 
 def test_task_overtaken_while_fencing_stops_silently(bootstrap: str) -> None:
-    # F6, the second check, and F9.
+    # The task checks its generation again after it has fenced its predecessors (KIP-618).
     scene = Scene(bootstrap, None)
     old = scene.plan(1)
     target = At(scene.target, 0, lambda: scene.plan(2))
@@ -226,7 +224,6 @@ def test_task_overtaken_while_fencing_stops_silently(bootstrap: str) -> None:
 
 
 def test_fencing_does_not_reach_ids_of_another_group(bootstrap: str) -> None:
-    # F10
     scene = Scene(bootstrap, 2)
     with scene.tasks_before(2) as before:
         scene.raw["group.id"] = f"{scene.topic}-other"

@@ -446,7 +446,7 @@ def test_a_deletion_withdraws_expired_commits_and_rewinds_the_consumer_group(sce
 
 
 def test_a_consumer_group_in_use_is_not_rewound(scene: Scene) -> None:
-    # The group was used by Kafka Connect since: reading from an older offset would repeat records there.
+    # Kafka Connect has used the group since: reading from an older offset would repeat records there.
     scene.leave_unpublished()
     scene.outside.is_down = False
     scene.group.at = {P0: 5_000}

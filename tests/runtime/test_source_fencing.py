@@ -59,7 +59,7 @@ def test_a_single_task_fences_its_predecessor_itself(target: Target) -> None:
 
 
 def test_tasks_of_a_deleted_connector_are_fenced_when_it_is_created_again(target: Target) -> None:
-    # The task count record outlives the deletion (F5).
+    # The task count record is kept when the connector is deleted.
     store = MemoryStore()
     running = Running(store, target)
     running.connector.shares = [{"share": "new"}]

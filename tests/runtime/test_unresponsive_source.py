@@ -108,7 +108,7 @@ class Scene:
 
 
 def test_lag_is_unknown_while_the_source_does_not_respond_and_known_again_after_it() -> None:
-    # Regression (B0): the lag was 0 while 1,800 records waited.
+    # Regression: the lag was 0 while 1,800 records waited.
     scene = Scene()
     scene.at(5, scene.read_status)
     scene.at(10, scene.freeze)

@@ -149,7 +149,7 @@ def soon(condition: Callable[[], bool], what: str) -> None:
 
 
 def test_pausing_stops_the_connector_and_resuming_starts_it(scene: Scene) -> None:
-    # Records produced meanwhile are read afterwards (D1: pausing is no deletion).
+    # Records produced during the pause are read afterwards, because pausing deletes nothing.
     with scene.running():
         soon(lambda: scene.committed() == 10, "nothing was read")
         scene.herder.pause("c")

@@ -308,7 +308,7 @@ def test_records_included_in_a_plan_are_not_merged_again(store: MemoryStore) -> 
 
 
 def test_a_failed_fencing_leaves_the_plan_unchanged(store: MemoryStore) -> None:
-    # KIP-618 (F4): the next round fences the same tasks.
+    # KIP-618: the next round fences the same tasks.
     next_generation(Generations(store, "c"), task(TP), task(OTHER))
     broken = BrokenStore(store, task_key("c", 1))
 
@@ -336,7 +336,7 @@ class BrokenStore(MemoryStore):
 
 
 def test_a_connector_created_again_is_fenced_against_its_former_self(store: MemoryStore) -> None:
-    # KIP-618 (F5): the task count record outlives the configuration; generations continue.
+    # KIP-618: the task count record is kept when the configuration is deleted; generations continue.
     register(store, "c", {"topics": "t"})
     next_generation(Generations(store, "c"), task(TP))
     zombie = taken(store, 1)

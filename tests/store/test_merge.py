@@ -1,4 +1,4 @@
-"""Commits of a connector: plans and tasks' records merged, for its driver and for bystanders."""
+"""Commits of a connector, merged from plans and tasks' records, for its driver and for other processes."""
 
 from __future__ import annotations
 

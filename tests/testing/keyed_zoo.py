@@ -145,7 +145,7 @@ class OverwritesNewer(GuardedSink):
 
 
 class AppliesAgain(OverwritesNewer):
-    """The same sink, declared effectively once."""
+    """Overwrites newer rows too, although it is declared effectively once."""
 
 
 class IgnoresTheMark(MarkingSink):

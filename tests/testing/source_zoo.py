@@ -23,7 +23,7 @@ from sinksdk.testing.source_kit.subject import SourceCapabilities
 
 TOPIC: Final = "lines"
 _A_WHILE: Final = 0.01  # seconds
-_FOR_EVER: Final = 5.0  # seconds: longer than the kit waits, and not so long that a test run is kept
+_FOR_EVER: Final = 5.0  # seconds: longer than the kit waits, but short enough not to delay a test run
 
 
 def share(origin: MemoryOrigin, tasks: int) -> list[list[str]]:

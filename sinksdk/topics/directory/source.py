@@ -300,8 +300,8 @@ class TopicDirectorySource:
 def _check_nothing_came_late(
     partition: TopicPartition, before: Sequence[DataFile], now: Sequence[DataFile]
 ) -> None:
-    # Records of a new file below the end are never read. Files that replace others overlap them; a file that
-    # fills a gap does not.
+    # If a new file's offsets are below the end, its records would never be read. A file that replaces others
+    # overlaps them, but one that fills a gap does not.
     if not before or now is before:
         return
     known = {file.path for file in before}
