@@ -49,6 +49,8 @@ class SlowS3:
     delays: dict[str, float] = field(default_factory=dict)
     refuses: Callable[[str, str], bool] = nothing
     operations: list[str] = field(default_factory=list)
+    # Operations of requests without a response so far.
+    pending: list[str] = field(default_factory=list)
     # Parts held back since hold_parts().
     held_parts: int = 0
     _first_held: int | None = None
@@ -66,11 +68,25 @@ class SlowS3:
         self._first_held = None
         self._released.set()
 
+    def settle(self) -> None:
+        """Wait until requests of killed processes have taken effect."""
+        deadline = time.monotonic() + PATIENCE
+        while self.pending:
+            assert time.monotonic() < deadline, self.pending
+            time.sleep(0.05)
+
     def __call__(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> Any:
         if PROBES in environ["PATH_INFO"]:  # uploads of a start, which no test is about
             return self.app(environ, start_response)
         operation = operation_of(environ)
         self.operations.append(operation)
+        self.pending.append(operation)
+        try:
+            return self._respond(operation, environ, start_response)
+        finally:
+            self.pending.remove(operation)
+
+    def _respond(self, operation: str, environ: dict[str, Any], start_response: Callable[..., Any]) -> Any:
         time.sleep(self.delays.get(operation, 0.0))
         released, first = self._released, self._first_held
         if operation == "UploadPart" and first is not None and part_number(environ) >= first:

@@ -191,6 +191,7 @@ def test_a_half_published_group_is_published_or_withdrawn(archive: Site, *, is_e
     wait_until(lambda: visible(archive) > 0, driver, "a file was published")
     kill_all(driver)
     archive.s3.heal()
+    archive.s3.settle()
     begun = {
         place_of(key)[1] for key, _ in objects(archive)
     }  # partitions whose first group is half published
