@@ -70,10 +70,9 @@ from sinksdk.testing import (
     Trial,
 )
 from sinksdk.testing.contract import Subject
-from sinksdk.testing.source_kit.attempt import Event
 from sinksdk.testing.source_kit.subject import SourceSubject
 from sinksdk.testing.source_kit.trial import STEPS as SOURCE_STEPS
-from sinksdk.testing.source_kit.trial import SourceTrial
+from sinksdk.testing.source_kit.trial import Event, SourceTrial
 from sinksdk.testing.trial import STEPS
 from sinksdk.transforms.headers import TombstoneHandler
 from sinksdk.transforms.plugins import KEY_OR_VALUE_TRANSFORMS, PREDICATES, RECORD_TRANSFORMS

@@ -5,14 +5,12 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
-from concurrent.futures import Future
-from dataclasses import dataclass
 from functools import partial
 
 from sinksdk.control import registry
 from sinksdk.control.info import connector_info
 from sinksdk.control.registry import ConnectorNotFoundException
-from sinksdk.engine.clock import SystemWallClock, WallClock
+from sinksdk.engine.clock import SystemWallClock
 from sinksdk.errors import ConnectException, FencedException
 from sinksdk.runtime.worker_connector import Driver, WorkerConnector
 from sinksdk.store import Store, StoreUnavailable
@@ -31,43 +29,30 @@ Workers = Callable[[str], WorkerConnector]
 
 
 class ConnectorRunner:
-    def __init__(self, driver: Driver, *, until_caught_up: bool = False) -> None:
-        self._driver = driver
-        self._until_caught_up = until_caught_up
-        self._ended: Future[object] | None = None
+    """Runs a driver in a thread: a connector that hangs in its author's code does not block others."""
 
-    def start(self) -> None:
-        if self._ended is not None:
-            raise RuntimeError("a runner can be started only once")
-        # Each connector has a thread, so that one that hangs in its author's code does not block the others.
-        self._ended = start_call(partial(self._driver.run, until_caught_up=self._until_caught_up), "driver")
+    def __init__(self, driver: Driver, *, until_caught_up: bool = False) -> None:
+        self.close = driver.close
+        self.ended_at: float | None = None
+        self._ended = start_call(partial(driver.run, until_caught_up=until_caught_up), "driver")
 
     def await_termination(self, timeout: float | None = None) -> bool:
-        return self._ended is not None and has_ended(self._ended, timeout)
-
-    def close(self) -> None:
-        self._driver.close()
-
-
-@dataclass(slots=True)
-class _Life:
-    runner: ConnectorRunner
-    ended_at: float | None = None
+        return has_ended(self._ended, timeout)
 
 
 class ConnectWorker:
-    def __init__(self, store: Store, workers: Workers, *, clock: WallClock | None = None) -> None:
+    def __init__(self, store: Store, workers: Workers) -> None:
         self._store = store
         self._workers = workers
-        self._clock = clock or SystemWallClock()
-        self._lives: dict[str, _Life] = {}
+        self._clock = SystemWallClock()
+        self._runners: dict[str, ConnectorRunner] = {}
         self._closed = threading.Event()
         self._outage = Outage(log, "listing connectors")
         self._damages: dict[str, Outage] = {}
 
     @property
     def running(self) -> list[str]:
-        return sorted(name for name, life in list(self._lives.items()) if life.ended_at is None)
+        return sorted(name for name, runner in list(self._runners.items()) if runner.ended_at is None)
 
     def close(self) -> None:
         self._closed.set()
@@ -80,8 +65,8 @@ class ConnectWorker:
                 self._outage.worked()
             except ConnectException as error:
                 self._outage.failed("cannot list connectors, retrying: %s", error)
-        for life in self._lives.values():
-            life.runner.close()
+        for runner in self._runners.values():
+            runner.close()
         return self._await_ends()
 
     def _start_free_connectors(self) -> None:
@@ -98,28 +83,23 @@ class ConnectWorker:
                 continue
             self._damages.pop(name, None)
             if is_free:
-                self._start(name)
+                log.info("connector %s: starting in this process", name)
+                self._runners[name] = ConnectorRunner(self._workers(name))
 
     def _note_ends(self) -> None:
-        for name, life in self._lives.items():
-            if life.ended_at is None and _has_ended(name, life.runner):
-                life.ended_at = self._clock.now()
+        for name, runner in self._runners.items():
+            if runner.ended_at is None and _has_ended(name, runner):
+                runner.ended_at = self._clock.now()
 
     def _is_free(self, name: str) -> bool:
-        life = self._lives.get(name)
-        if life is not None and (life.ended_at is None or self._clock.now() < life.ended_at + _RESTART_DELAY):
+        last = self._runners.get(name)
+        if last is not None and (last.ended_at is None or self._clock.now() < last.ended_at + _RESTART_DELAY):
             return False
         try:
             # A driver in another process is replaced once its heartbeats stop.
             return not connector_info(self._store, name, self._clock.time()).driver
         except ConnectorNotFoundException:
             return False  # the connector was deleted since the names were listed
-
-    def _start(self, name: str) -> None:
-        log.info("connector %s: starting in this process", name)
-        runner = ConnectorRunner(self._workers(name))
-        self._lives[name] = _Life(runner)
-        runner.start()
 
     def _await_ends(self) -> list[str]:
         patience = max(map(self._graceful_of, self.running), default=0.0) + _GRACE

@@ -4,34 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Protocol
 
 from sinksdk.errors import ConnectException
 from sinksdk.model.measures import TaskMeasures
 from sinksdk.model.outcome import End, Failure, PartitionOutcome, SourceTaskOutcome, SourceTaskState
 from sinksdk.model.plan import RangePlan
 from sinksdk.offsets import TopicPartition
-from sinksdk.runtime.supervisor import Ended, Launches, Rows, RunningTasks, TaskReport
+from sinksdk.runtime.supervisor import Ended, Launches, Rows
 from sinksdk.store.records import GenerationPlan
 from sinksdk.store.reports import SourceProgress, TaskProgress
+from sinksdk.worker.task_result import SourceTaskResult, TaskResult
 
 _LEAST = 0.05  # seconds; shorter phases are not logged
 
 
-class SinkReport(TaskReport, Protocol):
-    @property
-    def outcomes(self) -> Sequence[PartitionOutcome]: ...
-
-
-class SourceReport(TaskReport, Protocol):
-    @property
-    def outcome(self) -> SourceTaskOutcome: ...
-
-
-RunningGeneration = RunningTasks[SinkReport]
-
-Launcher = Launches[SinkReport]
-SourceLauncher = Launches[SourceReport]
+Launcher = Launches[TaskResult]
+SourceLauncher = Launches[SourceTaskResult]
 
 
 def outcomes_so_far(rows: Rows) -> list[PartitionOutcome]:
@@ -42,7 +30,7 @@ def source_progress(rows: Rows) -> Mapping[int, SourceProgress]:
     return {task: row.source for task, row in rows.items() if row.source is not None}
 
 
-def partition_outcomes(ended: Ended[SinkReport], plan: GenerationPlan) -> list[PartitionOutcome]:
+def partition_outcomes(ended: Ended[TaskResult], plan: GenerationPlan) -> list[PartitionOutcome]:
     known = {outcome.partition: outcome for outcome in outcomes_so_far(ended.rows)}
     outcomes = [outcome for report in ended.reports for outcome in report.outcomes]
     reported = {outcome.partition for outcome in outcomes}
@@ -78,14 +66,14 @@ def _unreported(
     )
 
 
-def source_outcomes(ended: Ended[SourceReport], plan: GenerationPlan) -> list[SourceTaskOutcome]:
+def source_outcomes(ended: Ended[SourceTaskResult], plan: GenerationPlan) -> list[SourceTaskOutcome]:
     reported = {report.task: report.outcome for report in ended.reports}
     return [
         reported.get(task) or _unreported_task(ended, ended.rows.get(task)) for task in range(len(plan.tasks))
     ]
 
 
-def _unreported_task(ended: Ended[SourceReport], row: TaskProgress | None) -> SourceTaskOutcome:
+def _unreported_task(ended: Ended[SourceTaskResult], row: TaskProgress | None) -> SourceTaskOutcome:
     known = row.source if row is not None and row.source is not None else SourceProgress(state="")
     failure = ended.failure
     if known.failure is not None:

@@ -18,6 +18,7 @@ from sinksdk.store import StoreRefused, StoreUnavailable
 from sinksdk.store.records import Closing, GenerationPlan
 from sinksdk.store.reports import TaskProgress
 from sinksdk.support.logs import Outage
+from sinksdk.worker.task_result import SourceTaskResult, TaskResult
 
 log = logging.getLogger(__name__)
 
@@ -30,19 +31,8 @@ _CANCELLED = 30.0  # seconds for a cancelled job to end
 Rows = Mapping[int, TaskProgress]
 
 
-class TaskReport(Protocol):
-    @property
-    def task(self) -> int: ...
-
-    @property
-    def attempt(self) -> int: ...
-
-    @property
-    def measures(self) -> TaskMeasures: ...
-
-
-Report = TypeVar("Report", bound=TaskReport)
-Report_co = TypeVar("Report_co", bound=TaskReport, covariant=True)
+Report = TypeVar("Report", bound=TaskResult | SourceTaskResult)
+Report_co = TypeVar("Report_co", bound=TaskResult | SourceTaskResult, covariant=True)
 
 
 class RunningTasks(Protocol[Report_co]):

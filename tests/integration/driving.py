@@ -12,7 +12,7 @@ from sinksdk.model.status import PartitionStatus
 from sinksdk.plugins.classes import connector_class
 from sinksdk.runtime.driver import ConnectorDriver
 from sinksdk.runtime.environment import Environment
-from sinksdk.runtime.outcomes import RunningGeneration
+from sinksdk.runtime.supervisor import RunningTasks
 from sinksdk.spark.generation_job import SparkGeneration, SparkLauncher
 from sinksdk.store import identify, open_store
 from sinksdk.store.records import GenerationPlan
@@ -54,7 +54,7 @@ class RecordingLauncher:
         self._launcher = launcher
         self._running: list[SparkGeneration] = []
 
-    def launch(self, plan: GenerationPlan) -> RunningGeneration:
+    def launch(self, plan: GenerationPlan) -> RunningTasks[TaskResult]:
         self._running.append(self._launcher.launch(plan))
         return self._running[-1]
 

@@ -15,7 +15,7 @@ from sinksdk.model.status import PartitionStatus
 from sinksdk.runtime.connect_worker import ConnectorRunner
 from sinksdk.runtime.driver import ConnectorDriver
 from sinksdk.runtime.environment import Environment
-from sinksdk.runtime.outcomes import RunningGeneration
+from sinksdk.runtime.supervisor import RunningTasks
 from sinksdk.spark.generation_job import SparkLauncher
 from sinksdk.store import identify, open_store, table
 from sinksdk.store.keys import status_key
@@ -23,6 +23,7 @@ from sinksdk.store.records import GenerationPlan
 from sinksdk.store.reports import ConnectorStatus
 from sinksdk.topics import Source
 from sinksdk.worker.generation_spec import GenerationSpec
+from sinksdk.worker.task_result import TaskResult
 from tests.integration.line_sink import LineSink, LineSinkConfig
 
 if TYPE_CHECKING:
@@ -68,7 +69,7 @@ class _Launcher:
         self._launcher = launcher
         self._launched = launched
 
-    def launch(self, plan: GenerationPlan) -> RunningGeneration:
+    def launch(self, plan: GenerationPlan) -> RunningTasks[TaskResult]:
         running = self._launcher.launch(plan)
         self._launched(plan)
         return running
@@ -118,9 +119,7 @@ class LineSite:
             ),
             listener=watcher or Listener(),
         )
-        runner = ConnectorRunner(self.driver, until_caught_up=until_caught_up)
-        runner.start()
-        return runner
+        return ConnectorRunner(self.driver, until_caught_up=until_caught_up)
 
     def lose_patience(self) -> None:
         """Make the grace time of missing topics end now."""

@@ -125,7 +125,6 @@ class Site:
             listener=Watcher(),
         )
         self.runner = ConnectorRunner(driver, until_caught_up=until_caught_up)
-        self.runner.start()
         return self.runner
 
     def expect_no_error(self) -> None:

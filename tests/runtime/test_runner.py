@@ -29,7 +29,6 @@ class Driver:
 def test_a_runner_runs_in_the_background_until_it_is_closed() -> None:
     driver = Driver()
     runner = ConnectorRunner(driver, until_caught_up=True)
-    runner.start()
     assert runner.await_termination(0.01) is False
 
     runner.close()
@@ -41,7 +40,6 @@ def test_a_runner_runs_in_the_background_until_it_is_closed() -> None:
 def test_the_error_of_a_runner_is_raised_to_every_waiter() -> None:
     # KIP-662: the topics are named at each call.
     runner = ConnectorRunner(Driver(MissingSourceTopicException(["b", "a"])))
-    runner.start()
     runner.close()
 
     for _ in range(2):
@@ -54,18 +52,6 @@ def test_a_timeout_error_of_a_runner_differs_from_a_wait_timeout() -> None:
     driver = Driver(TimeoutError("the outside world"))
     driver.closed.set()
     runner = ConnectorRunner(driver)
-    runner.start()
 
     with pytest.raises(TimeoutError, match="outside world"):
         runner.await_termination(10)
-
-
-def test_a_runner_cannot_be_started_twice() -> None:
-    driver = Driver()
-    driver.closed.set()
-    runner = ConnectorRunner(driver)
-    runner.start()
-    runner.await_termination(10)
-
-    with pytest.raises(RuntimeError):
-        runner.start()

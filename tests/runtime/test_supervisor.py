@@ -17,7 +17,7 @@ from sinksdk.model.outcome import PartitionOutcome, TransformFailure
 from sinksdk.model.plan import RangePlan
 from sinksdk.offsets import TopicPartition
 from sinksdk.runtime.environment import Environment
-from sinksdk.runtime.outcomes import SinkReport, partition_outcomes
+from sinksdk.runtime.outcomes import partition_outcomes
 from sinksdk.runtime.session import DriverSession
 from sinksdk.runtime.supervisor import Ended, Rows, Supervisor
 from sinksdk.store import StoreRefused, StoreUnavailable, table
@@ -98,7 +98,7 @@ class Site:
     def run(self) -> list[PartitionOutcome]:
         return partition_outcomes(self.ended(), self.plan)
 
-    def ended(self) -> Ended[SinkReport]:
+    def ended(self) -> Ended[TaskResult]:
         ended = Supervisor(self.session, close_for_hanging, self.closed.append).run(self.running, self.plan)
         assert ended is not None
         return ended

@@ -12,7 +12,7 @@ from sinksdk.errors import MissingSourceTopicException
 from sinksdk.model.plan import RangePlan
 from sinksdk.offsets import TopicPartition
 from sinksdk.runtime.planner import LostTail
-from sinksdk.runtime.truncation import TruncationCheck
+from sinksdk.runtime.source_monitor import TruncationCheck
 from sinksdk.store import committed_offsets, take_over
 from sinksdk.store.generations import Generations
 from sinksdk.store.records import PartitionCommit, TaskPlan

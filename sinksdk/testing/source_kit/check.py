@@ -24,10 +24,9 @@ from sinksdk.testing.contract import (
     spelling_out,
 )
 from sinksdk.testing.faults import ORIGIN, TASK, TOPICS, Crash, FaultPlan
-from sinksdk.testing.source_kit.attempt import FAULTS, Event
 from sinksdk.testing.source_kit.judge import can_see_files
 from sinksdk.testing.source_kit.subject import Expected, Rows, SourceCapabilities, SourceSubject, Truth
-from sinksdk.testing.source_kit.trial import STOPPED_WAITS, SourceTrial
+from sinksdk.testing.source_kit.trial import FAULTS, STOPPED_WAITS, Event, SourceTrial
 
 __tracebackhide__ = HIDDEN
 
