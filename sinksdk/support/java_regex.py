@@ -5,8 +5,8 @@ from __future__ import annotations
 import functools
 import re
 import unicodedata
-from collections.abc import Callable, Iterable, Mapping
-from typing import Final, NamedTuple, NoReturn
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Final, NoReturn
 
 # `[a-z&&[^b]]`, `\p{Lower}`, `\Q.\E` and `(?<name>…)` mean something else in Python, or nothing. Topic names
 # are ASCII, so each class and property becomes a set of ASCII characters. Only dots, negations and the
@@ -17,7 +17,6 @@ _OTHERS: Final = chr(0x10FFFF)  # stands for all characters beyond ASCII that a 
 _ASCII: Final[Characters] = frozenset(map(chr, range(128)))
 _ALL: Final[Characters] = _ASCII | {_OTHERS}
 _NOTHING: Final[Characters] = frozenset()
-_END: Final = ""
 _NEVER: Final = "(?!)"
 
 
@@ -61,72 +60,47 @@ _CASED: Final = frozenset({"Lower", "Upper", "Lu", "Ll", "Lt", "LOWERCASE", "UPP
 
 _CLASSES: Final[Mapping[str, Characters]] = {
     "d": _DIGITS,
-    "D": _ALL - _DIGITS,
     "s": _SPACE,
-    "S": _ALL - _SPACE,
     "w": _WORD,
-    "W": _ALL - _WORD,
     "h": _BLANK,
-    "H": _ALL - _BLANK,
     "v": _VERTICAL,
-    "V": _ALL - _VERTICAL,
 }
-_POSIX: Final[Mapping[str, Characters]] = {
-    "ASCII": _ASCII,
-    "Alnum": _LETTERS | _DIGITS,
-    "Alpha": _LETTERS,
-    "Blank": _BLANK,
-    "Cntrl": _CONTROL,
-    "Digit": _DIGITS,
-    "Graph": _LETTERS | _DIGITS | _PUNCTUATION,
-    "Lower": _LOWER,
-    "Print": _LETTERS | _DIGITS | _PUNCTUATION | {" "},
-    "Punct": _PUNCTUATION,
-    "Space": _SPACE,
-    "Upper": _UPPER,
-    "XDigit": frozenset("0123456789abcdefABCDEF"),
-}
-# Methods of java.lang.Character.
-_JAVA_PROPERTIES: Final[Mapping[str, Characters]] = {
-    "Alphabetic": _LETTERS,
-    "Defined": _ALL,
-    "Digit": _DIGITS,
-    "ISOControl": _CONTROL,
-    "IdentifierIgnorable": _IDENTIFIER_IGNORABLE,
-    "Ideographic": _NOTHING,
-    "JavaIdentifierPart": _WORD | {"$"} | _IDENTIFIER_IGNORABLE,
-    "JavaIdentifierStart": _LETTERS | {"_", "$"},
-    "Letter": _LETTERS,
-    "LetterOrDigit": _LETTERS | _DIGITS,
-    "LowerCase": _LOWER,
-    "Mirrored": frozenset("()<>[]{}"),
-    "SpaceChar": frozenset(" "),
-    "TitleCase": _NOTHING,
-    "UnicodeIdentifierPart": _WORD | _IDENTIFIER_IGNORABLE,
-    "UnicodeIdentifierStart": _LETTERS,
-    "UpperCase": _UPPER,
-    "Whitespace": _SPACE | set("\x1c\x1d\x1e\x1f"),
-}
-# Unicode's binary properties.
-_BINARY: Final[Mapping[str, Characters]] = {
-    "ALPHABETIC": _LETTERS,
-    "ASSIGNED": _ALL,
-    "CONTROL": _CONTROL,
-    "DIGIT": _DIGITS,
-    "HEX_DIGIT": _POSIX["XDigit"],
-    "HEXDIGIT": _POSIX["XDigit"],
-    "IDEOGRAPHIC": _NOTHING,
-    "JOIN_CONTROL": _NOTHING,
-    "JOINCONTROL": _NOTHING,
-    "LETTER": _LETTERS,
-    "LOWERCASE": _LOWER,
-    "NONCHARACTER_CODE_POINT": _NOTHING,
-    "NONCHARACTERCODEPOINT": _NOTHING,
-    "PUNCTUATION": _in_categories("P"),
-    "TITLECASE": _NOTHING,
-    "UPPERCASE": _UPPER,
-    "WHITE_SPACE": _SPACE,
-    "WHITESPACE": _SPACE,
+_PLACES: Final = ("GREEK", "CYRILLIC", "ARABIC", "HEBREW", "HIRAGANA", "KATAKANA")  # none of ASCII
+# Names of POSIX; with java: methods of java.lang.Character; with Is: binary properties; with In: blocks.
+_NAMED: Final[Sequence[tuple[Characters, str]]] = (
+    (_ASCII, "ASCII InBASICLATIN InBASIC_LATIN"),
+    (_ALL, "javaDefined IsASSIGNED"),
+    (_NOTHING, "javaIdeographic IsIDEOGRAPHIC javaTitleCase IsTITLECASE IsJOIN_CONTROL IsJOINCONTROL"),
+    (_NOTHING, "IsNONCHARACTER_CODE_POINT IsNONCHARACTERCODEPOINT"),
+    (_NOTHING, "script=GREK script=CYRL script=ARAB script=HEBR script=HIRA script=KANA"),
+    (_NOTHING, "script=HAN script=HANI script=HANGUL script=HANG"),
+    *((_NOTHING, f"script={place} In{place}") for place in _PLACES),
+    (_LETTERS, "Alpha javaAlphabetic IsALPHABETIC javaLetter IsLETTER javaUnicodeIdentifierStart"),
+    (_LETTERS, "script=LATIN script=LATN"),
+    (_ASCII - _LETTERS, "script=COMMON script=ZYYY"),
+    (_LOWER, "Lower javaLowerCase IsLOWERCASE"),
+    (_UPPER, "Upper javaUpperCase IsUPPERCASE"),
+    (_DIGITS, "Digit javaDigit IsDIGIT"),
+    (frozenset("0123456789abcdefABCDEF"), "XDigit IsHEX_DIGIT IsHEXDIGIT"),
+    (_LETTERS | _DIGITS, "Alnum javaLetterOrDigit"),
+    (_PUNCTUATION, "Punct"),
+    (_in_categories("P"), "IsPUNCTUATION"),
+    (_LETTERS | _DIGITS | _PUNCTUATION, "Graph"),
+    (_LETTERS | _DIGITS | _PUNCTUATION | {" "}, "Print"),
+    (_BLANK, "Blank"),
+    (_SPACE, "Space IsWHITE_SPACE IsWHITESPACE"),
+    (_SPACE | set("\x1c\x1d\x1e\x1f"), "javaWhitespace"),
+    (frozenset(" "), "javaSpaceChar"),
+    (_CONTROL, "Cntrl javaISOControl IsCONTROL"),
+    (_IDENTIFIER_IGNORABLE, "javaIdentifierIgnorable"),
+    (_WORD | _IDENTIFIER_IGNORABLE, "javaUnicodeIdentifierPart"),
+    (_WORD | {"$"} | _IDENTIFIER_IGNORABLE, "javaJavaIdentifierPart"),
+    (_LETTERS | {"_", "$"}, "javaJavaIdentifierStart"),
+    (frozenset("()<>[]{}"), "javaMirrored"),
+)
+_PROPERTIES: Final[Mapping[str, Characters]] = {
+    "InBASIC LATIN": _ASCII,
+    **{name: characters for characters, names in _NAMED for name in names.split()},
 }
 _CATEGORIES: Final = re.compile(r"L[ultmo]?|M[nec]?|N[dlo]?|Z[slp]?|C[cfosn]?|P[dsecoif]?|S[mcko]?")
 _UNIONS: Final[Mapping[str, Characters]] = {
@@ -134,20 +108,6 @@ _UNIONS: Final[Mapping[str, Characters]] = {
     "LD": _LETTERS | _DIGITS,
     "L1": _ASCII,
     "all": _ALL,
-}
-_SCRIPTS: Final[Mapping[str, Characters]] = {
-    "LATIN": _LETTERS,
-    "LATN": _LETTERS,
-    "COMMON": _ASCII - _LETTERS,
-    "ZYYY": _ASCII - _LETTERS,
-    **dict.fromkeys(("GREEK", "GREK", "CYRILLIC", "CYRL", "ARABIC", "ARAB", "HEBREW", "HEBR"), _NOTHING),
-    **dict.fromkeys(("HAN", "HANI", "HIRAGANA", "HIRA", "KATAKANA", "KANA", "HANGUL", "HANG"), _NOTHING),
-}
-_BLOCKS: Final[Mapping[str, Characters]] = {
-    "BASICLATIN": _ASCII,
-    "BASIC LATIN": _ASCII,
-    "BASIC_LATIN": _ASCII,
-    **dict.fromkeys(("GREEK", "CYRILLIC", "ARABIC", "HEBREW", "HIRAGANA", "KATAKANA"), _NOTHING),
 }
 _CONTROLS: Final[Mapping[str, str]] = {
     "a": "\a",
@@ -168,7 +128,6 @@ _ANCHORS: Final[Mapping[str, str]] = {
 _LINE_END: Final = r"\r\n|[\n-\r]"
 _GRAPHEME: Final = r"\r\n|."
 _FLAGS: Final = "idmsuxU"
-_LOOK: Final = {"=": "(?=", "!": "(?!", ">": "(?>", "<=": "(?<=", "<!": "(?<!"}
 _NAME: Final = re.compile(r"[a-zA-Z][a-zA-Z0-9]*")
 
 
@@ -186,25 +145,17 @@ def _escaped(character: str) -> str:
     return f"\\U{ord(character):08x}"
 
 
-class _Unit(NamedTuple):
-    character: str
-    is_literal: bool = False
+_QUOTED: Final = re.compile(r"\\Q(.*?)(?:\\E|\Z)|\\.", re.DOTALL)
 
 
-def _unquoted(text: str) -> list[_Unit]:
-    units: list[_Unit] = []
-    at = 0
-    while at < len(text):
-        if text.startswith(r"\Q", at):
-            end = text.find(r"\E", at + 2)
-            end = len(text) if end < 0 else end
-            units += (_Unit(character, is_literal=True) for character in text[at + 2 : end])
-            at = end + 2
-        else:
-            length = 2 if text[at] == "\\" else 1
-            units += map(_Unit, text[at : at + length])
-            at += length
-    return units
+def _without_quotes(match: re.Match[str]) -> str:
+    return match[0] if match[1] is None else "".join(map(_as_itself, match[1]))
+
+
+def _as_itself(character: str) -> str:
+    if character.isdecimal():
+        return f"\\x{ord(character):02x}"  # no part of a number in front of it
+    return f"\\{character}" if character.isascii() and not character.isalpha() else character
 
 
 # -- expressions -------------------------------------------------------------------------------------------
@@ -212,7 +163,7 @@ def _unquoted(text: str) -> list[_Unit]:
 
 class _Translator:
     def __init__(self, text: str) -> None:
-        self._units = _unquoted(text)
+        self._text = _QUOTED.sub(_without_quotes, text)
         self._at = 0
         self._flags: frozenset[str] = frozenset()
         self._groups = 0
@@ -221,34 +172,28 @@ class _Translator:
 
     def whole(self) -> str:
         branches = self._branches()
-        if not self._is_at_end:
+        if self._peek():
             self._refuse("')' without '('")
         return "|".join(branches)
 
     # -- reading --
 
-    @property
-    def _is_at_end(self) -> bool:
-        return self._at >= len(self._units)
-
     def _peek(self, further: int = 0) -> str:
-        # Empty for a literal character, which has no special meaning, and at the end.
         at = self._at + further
-        if at >= len(self._units) or self._units[at].is_literal:
-            return _END
-        return self._units[at].character
+        return self._text[at : at + 1]  # empty at the end
 
     def _take(self, text: str) -> bool:
-        if any(self._peek(place) != character for place, character in enumerate(text)):
+        if not self._text.startswith(text, self._at):
             return False
         self._at += len(text)
         return True
 
     def _next(self, what: str) -> str:
-        if self._is_at_end:
+        character = self._peek()
+        if not character:
             self._refuse(f"{what} is not closed")
         self._at += 1
-        return self._units[self._at - 1].character
+        return character
 
     def _until(self, end: str, what: str) -> str:
         text = ""
@@ -261,13 +206,13 @@ class _Translator:
             if self._peek() and self._peek() in _SPACE:
                 self._at += 1
             elif self._peek() == "#":
-                while not self._is_at_end and self._units[self._at].character not in "\n\r":
+                while self._peek() not in ("", "\n", "\r"):
                     self._at += 1
             else:
                 return
 
     def _refuse(self, why: str) -> NoReturn:
-        raise JavaRegexError(f"{why} (at character {min(self._at, len(self._units)) + 1})")
+        raise JavaRegexError(f"{why} (at character {min(self._at, len(self._text)) + 1})")
 
     # -- structure --
 
@@ -281,7 +226,7 @@ class _Translator:
         pieces: list[str] = []
         while True:
             self._skip_comments()
-            if self._is_at_end or self._peek() in ("|", ")"):
+            if self._peek() in ("", "|", ")"):
                 return "".join(pieces)
             atom = self._atom()
             if atom is not None:
@@ -293,14 +238,14 @@ class _Translator:
         read = {"(": self._group, "[": self._class_, "\\": self._escaped}.get(character)
         if read is not None:
             return read()
-        if character and character in "*+?":
+        if character in "*+?":
             self._refuse(f"the quantifier '{character}' has nothing before it")
         if character == "{":
             self._refuse("'{' repeats nothing; write \\{ for the character")
-        literal = self._next("the pattern")
+        self._at += 1
         if character in ("^", "$"):
             return r"(?:\A)" if character == "^" else r"(?:\Z)"
-        return _expression(self._dot() if character == "." else self._matching(literal))
+        return _expression(self._dot() if character == "." else self._matching(character))
 
     def _class_(self) -> str:
         return _expression(self._class())
@@ -312,19 +257,16 @@ class _Translator:
 
     def _repeated(self, atom: str) -> str:
         self._skip_comments()
-        character = self._peek()
-        if character and character in "*+?":
-            self._at += 1
-            count = character
-        elif self._take("{"):
+        count = self._any_of("*+?")
+        if not count and self._take("{"):
             count = self._count()
-        else:
+        if not count:
             return atom
         self._skip_comments()
-        mode = self._peek()
-        if mode and mode in "+?":
-            self._at += 1
-        return f"(?:{atom}){count}{mode if mode and mode in '+?' else ''}"
+        return f"(?:{atom}){count}{self._any_of('+?')}"
+
+    def _any_of(self, characters: str) -> str:
+        return next(filter(self._take, characters), "")
 
     def _count(self) -> str:
         text = self._until("}", "the quantifier '{'")
@@ -334,25 +276,29 @@ class _Translator:
         return f"{{{text}}}"
 
     def _group(self) -> str | None:
-        """Read a group; None for flags."""
-        begin = self._at
         outer = self._flags
+        found = self._read_group()
+        if found is not None:
+            self._flags = outer
+        return found
+
+    def _read_group(self) -> str | None:
+        """Read a group; None for flags, which apply to what follows."""
+        begin = self._at
         self._take("(")
         if not self._take("?"):
-            return self._captured(None, outer)
+            return self._captured(None)
         for mark in ("<=", "<!", "=", "!", ">"):
             if self._take(mark):
-                return self._looked(mark, outer)
+                return self._looked(mark)
         if self._take("<"):
             name = self._until(">", "the name of a group")
             if not _NAME.fullmatch(name) or name in self._names:
                 self._refuse(f"'{name}' is not a valid name of a group, or another group's name")
-            return self._captured(name, outer)
+            return self._captured(name)
         if not self._read_flags(begin):
             return None
-        branches = self._closed(begin)
-        self._flags = outer
-        return f"(?:{'|'.join(branches)})"
+        return f"(?:{'|'.join(self._closed(begin))})"
 
     def _closed(self, begin: int) -> list[str]:
         branches = self._branches()
@@ -361,7 +307,7 @@ class _Translator:
             self._refuse("'(' is not closed")
         return branches
 
-    def _captured(self, name: str | None, outer: frozenset[str]) -> str:
+    def _captured(self, name: str | None) -> str:
         self._groups += 1
         number = self._groups
         if name:
@@ -369,14 +315,12 @@ class _Translator:
         self._open.append(number)
         branches = self._closed(self._at)
         self._open.remove(number)
-        self._flags = outer
         return f"(?P<g{number}>{'|'.join(branches)})"
 
-    def _looked(self, mark: str, outer: frozenset[str]) -> str:
+    def _looked(self, mark: str) -> str:
         begin = self._at
         branches = self._closed(begin)
-        self._flags = outer
-        opening = _LOOK[mark]
+        opening = f"(?{mark}"
         if not mark.startswith("<"):
             return f"{opening}{'|'.join(branches)})"
         # Python requires alternatives of one length, so each becomes a look-behind of its own.
@@ -453,8 +397,9 @@ class _Translator:
         if letter in "pP":
             found = self._property()
             return _ALL - found if letter == "P" else found
-        if letter in _CLASSES:
-            return _CLASSES[letter]
+        if letter.lower() in _CLASSES:
+            found = _CLASSES[letter.lower()]
+            return _ALL - found if letter.isupper() else found
         if letter in _CONTROLS:
             return _CONTROLS[letter]
         numbers = {
@@ -521,27 +466,29 @@ class _Translator:
         if separator:
             return self._of_pair(key.lower(), value)
         if name.startswith("In"):
-            return _BLOCKS.get(name[2:].upper())
+            return _PROPERTIES.get(f"In{name[2:].upper()}")
         if name.startswith("java"):
-            return self._either_case(name[4:].upper(), _JAVA_PROPERTIES.get(name[4:]))
+            return self._either_case(name[4:].upper(), _PROPERTIES.get(name))
         if name.startswith("Is"):
             return self._of_unicode(name[2:])
         if "U" in self._flags and name == "Punct":
-            return _BINARY["PUNCTUATION"]
-        return self._either_case(name, _POSIX.get(name)) or self._of_category(name)
+            return _PROPERTIES["IsPUNCTUATION"]
+        return self._either_case(name, _PROPERTIES.get(name)) or self._of_category(name)
 
     def _of_unicode(self, name: str) -> Characters | None:
-        binary = self._either_case(name.upper(), _BINARY.get(name.upper()))
-        if binary is not None:
-            return binary
-        by_category = self._of_category(name)
-        return by_category if by_category is not None else _SCRIPTS.get(name.upper())
+        upper = name.upper()
+        ways = (
+            self._either_case(upper, _PROPERTIES.get(f"Is{upper}")),
+            self._of_category(name),
+            _PROPERTIES.get(f"script={upper}"),
+        )
+        return next((found for found in ways if found is not None), None)
 
     def _of_pair(self, key: str, value: str) -> Characters | None:
         if key in ("sc", "script"):
-            return _SCRIPTS.get(value.upper())
+            return _PROPERTIES.get(f"script={value.upper()}")
         if key in ("blk", "block"):
-            return _BLOCKS.get(value.upper())
+            return _PROPERTIES.get(f"In{value.upper()}")
         return self._of_category(value) if key in ("gc", "general_category") else None
 
     def _of_category(self, name: str) -> Characters | None:
@@ -584,7 +531,7 @@ class _Translator:
         has_intersected = False
         while True:
             self._skip_comments()
-            if self._is_at_end:
+            if not self._peek():
                 self._at = begin
                 self._refuse("'[' is not closed")
             if self._peek() == "]" and found is not None:
@@ -604,7 +551,7 @@ class _Translator:
             more = self._class() if self._peek() == "[" else self._members(begin)
             right = more if right is None else right | more
             self._skip_comments()
-            if self._is_at_end:
+            if not self._peek():
                 self._at = begin
                 self._refuse("'[' is not closed")
         if right is None:
