@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Collection, Mapping
 from contextlib import closing, suppress
 from typing import Any, Final
 
-from confluent_kafka import KafkaError, KafkaException, Message
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message
 from confluent_kafka import TopicPartition as KafkaPartition
 
-from sinksdk.errors import MissingSourceTopicException
+from sinksdk.errors import MissingSourceTopicException, RetriableException
 from sinksdk.offsets import OffsetRange, TopicPartition
 from sinksdk.topics.base import Partitions, Position, Subscription
 from sinksdk.topics.kafka.client import KafkaClient
-from sinksdk.topics.kafka.cluster import Cluster, bystander
+from sinksdk.topics.kafka.cluster import Cluster, bystander, translating
 from sinksdk.topics.kafka.reader import KafkaReader
-from sinksdk.topics.kafka.truncation import truncated_logs
 
 _READING: Final[Mapping[str, Any]] = {
     "enable.partition.eof": True,
@@ -29,6 +29,16 @@ _READING: Final[Mapping[str, Any]] = {
 _SILENCE: Final = 5.0  # seconds without a response after which other partitions are assumed to have records
 # Seconds for the whole query; the next call repeats it for partitions without a response.
 _LONGEST: Final = 30.0
+_CHECKING: Final[Mapping[str, Any]] = {
+    "enable.partition.eof": True,
+    "auto.offset.reset": "error",  # otherwise librdkafka silently continues at the truncated end
+    "fetch.message.max.bytes": 1024,  # one record, or the first of a batch, shows that nothing was truncated
+    "queued.min.messages": 1,
+}
+_LONGEST_CHECK: Final = 15.0  # seconds
+_POLL: Final = 0.5  # seconds
+# librdkafka reports the end offset of an epoch only in the text of its error.
+_TRUNCATED: Final = re.compile(r"broker end offset is (-?\d+)")
 
 
 def first_offsets(
@@ -50,20 +60,29 @@ def first_offsets(
         while len(found) < len(ranges) and clock() - begun < _LONGEST:
             if clock() - last_response >= _SILENCE:
                 return {partition: offsets.start for partition, offsets in ranges.items()} | found
-            message = consumer.poll(
-                max(last_response + _SILENCE - clock(), 0.0)
-            )  # a negative time-out would wait without limit
-            if message is None or message.topic() is None or message.partition() is None:
+            # A negative time-out would wait without limit.
+            if (response := _polled(consumer, max(last_response + _SILENCE - clock(), 0.0))) is None:
                 continue
-            partition = TopicPartition(str(message.topic()), int(message.partition() or 0))
+            partition, message = response
             first = None if partition in found else _first_offset(message, ranges[partition])
             if first is None:
                 continue
             found[partition], last_response = first, clock()
             if message.error() is None:
-                with suppress(KafkaException):  # if pausing fails, a few records are fetched without use
-                    consumer.pause([KafkaPartition(*partition)])
+                _pause(consumer, partition)
     return found
+
+
+def _polled(consumer: Consumer, timeout: float) -> tuple[TopicPartition, Message] | None:
+    message = consumer.poll(timeout)
+    if message is None or message.topic() is None or message.partition() is None:
+        return None
+    return TopicPartition(str(message.topic()), int(message.partition() or 0)), message
+
+
+def _pause(consumer: Consumer, partition: TopicPartition) -> None:
+    with suppress(KafkaException):  # if it fails, a few more records are fetched without use
+        consumer.pause([KafkaPartition(*partition)])
 
 
 def _first_offset(message: Message, offsets: OffsetRange) -> int | None:
@@ -73,6 +92,59 @@ def _first_offset(message: Message, offsets: OffsetRange) -> int | None:
     if error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 - librdkafka's name for it
         return offsets.end
     return None if error.retriable() else offsets.start  # librdkafka retries the retriable errors itself
+
+
+def truncated_logs(
+    properties: Mapping[str, str],
+    positions: Mapping[TopicPartition, Position],
+    clock: Callable[[], float] = time.monotonic,
+) -> dict[TopicPartition, int | None]:
+    """Return the offsets from which logs have lost records that were read (KIP-320)."""
+    found: dict[TopicPartition, int | None] = {}
+    waiting = {p: at for p, at in positions.items() if at.offset > 0}  # librdkafka does not check 0
+    deadline = clock() + _LONGEST_CHECK
+    with closing(bystander(properties, "sinksdk-epochs", _CHECKING)) as consumer:
+        consumer.assign([KafkaPartition(*p, at.offset) for p, at in waiting.items()])
+        for partition, at in waiting.items():
+            # librdkafka compares a position with the log (OffsetsForLeaderEpoch) only in a seek with an
+            # epoch.
+            _seek(consumer, partition, at, properties["bootstrap.servers"])
+        while waiting:
+            if clock() >= deadline:
+                raise RetriableException(
+                    f"the Kafka cluster at {properties['bootstrap.servers']} did not confirm within "
+                    f"{_LONGEST_CHECK:g} s that the logs of {', '.join(map(str, waiting))} still contain the "
+                    f"records that were read"
+                )
+            if (response := _polled(consumer, _POLL)) is None:
+                continue
+            partition, message = response
+            if partition not in waiting or ((error := message.error()) is not None and error.retriable()):
+                continue
+            with translating(properties["bootstrap.servers"], f"the leader epochs of {partition}"):
+                is_truncated, end = _truncation(message)
+            if is_truncated:
+                found[partition] = end
+            del waiting[partition]
+            _pause(consumer, partition)
+    return found
+
+
+def _seek(consumer: Consumer, partition: TopicPartition, at: Position, bootstrap: str) -> None:
+    with translating(bootstrap, f"the leader epochs of {partition}"):
+        consumer.seek(KafkaPartition(*partition, at.offset, leader_epoch=at.epoch))
+
+
+def _truncation(message: Message) -> tuple[bool, int | None]:
+    """Return whether the log was truncated, and where; None if the log does not know the epoch."""
+    error = message.error()
+    if error is None or error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 - librdkafka's name for it
+        return False, None
+    match = _TRUNCATED.search(error.str())
+    if match is None:
+        raise KafkaException(error)
+    end = int(match[1])
+    return True, None if end < 0 else end
 
 
 class KafkaSource:
