@@ -50,16 +50,26 @@ def protect(app: FastAPI, credentials: Credentials | None, hosts: Collection[str
     app.add_middleware(_Guard, hosts=hosts)
 
 
-class _Guard:
+class _Middleware:
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await (self._handle if scope["type"] == "http" else self._app)(scope, receive, send)
+
+    async def _handle(self, scope: Scope, receive: Receive, send: Send) -> None:
+        raise NotImplementedError
+
+
+class _Guard(_Middleware):
     """Refuses requests of other sites' pages (403) and bodies without a JSON Content-Type (415)."""
 
     def __init__(self, app: ASGIApp, hosts: Collection[str] | None = None) -> None:
-        self._app = app
+        super().__init__(app)
         self._hosts = None if hosts is None else frozenset(map(_name_of, hosts)) - {""}
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        refusal = self._refusal(Request(scope)) if scope["type"] == "http" else None
-        await (refusal or self._app)(scope, receive, send)
+    async def _handle(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await (self._refusal(Request(scope)) or self._app)(scope, receive, send)
 
     # Browsers let a page send a POST to 127.0.0.1 without a preflight request, and any request once the
     # page's name resolves to 127.0.0.1 (DNS rebinding). The POST names the page as its Origin; a request
@@ -115,14 +125,8 @@ def _is_json(request: Request) -> bool:
     return kind == "application/json" or (kind.startswith("application/") and kind.endswith("+json"))
 
 
-class _BodyLimit:
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
+class _BodyLimit(_Middleware):
+    async def _handle(self, scope: Scope, receive: Receive, send: Send) -> None:
         length = Request(scope).headers.get("Content-Length", "0")
         if length.isdigit() and int(length) > BODY_BYTES:
             await error_response(413, _TOO_LARGE)(scope, receive, send)
@@ -144,12 +148,9 @@ class _BodyLimit:
 _TOO_LARGE: Final = f"the body is larger than {BODY_BYTES // 1024**2} MiB: split it into several requests"
 
 
-class _Audit:
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or scope["method"] in _READS:
+class _Audit(_Middleware):
+    async def _handle(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["method"] in _READS:
             await self._app(scope, receive, send)
             return
 
@@ -291,14 +292,11 @@ def _needed(method: str, path: str) -> Role:
     return Role.METRICS if path in _MEASURED else Role.READ
 
 
-class _PathSegments:
+class _PathSegments(_Middleware):
     """Keeps ``%2F`` in a path segment encoded, and removes a trailing slash, as Kafka Connect does."""
 
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and (raw := scope.get("raw_path")):
+    async def _handle(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if raw := scope.get("raw_path"):
             scope = {**scope, "path": _with_segments(raw)}
         await self._app(scope, receive, send)
 
@@ -310,14 +308,11 @@ def _with_segments(raw: bytes) -> str:
     return path.rstrip("/") or "/"
 
 
-class _Heads:
+class _Heads(_Middleware):
     """Handles HEAD as GET without the body (RFC 9110), for load balancers and monitors."""
 
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or scope["method"] != "HEAD":
+    async def _handle(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["method"] != "HEAD":
             await self._app(scope, receive, send)
             return
 
