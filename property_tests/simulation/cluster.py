@@ -13,8 +13,8 @@ from sinksdk.connector import Connector
 from sinksdk.context import ClosingReason
 from sinksdk.control.consumer_group import OffsetGroup
 from sinksdk.control.herder import Herder
+from sinksdk.control.offsets import OpenedSink
 from sinksdk.control.requests import ClosingSignal
-from sinksdk.control.sink_offsets import OpenedSink
 from sinksdk.errors import ConnectException, FencedException
 from sinksdk.runtime.environment import Environment
 from sinksdk.runtime.idle import Openers

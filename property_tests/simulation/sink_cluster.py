@@ -16,7 +16,7 @@ from property_tests.simulation.cluster import Cluster, SimulatedLauncher
 from property_tests.simulation.world import Process, World
 from sinksdk.connector import SinkConnector
 from sinksdk.control.consumer_group import OffsetGroup
-from sinksdk.control.sink_offsets import OpenedSink
+from sinksdk.control.offsets import OpenedSink
 from sinksdk.engine.commits import TopicIdCheck, always_valid
 from sinksdk.engine.task_run import ClosingRequest, Unread
 from sinksdk.errors import ConnectException

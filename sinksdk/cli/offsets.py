@@ -37,7 +37,7 @@ from sinksdk.cli.output import (
     write_table,
 )
 from sinksdk.control.herder import Herder
-from sinksdk.control.source_offsets import SourceOffsets
+from sinksdk.control.offsets import SourceOffsets
 from sinksdk.errors import ConfigException, DataException
 from sinksdk.launch.idle import sink_to_alter, source_target
 from sinksdk.launch.topics import TopicDirectory

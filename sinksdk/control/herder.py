@@ -12,9 +12,17 @@ from typing import Any
 from sinksdk.control import registry
 from sinksdk.control.history import read_history
 from sinksdk.control.info import OnDamage, connector_info, overdue, read_all
-from sinksdk.control.offsets import IN_THREADS, ClaimedContext, Executors, StoppedConnector
+from sinksdk.control.offsets import (
+    IN_THREADS,
+    ClaimedContext,
+    Executors,
+    OpenedSink,
+    Sinks,
+    StoppedConnector,
+    expect_there,
+    opened_sink,
+)
 from sinksdk.control.shown import ConnectorInfo
-from sinksdk.control.sink_offsets import OpenedSink, Sinks, expect_there, opened_sink
 from sinksdk.engine.clock import SystemWallClock, WallClock
 from sinksdk.offsets import TopicPartition
 from sinksdk.store import Store, read_commits

@@ -1,23 +1,40 @@
-"""Altering offsets of sinks and sources (KIP-875): expect STOPPED, claim, call alter_offsets."""
+"""Altering offsets of sinks and sources (KIP-875): expect STOPPED, claim, call alter_offsets.
+
+A sink's offsets are in the store. Those of a source are on the cluster of its records, and change in a
+transaction, as with tasks.
+"""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Mapping
-from typing import Any, Final, TypeVar
+import math
+from collections.abc import Callable, Collection, Container, Mapping, Sequence
+from contextlib import closing, suppress
+from typing import Any, Final, NamedTuple, TypeVar
 
+from sinksdk.config import ConnectorConfig
 from sinksdk.connector import Connector, ConnectorContext, ConnectorIdentity, SinkConnector
 from sinksdk.control import registry
 from sinksdk.control.connector_calls import ConnectorCalls, ThreadExecutor
 from sinksdk.control.deletion import settle
 from sinksdk.control.liveness import await_end
-from sinksdk.engine.clock import WallClock
-from sinksdk.errors import ConnectException
+from sinksdk.engine import TaskName
+from sinksdk.engine.clock import SystemWallClock, WallClock
+from sinksdk.engine.writer import Target, fence
+from sinksdk.errors import ConfigException, ConnectException
 from sinksdk.offsets import OffsetAndMetadata, TopicPartition
+from sinksdk.plugins.checks import check_config
 from sinksdk.settings.job import PaceSettings
-from sinksdk.store import Store, identify
+from sinksdk.settings.references import ALL_PROVIDERS, ConfigProviders
+from sinksdk.source import SourceConnector, SourceConnectorConfig, SourceOffset, SourcePartition
+from sinksdk.source.positions import SourcePosition, partition_key
+from sinksdk.store import Conflict, Store, identify, table
 from sinksdk.store.generations import Claim, Generations, UnpublishedException
+from sinksdk.store.keys import progress_prefix
 from sinksdk.store.records import ConnectorRecord
+from sinksdk.store.reports import TaskProgress
+from sinksdk.topics import Source, Subscription
+from sinksdk.topics.base import take_snapshot
 
 log = logging.getLogger(__name__)
 
@@ -129,3 +146,123 @@ class StoppedConnector:
                 f"altered only while it is stopped ('sinksdk stop {self._name}')"
             )
         return record
+
+
+# -- of sinks ----------------------------------------------------------------------------------------
+
+
+class OpenedSink(NamedTuple):
+    """A sink, not started, with its validated configuration.
+
+    Args:
+        source: opens the source; None: offsets are not checked against it.
+    """
+
+    connector: SinkConnector
+    config: ConnectorConfig
+    source: Callable[[], Source] | None = None
+
+
+Sinks = Callable[[Mapping[str, str]], OpenedSink]
+
+
+def opened_sink(
+    raw: Mapping[str, str],
+    source: Callable[[ConnectorConfig], Source] | None = None,
+    providers: ConfigProviders = ALL_PROVIDERS,
+) -> OpenedSink:
+    """Open a sink, given its configuration as written. Raises ConfigException."""
+    checked = check_config(raw, providers)
+    connector, config = checked.connector, checked.config
+    if not isinstance(connector, SinkConnector) or not isinstance(config, ConnectorConfig):
+        raise ConfigException(
+            f"connector '{raw.get('name', '')}': alter_offsets cannot be called, and no offsets were "
+            f"altered: {'; '.join(checked.problems) or 'it is not a sink'}"
+        )
+    config.keep_secrets()
+    return OpenedSink(connector, config, None if source is None else lambda: source(config))
+
+
+def expect_there(sink: OpenedSink, offsets: Mapping[TopicPartition, int | None]) -> None:
+    """Refuse offsets that no record can have; None removes a commit of any partition."""
+    wanted = {partition: offset for partition, offset in sorted(offsets.items()) if offset is not None}
+    problems = [f"{p}: offset {offset} is below 0" for p, offset in wanted.items() if offset < 0]
+    if wanted and not problems and sink.source is not None:
+        topics = tuple(sorted({partition.topic for partition in wanted}))
+        there = take_snapshot(sink.source(), Subscription(topics), 0.0).partitions
+        for partition, offset in wanted.items():
+            if partition not in there:
+                problems.append(f"{partition}: the source has no such partition")
+            elif not there[partition].start <= offset <= there[partition].end:
+                begin, end = there[partition]
+                problems.append(
+                    f"{partition}: offset {offset} is not in the source, which has offsets {begin} to {end}"
+                )
+    if problems:
+        raise ConfigException(f"connector {sink.config.name}: no offsets were altered: {'; '.join(problems)}")
+
+
+# -- of sources --------------------------------------------------------------------------------------
+
+
+Changes = Sequence[tuple[SourcePartition, SourceOffset | None]]
+
+
+class OpenedTarget(NamedTuple):
+    """A source connector, not started, with its validated configuration and target."""
+
+    connector: SourceConnector
+    config: SourceConnectorConfig
+    target: Target
+
+
+Targets = Callable[[Mapping[str, str]], OpenedTarget]
+
+
+class SourceOffsets:
+    def __init__(self, store: Store, targets: Targets, clock: WallClock | None = None) -> None:
+        self._store = store
+        self._opened = targets
+        self._clock = clock or SystemWallClock()
+
+    def read(self, name: str) -> list[SourcePosition]:
+        opened = self._opened(registry.find(self._store, name).config)
+        with closing(opened.target.offsets(opened.config)) as offsets:
+            return sorted(offsets.positions(), key=lambda position: partition_key(position.partition))
+
+    def alter(self, name: str, changes: Changes, *, patience: float = math.inf) -> bool:
+        """Commit other offsets while the connector is STOPPED; None: as if never read.
+
+        Returns:
+            Whether the connector has moved offsets of its own (``alter_offsets``).
+        """
+        stopped = StoppedConnector(self._store, name, self._clock)
+        connector, config, target = self._opened(stopped.record.config)
+        written = [SourcePosition.of(at, offset) for at, offset in changes if offset is not None]
+        removed = [SourcePosition.of(at, {}).partition for at, offset in changes if offset is None]
+        claim = stopped.claim(config, patience)
+        # Tasks may still run and write, as zombies.
+        for task in range(claim.transactional_tasks or 0):
+            fence(target, config, task)
+        has_moved = stopped.alter(connector, config, lambda: connector.alter_offsets(config, list(changes)))
+        with closing(target.writer(config, TaskName(name, 0))) as writer:
+            writer.init()
+            writer.begin()
+            writer.commit(written, removed)
+        self._forget_reported(name, {partition_key(partition) for partition, _ in changes})
+        return has_moved
+
+    def reset(self, name: str, *, patience: float = math.inf) -> bool:
+        changes = [(position.partition, None) for position in self.read(name)]
+        return self.alter(name, changes, patience=patience)
+
+    def _forget_reported(self, name: str, altered: Container[str]) -> None:
+        # The tasks' reports of altered partitions are outdated.
+        for key in self._store.list(progress_prefix(name)):
+            row = table.read(self._store, key, TaskProgress)
+            if row is None or row.value.source is None:
+                continue
+            offsets = [at for at in row.value.source.offsets if partition_key(at.partition) not in altered]
+            source = row.value.source.model_copy(update={"offsets": tuple(offsets)})
+            with suppress(Conflict):  # a zombie has just written it; the next task overwrites it
+                table.write(self._store, key, row.value.model_copy(update={"source": source}), row.version)

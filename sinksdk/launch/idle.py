@@ -8,8 +8,7 @@ from functools import cache, partial
 from sinksdk.config import ConnectorConfig
 from sinksdk.connector import SinkConnector
 from sinksdk.control.consumer_group import OffsetGroup
-from sinksdk.control.sink_offsets import OpenedSink, opened_sink
-from sinksdk.control.source_offsets import OpenedTarget
+from sinksdk.control.offsets import OpenedSink, OpenedTarget, opened_sink
 from sinksdk.errors import ConfigException
 from sinksdk.launch.topics import KafkaTopics, Topics, open_group, open_source, open_target, sink_source
 from sinksdk.offsets import TopicPartition

@@ -10,8 +10,7 @@ from typing import Any
 from fastapi import FastAPI
 
 from sinksdk.control.herder import Herder
-from sinksdk.control.sink_offsets import Sinks, opened_sink
-from sinksdk.control.source_offsets import OpenedTarget, SourceOffsets, Targets
+from sinksdk.control.offsets import OpenedTarget, Sinks, SourceOffsets, Targets, opened_sink
 from sinksdk.errors import ConfigException
 from sinksdk.server import connectors, progress
 from sinksdk.server.admin import (

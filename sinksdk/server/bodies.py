@@ -7,9 +7,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
+from sinksdk.control.offsets import Changes
 from sinksdk.control.registry import texts
 from sinksdk.control.shown import ConnectorInfo, TaskInfo
-from sinksdk.control.source_offsets import Changes
 from sinksdk.errors import ConfigException
 from sinksdk.model.status import Waiting
 from sinksdk.offsets import TopicPartition

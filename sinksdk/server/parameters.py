@@ -10,7 +10,7 @@ from pydantic import AfterValidator
 
 from sinksdk.config import LONGEST_NAME
 from sinksdk.control.herder import Herder
-from sinksdk.control.source_offsets import SourceOffsets
+from sinksdk.control.offsets import SourceOffsets
 from sinksdk.server.errors import NotFoundException
 from sinksdk.settings.references import ConfigProviders
 

@@ -17,8 +17,7 @@ import uvicorn
 from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from sinksdk.control.sink_offsets import Sinks
-from sinksdk.control.source_offsets import Targets
+from sinksdk.control.offsets import Sinks, Targets
 from sinksdk.errors import ConfigException, ConnectException
 from sinksdk.model.status import Waiting
 from sinksdk.runtime.backoff import in_words

@@ -19,8 +19,7 @@ from sinksdk import (
 )
 from sinksdk.control.herder import Herder
 from sinksdk.control.liveness import ConnectorClosingException
-from sinksdk.control.offsets import OffsetsRefusedException
-from sinksdk.control.sink_offsets import OpenedSink
+from sinksdk.control.offsets import OffsetsRefusedException, OpenedSink
 from sinksdk.control.status import StatusKeeper
 from sinksdk.store import committed_offsets
 from sinksdk.store.ledger import TaskLedger

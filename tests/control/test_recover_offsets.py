@@ -8,8 +8,7 @@ import pytest
 
 from sinksdk import ConnectException, FencedException, OffsetAndMetadata, TopicPartition
 from sinksdk.control.herder import Herder
-from sinksdk.control.offsets import OffsetsRefusedException
-from sinksdk.control.sink_offsets import OpenedSink
+from sinksdk.control.offsets import OffsetsRefusedException, OpenedSink
 from sinksdk.testing.faults import ManualClock
 from tests.control.test_alter_offsets import RAW, Setup, Watermark, WatermarkConfig
 from tests.helpers.memory_store import MemoryStore

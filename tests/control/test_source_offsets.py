@@ -9,7 +9,7 @@ import pytest
 
 from sinksdk import ConnectException, DataException
 from sinksdk.control.herder import Herder
-from sinksdk.control.source_offsets import OpenedTarget, SourceOffsets
+from sinksdk.control.offsets import OpenedTarget, SourceOffsets
 from sinksdk.source import SourceOffset, SourcePartition
 from sinksdk.topics.memory import MemoryTarget, MemoryTopics
 from tests.helpers.memory_store import MemoryStore

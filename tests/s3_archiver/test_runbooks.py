@@ -21,9 +21,8 @@ from sinksdk.connectors.s3_archiver.s3.requests import one_by_one
 from sinksdk.connectors.s3_archiver.task import S3ArchiverTask
 from sinksdk.connectors.s3_archiver.verify.check import verify
 from sinksdk.control.herder import Herder
-from sinksdk.control.offsets import OffsetsRefusedException
+from sinksdk.control.offsets import OffsetsRefusedException, OpenedSink
 from sinksdk.control.progress import Listener
-from sinksdk.control.sink_offsets import OpenedSink
 from sinksdk.engine import EngineOptions, TaskName, WorkerSinkTask
 from sinksdk.engine.clock import SystemClock
 from sinksdk.engine.task_run import SinkTaskRun

@@ -15,7 +15,7 @@ from sinksdk import ConnectException, TopicPartition
 from sinksdk.connectors.s3_archiver.connector import S3ArchiverConnector
 from sinksdk.control.herder import Herder
 from sinksdk.control.liveness import ConnectorClosingException
-from sinksdk.control.sink_offsets import OpenedSink
+from sinksdk.control.offsets import OpenedSink
 from sinksdk.control.status import StatusKeeper
 from sinksdk.engine.clock import SystemWallClock
 from sinksdk.model.outcome import Failure

@@ -8,7 +8,7 @@ import pytest
 from fastapi.testclient import TestClient
 
 from sinksdk.control.herder import Herder
-from sinksdk.control.source_offsets import OpenedTarget
+from sinksdk.control.offsets import OpenedTarget
 from sinksdk.server.app import create_app
 from sinksdk.topics.memory import MemoryTarget, MemoryTopics
 from tests.helpers.memory_store import MemoryStore
