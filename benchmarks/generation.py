@@ -27,6 +27,7 @@ from sinksdk.runtime.driver import ConnectorDriver
 from sinksdk.runtime.environment import Environment
 from sinksdk.spark.context import start_spark
 from sinksdk.spark.generation_job import SparkGeneration, SparkLauncher, run_tasks
+from sinksdk.spark.transform import TransformedRecords
 from sinksdk.store import identify, open_store
 from sinksdk.store.records import GenerationPlan
 from sinksdk.topics import TopicDirectorySource
@@ -213,7 +214,7 @@ def archive_once(
                 source,
                 connector.columns(config),
                 GenerationSpec(url, identify(store), "bench", 0),
-                config,
+                TransformedRecords.of(config, spark, connector.columns(config), (), takes_bytes=False),
             )
         )
         ConnectorDriver(

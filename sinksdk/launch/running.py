@@ -53,9 +53,13 @@ class RunningConnector:
     ) -> None:
         deployment, connector = prepared
         self._name = connector.config.name
+        self._store = deployment.store
+        self._herder = Herder(deployment.store)
         self._signal = ClosingSignal()
         self._commits = CommitCounter(listener)
-        spark = SparkOnDemand(
+        self._ending = Lock()
+        self._last: ConnectorInfo | None = None
+        self._spark = SparkOnDemand(
             deployment,
             self._name,
             python_path=_import_path() if python_path is None else python_path,
@@ -65,12 +69,14 @@ class RunningConnector:
             on_jvm_signal=on_jvm_signal,
         )
         try:
-            spark.check(connector)
+            self._spark.check(connector)
         except ConnectException:
-            deployment.store.close()
+            self._store.close()
             raise
-        self._thread = _ConnectorThread(prepared, spark, self._commits, self._signal)
-        self._ended = start_call(lambda: self._thread.run(until_caught_up=until_caught_up), "driver")
+        self._worker = deployment.worker(
+            self._name, self._spark, self._commits, first=connector, signal=self._signal
+        )
+        self._ended = start_call(lambda: self._run(until_caught_up=until_caught_up), "driver")
 
     @property
     def name(self) -> str:
@@ -83,7 +89,8 @@ class RunningConnector:
         Raises:
             StoreUnavailable: the store does not respond.
         """
-        return self._thread.info()
+        with self._ending:
+            return self._last or self._info()
 
     def summary(self) -> Summary:
         """Totals that completed generations have committed since the start."""
@@ -104,11 +111,13 @@ class RunningConnector:
         while not self._commits.has_started.wait(_POLL):
             if has_ended(self._ended, 0):
                 return
-        self._thread.flush()
+        with self._ending:
+            if self._last is None:
+                self._herder.flush(self._name)
 
     def close(self) -> None:
         """Request a stop: partial batches are flushed and committed. Does not wait for it."""
-        self._thread.close()
+        self._worker.close()
 
     def wait(self, timeout: float | None = None) -> bool:
         """Wait until the connector has stopped.
@@ -164,21 +173,7 @@ class RunningConnector:
             if failure is not error:
                 log.exception("connector %s failed as well", self._name)
 
-
-class _ConnectorThread:
-    def __init__(
-        self, prepared: Prepared, spark: SparkOnDemand, commits: CommitCounter, signal: ClosingSignal
-    ) -> None:
-        deployment, connector = prepared
-        self._name = connector.config.name
-        self._store = deployment.store
-        self._herder = Herder(deployment.store)
-        self._spark = spark
-        self._worker = deployment.worker(self._name, spark, commits, first=connector, signal=signal)
-        self._ending = Lock()
-        self._last: ConnectorInfo | None = None
-
-    def run(self, *, until_caught_up: bool) -> None:
+    def _run(self, *, until_caught_up: bool) -> None:
         try:
             with self._spark:
                 self._worker.run(until_caught_up=until_caught_up)
@@ -187,18 +182,6 @@ class _ConnectorThread:
                 with suppress(ConnectException):
                     self._last = self._info()
                 self._store.close()
-
-    def close(self) -> None:
-        self._worker.close()
-
-    def info(self) -> ConnectorInfo:
-        with self._ending:
-            return self._last or self._info()
-
-    def flush(self) -> None:
-        with self._ending:
-            if self._last is None:
-                self._herder.flush(self._name)
 
     def _info(self) -> ConnectorInfo:
         try:

@@ -19,6 +19,7 @@ from sinksdk.spark import context
 from sinksdk.spark.conf import store_conf
 from sinksdk.spark.generation_job import SparkLauncher, SparkSourceLauncher
 from sinksdk.spark.task_slots import TaskSlots, read_task_slots
+from sinksdk.spark.transform import TransformedRecords
 from sinksdk.store import identify
 from sinksdk.store.records import GenerationPlan
 from sinksdk.support.logs import LogSettings
@@ -26,6 +27,7 @@ from sinksdk.worker.generation_spec import GenerationSpec
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
+    from pyspark.sql import SparkSession
 
 log = logging.getLogger(__name__)
 
@@ -81,15 +83,7 @@ class SparkOnDemand:
         # Without a running Spark the first generation makes this check, perhaps much later if there are no
         # records yet.
         if isinstance(ready, PreparedSink) and spark is not None:
-            takes_bytes = ready.connector.task_class.takes_bytes
-            SparkLauncher.check(
-                ready.config,
-                spark,
-                columns_read(ready),
-                self._python_path,
-                takes_bytes=takes_bytes,
-                is_confined=not self._deployment.providers.sql,
-            )
+            self._transformed(ready, spark)
 
     def launcher(self, ready: PreparedSink) -> LauncherOnDemand:
         source, client = ready.opened.source, ready.opened.client
@@ -99,20 +93,26 @@ class SparkOnDemand:
 
         @cache
         def launcher(spark: SparkContext) -> SparkLauncher:
-            session = self._deployment.spark.session
-            takes_bytes = ready.connector.task_class.takes_bytes
-            return SparkLauncher(
-                *(spark, source, columns_read(ready), spec(), ready.config),
-                session=session,
-                takes_bytes=takes_bytes,
-                is_confined=not self._deployment.providers.sql,
-            )
+            transformed = self._transformed(ready, self._deployment.spark.session or spark)
+            return SparkLauncher(spark, source, columns_read(ready), spec(), transformed)
 
         return LauncherOnDemand(self, lambda spark, plan: launcher(spark).launch(plan))
 
     def source_launcher(self, ready: PreparedSource) -> LauncherOnDemand:
         spec = cache(partial(self._spec, ready.config.name, target=ready.target))
         return LauncherOnDemand(self, lambda spark, plan: SparkSourceLauncher(spark, spec()).launch(plan))
+
+    def _transformed(
+        self, ready: PreparedSink, spark: SparkContext | SparkSession
+    ) -> TransformedRecords | None:
+        return TransformedRecords.of(
+            ready.config,
+            spark,
+            columns_read(ready),
+            self._python_path,
+            takes_bytes=ready.connector.task_class.takes_bytes,
+            is_confined=not self._deployment.providers.sql,
+        )
 
     def _spec(self, connector: str, **more: Any) -> GenerationSpec:
         url, store_id = self._deployment.store_url, identify(self._deployment.store)

@@ -6,14 +6,13 @@ import logging
 import time
 import uuid
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator
 from concurrent.futures import Future
 from dataclasses import replace
 from functools import partial
 from threading import Thread
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from sinksdk.config import ConnectorConfig
 from sinksdk.errors import ConfigException, ConnectException, RetriableException
 from sinksdk.spark.jvm import dead_worker, missing_module, raised, unavailable_store, unusable_program
 from sinksdk.spark.task_slots import POOL, check_task_slots, has_speculation
@@ -27,7 +26,6 @@ from sinksdk.worker.task_result import R, SourceTaskResult, TaskResult, from_row
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
-    from pyspark.sql import SparkSession
 
     from sinksdk.topics import Source
 
@@ -120,38 +118,13 @@ class SparkLauncher:
         source: Source,
         columns: Collection[str],
         template: GenerationSpec,
-        config: ConnectorConfig | None = None,
-        *,
-        session: SparkSession | None = None,
-        takes_bytes: bool = False,
-        is_confined: bool = False,
+        transformed: TransformedRecords | None = None,
     ) -> None:
         self._spark = spark
         self._source = source
         self._columns = columns
         self._template = template
-        self._transformed = TransformedRecords.of(
-            config,
-            session or spark,
-            columns,
-            template.python_path,
-            takes_bytes=takes_bytes,
-            is_confined=is_confined,
-        )
-
-    @staticmethod
-    def check(
-        config: ConnectorConfig,
-        spark: SparkContext | SparkSession,
-        columns: Collection[str],
-        python_path: Sequence[str],
-        *,
-        takes_bytes: bool,
-        is_confined: bool,
-    ) -> None:
-        TransformedRecords.of(
-            config, spark, columns, python_path, takes_bytes=takes_bytes, is_confined=is_confined
-        )
+        self._transformed = transformed
 
     def launch(self, plan: GenerationPlan) -> SparkGeneration[TaskResult]:
         ranges = {
