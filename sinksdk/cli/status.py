@@ -178,28 +178,11 @@ def _status(info: ConnectorInfo) -> dict[str, Any]:
 
 def _partitions(info: ConnectorInfo) -> dict[str, Any]:
     if info.type == "source":
-        return {
-            "source_partitions": [
-                {"partition": dict(row.partition), "offset": dict(row.offset), "task": row.task}
-                for row in info.source_offsets
-            ]
-        }
+        return {"source_partitions": [row.model_dump() for row in info.source_offsets]}
     return {
         "partitions": [
-            {
-                "topic": p.partition.topic,
-                "partition": p.partition.partition,
-                "committed": p.committed,
-                "position": p.position,
-                "end": p.end,
-                "lag": p.lag,
-                "rate": round(p.rate, 1),
-                "committed_at": p.committed_at,
-                "error": p.error,
-                "lost_offsets": p.lost_offsets,
-                "withdrawn_commits": p.withdrawn_commits,
-            }
-            for p in info.partitions
+            {**row.model_dump(exclude={"task", "failures"}), "rate": round(row.rate, 1)}
+            for row in info.partitions
         ]
     }
 
