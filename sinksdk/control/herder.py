@@ -12,21 +12,11 @@ from typing import Any
 from sinksdk.control import registry
 from sinksdk.control.history import read_history
 from sinksdk.control.info import OnDamage, connector_info, overdue, read_all
-from sinksdk.control.offsets import (
-    IN_THREADS,
-    ClaimedContext,
-    Executors,
-    OpenedSink,
-    Sinks,
-    StoppedConnector,
-    expect_there,
-    opened_sink,
-)
+from sinksdk.control.offsets import IN_THREADS, Executors, Sinks, StoppedSink, expect_there, opened_sink
 from sinksdk.control.shown import ConnectorInfo
 from sinksdk.engine.clock import SystemWallClock, WallClock
 from sinksdk.offsets import TopicPartition
 from sinksdk.store import Store, read_commits
-from sinksdk.store.generations import Claim
 from sinksdk.store.records import ConnectorKind, ConnectorRecord, Order, TargetState
 from sinksdk.store.reports import ConnectorHistory
 
@@ -180,11 +170,10 @@ class Herder:
             offsets: next offset to read; None removes a commit.
             patience: seconds to wait for closing tasks, whose last commits count.
         """
-        stopped = StoppedConnector(self._store, name, self._clock, self._executors)
-        opened = self._opened(stopped.record.config)
-        expect_there(opened, offsets)
-        claim = stopped.claim(opened.config, patience)
-        _alter(stopped, opened, claim, offsets)
+        stopped = StoppedSink(self._store, name, self._clock, self._opened, self._executors)
+        expect_there(stopped.opened, offsets)
+        claim = stopped.claim(patience)
+        stopped.alter(claim, offsets)
         stopped.generations.alter(claim, offsets, stopped.record.version, stopped.record.config)
         return self.offsets(name)
 
@@ -210,38 +199,20 @@ class Herder:
         except registry.ConnectorExistsException:
             self.stop(name)
             self.configure(name, config)
-        stopped = StoppedConnector(self._store, name, self._clock, self._executors)
-        claim = stopped.claim(opened.config, patience)
-        connector = opened.connector
+        stopped = StoppedSink(self._store, name, self._clock, lambda _: opened, self._executors)
+        claim = stopped.claim(patience)
         problem = ""
         if claim.all_unsettled():
-            claim, problem = stopped.publish(connector, opened.config, claim)
-        connector.context = ClaimedContext(claim)
-        offsets = stopped.call(
-            "recover_offsets",
-            connector,
-            opened.config,
-            lambda: connector.recover_offsets(opened.config, given),
-        )
-        stopped.expect_settled(claim, offsets, problem)
+            claim, problem = stopped.publish(claim)
+        offsets = stopped.recovered(claim, given, problem)
         expect_there(opened, offsets)
         claim = claim.giving_up(offsets)
-        _alter(stopped, opened, claim, offsets)
+        stopped.alter(claim, offsets)
         stopped.generations.alter(claim, offsets, stopped.record.version, stopped.record.config)
         return self.offsets(name)
 
     def reset_offsets(self, name: str, *, patience: float = math.inf) -> None:
-        stopped = StoppedConnector(self._store, name, self._clock, self._executors)
-        opened = self._opened(stopped.record.config)
-        claim = stopped.claim(opened.config, patience)
-        _alter(stopped, opened, claim, dict.fromkeys(claim.committed))
+        stopped = StoppedSink(self._store, name, self._clock, self._opened, self._executors)
+        claim = stopped.claim(patience)
+        stopped.alter(claim, dict.fromkeys(claim.committed))
         stopped.generations.reset(claim, stopped.record.version, stopped.record.config)
-
-
-def _alter(
-    stopped: StoppedConnector, opened: OpenedSink, claim: Claim, offsets: Mapping[TopicPartition, int | None]
-) -> None:
-    stopped.generations.expect_published(claim, offsets)
-    connector, config, _ = opened
-    connector.context = ClaimedContext(claim)
-    stopped.alter(connector, config, lambda: connector.alter_offsets(config, dict(offsets)))

@@ -8,7 +8,6 @@ import math
 import os
 import platform
 import zlib
-from collections.abc import Callable
 from itertools import count
 from pathlib import Path
 from typing import Final
@@ -100,19 +99,16 @@ class ConnectorClosingException(ConnectException):
 
 
 class Heartbeats:
-    def __init__(
-        self, store: Store, connector: str, clock: WallClock, is_gone: Callable[[str], bool] = is_gone
-    ) -> None:
+    def __init__(self, store: Store, connector: str, clock: WallClock) -> None:
         self._store = store
         self._connector = connector
         self._clock = clock
-        self._is_gone = is_gone
         self._heartbeat: tuple[str, float] | None = None  # version, and when it was first seen
 
     def are_silent(self) -> bool:
         """Whether the driver is dead, frozen or stopped."""
         row = table.read(self._store, status_key(self._connector), ConnectorStatus)
-        if row is None or row.value.state != "RUNNING" or self._is_gone(row.value.driver):
+        if row is None or row.value.state != "RUNNING" or is_gone(row.value.driver):
             return True
         now = self._clock.now()
         # This comparison depends on the clocks of two machines; later heartbeats are only compared with each

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Collection, Container, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from contextlib import closing, suppress
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Final, Generic, NamedTuple, TypeVar
 
 from sinksdk.config import ConnectorConfig
-from sinksdk.connector import Connector, ConnectorContext, ConnectorIdentity, SinkConnector
+from sinksdk.connector import ConnectorContext, ConnectorIdentity, SinkConnector
 from sinksdk.control import registry
 from sinksdk.control.connector_calls import ConnectorCalls, ThreadExecutor
 from sinksdk.control.deletion import settle
@@ -24,7 +24,6 @@ from sinksdk.engine.writer import Target, fence
 from sinksdk.errors import ConfigException, ConnectException
 from sinksdk.offsets import OffsetAndMetadata, TopicPartition
 from sinksdk.plugins.checks import check_config
-from sinksdk.settings.job import PaceSettings
 from sinksdk.settings.references import ALL_PROVIDERS, ConfigProviders
 from sinksdk.source import SourceConnector, SourceConnectorConfig, SourceOffset, SourcePartition
 from sinksdk.source.positions import SourcePosition, partition_key
@@ -39,6 +38,7 @@ from sinksdk.topics.base import take_snapshot
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
+S = TypeVar("S", bound="OpenedSink | OpenedTarget")
 
 Executors = Callable[[], ThreadExecutor]
 
@@ -63,7 +63,7 @@ class ClaimedContext(ConnectorContext):
         return {partition: entry.as_offset() for partition, entry in self._claim.committed.items()}
 
 
-class StoppedConnector:
+class StoppedConnector(Generic[S]):
     """A connector whose offsets are altered; raises ConnectorRunsException if it is not STOPPED."""
 
     def __init__(
@@ -71,6 +71,7 @@ class StoppedConnector:
         store: Store,
         name: str,
         clock: WallClock,
+        opened: Callable[[Mapping[str, str]], S],
         executors: Executors = IN_THREADS,
     ) -> None:
         self._store = store
@@ -79,10 +80,11 @@ class StoppedConnector:
         self._executors = executors
         self.generations = Generations(store, name)
         self.record = self._stopped()
+        self.opened = opened(self.record.config)
 
-    def claim(self, config: PaceSettings, patience: float) -> Claim:
-        """Wait at most ``patience`` seconds until the tasks have closed, and fence zombies."""
-        graceful = config.graceful_timeout_ms / 1000
+    def claim(self, patience: float) -> Claim:
+        """Wait until the tasks have closed, for at most ``patience`` seconds, and fence zombies."""
+        graceful = self.opened.config.graceful_timeout_ms / 1000
         await_end(self._store, self._name, clock=self._clock, graceful=graceful, patience=patience)
         claim = self.generations.claim()
         # Read again: if an operator resumes the connector from here on, its driver claims later and fences
@@ -90,43 +92,12 @@ class StoppedConnector:
         self.record = self._stopped()
         return claim
 
-    def publish(self, connector: SinkConnector, config: PaceSettings, claim: Claim) -> tuple[Claim, str]:
-        """Publish commits as far as possible; return the next claim, and the problem or ""."""
-        problem = settle(
-            self._store,
-            self._name,
-            self.record,
-            generations=self.generations,
-            claim=claim,
-            connector=connector,
-            own=dict,
-            call=lambda what, method: self.call(what, connector, config, method),
-            clock=self._clock,
-        )
-        if problem:
-            log.warning("connector %s: not all commits could be published: %s", self._name, problem)
-        return self.generations.claim(), problem
-
-    def expect_settled(self, claim: Claim, offsets: Collection[TopicPartition], problem: str) -> None:
-        """Raise UnpublishedException for an unpublished commit that is not recovered."""
-        left = ", ".join(str(p) for p in sorted(claim.unpublished().keys() - set(offsets)))
-        if left:
-            raise UnpublishedException(
-                f"connector {self._name}: the commits of {left} cannot be published"
-                f"{f': {problem}' if problem else ''}. No offsets were recovered; fix the cause, then run "
-                f"'sinksdk offsets recover CONFIG' again"
-            )
-
-    def alter(self, connector: Connector, config: PaceSettings, alter_offsets: Callable[[], Any]) -> bool:
-        """Call ``alter_offsets``; return whether the connector has moved offsets of its own."""
-        # The caller has claimed the connector before, so no task commits during the call.
-        return bool(self.call("alter_offsets", connector, config, alter_offsets))
-
-    def call(self, what: str, connector: Connector, config: PaceSettings, method: Callable[[], T]) -> T:
-        """Call a method of a connector that is not started. Raises OffsetsRefusedException."""
+    def call(self, what: str, method: Callable[[], T]) -> T:
+        """Call a method of the connector, which is not started. Raises OffsetsRefusedException."""
+        connector = self.opened.connector
         connector.identity = ConnectorIdentity(identify(self._store), self._name, self.record.incarnation)
         calls = ConnectorCalls(connector, self._name, self._clock, self._executors)
-        timeout = config.connector_start_timeout_ms / 1000
+        timeout = self.opened.config.connector_start_timeout_ms / 1000
         try:
             return calls.call(what, method, timeout=timeout)
         except Exception as error:
@@ -202,6 +173,52 @@ def expect_there(sink: OpenedSink, offsets: Mapping[TopicPartition, int | None])
         raise ConfigException(f"connector {sink.config.name}: no offsets were altered: {'; '.join(problems)}")
 
 
+class StoppedSink(StoppedConnector[OpenedSink]):
+    def publish(self, claim: Claim) -> tuple[Claim, str]:
+        """Publish commits as far as possible; return the next claim, and the problem or ""."""
+        problem = settle(
+            self._store,
+            self._name,
+            self.record,
+            generations=self.generations,
+            claim=claim,
+            connector=self.opened.connector,
+            own=dict,
+            call=self.call,
+            clock=self._clock,
+        )
+        if problem:
+            log.warning("connector %s: not all commits could be published: %s", self._name, problem)
+        return self.generations.claim(), problem
+
+    def recovered(
+        self, claim: Claim, given: Mapping[TopicPartition, int], problem: str
+    ) -> Mapping[TopicPartition, int]:
+        """Return the offsets of which the destination holds the records.
+
+        Raises:
+            UnpublishedException: a commit is unpublished (``problem``) and not recovered.
+        """
+        connector, config, _ = self.opened
+        connector.context = ClaimedContext(claim)
+        offsets = self.call("recover_offsets", lambda: connector.recover_offsets(config, given))
+        left = ", ".join(str(p) for p in sorted(claim.unpublished().keys() - set(offsets)))
+        if left:
+            raise UnpublishedException(
+                f"connector {self._name}: the commits of {left} cannot be published"
+                f"{f': {problem}' if problem else ''}. No offsets were recovered; fix the cause, then run "
+                f"'sinksdk offsets recover CONFIG' again"
+            )
+        return offsets
+
+    def alter(self, claim: Claim, offsets: Mapping[TopicPartition, int | None]) -> None:
+        """Let the connector alter offsets of its own; called only after a claim, so no task commits."""
+        self.generations.expect_published(claim, offsets)
+        connector, config, _ = self.opened
+        connector.context = ClaimedContext(claim)
+        self.call("alter_offsets", lambda: connector.alter_offsets(config, dict(offsets)))
+
+
 # -- of sources --------------------------------------------------------------------------------------
 
 
@@ -220,10 +237,9 @@ Targets = Callable[[Mapping[str, str]], OpenedTarget]
 
 
 class SourceOffsets:
-    def __init__(self, store: Store, targets: Targets, clock: WallClock | None = None) -> None:
+    def __init__(self, store: Store, targets: Targets) -> None:
         self._store = store
         self._opened = targets
-        self._clock = clock or SystemWallClock()
 
     def read(self, name: str) -> list[SourcePosition]:
         opened = self._opened(registry.find(self._store, name).config)
@@ -236,21 +252,22 @@ class SourceOffsets:
         Returns:
             Whether the connector has moved offsets of its own (``alter_offsets``).
         """
-        stopped = StoppedConnector(self._store, name, self._clock)
-        connector, config, target = self._opened(stopped.record.config)
+        stopped = StoppedConnector(self._store, name, SystemWallClock(), self._opened)
+        connector, config, target = stopped.opened
         written = [SourcePosition.of(at, offset) for at, offset in changes if offset is not None]
         removed = [SourcePosition.of(at, {}).partition for at, offset in changes if offset is None]
-        claim = stopped.claim(config, patience)
+        claim = stopped.claim(patience)
         # Tasks may still run and write, as zombies.
         for task in range(claim.transactional_tasks or 0):
             fence(target, config, task)
-        has_moved = stopped.alter(connector, config, lambda: connector.alter_offsets(config, list(changes)))
+        # After the claim, so that no task commits meanwhile.
+        has_moved = stopped.call("alter_offsets", lambda: connector.alter_offsets(config, list(changes)))
         with closing(target.writer(config, TaskName(name, 0))) as writer:
             writer.init()
             writer.begin()
             writer.commit(written, removed)
         self._forget_reported(name, {partition_key(partition) for partition, _ in changes})
-        return has_moved
+        return bool(has_moved)
 
     def reset(self, name: str, *, patience: float = math.inf) -> bool:
         changes = [(position.partition, None) for position in self.read(name)]

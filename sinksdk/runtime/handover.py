@@ -33,7 +33,6 @@ class Handover:
         clock: WallClock,
         signal: ClosingSignal,
         graceful: float,
-        is_gone: Callable[[str], bool] = is_gone,
         expect_not_replaced: Callable[[TaskCountRecord], None] = lambda _: None,
     ) -> None:
         self._expect_not_replaced = expect_not_replaced
@@ -43,8 +42,7 @@ class Handover:
         self._clock = clock
         self._signal = signal
         self._graceful = graceful
-        self._is_gone = is_gone
-        self._heartbeats = Heartbeats(store, connector, clock, is_gone)
+        self._heartbeats = Heartbeats(store, connector, clock)
         self._is_logged = False
         self._plan: table.Row[GenerationPlan] | None = None  # the plan as it was last read
 
@@ -68,7 +66,7 @@ class Handover:
     def yield_to(self, successor: str, is_newest: Callable[[], bool], on_wait: Callable[[], None]) -> None:
         """Let the requesting driver take over; resume if it has died."""
         give_up = self._clock.now() + _HANDOVER
-        while self._clock.now() < give_up and not self._is_gone(successor):
+        while self._clock.now() < give_up and not is_gone(successor):
             if not is_newest():
                 raise FencedException(
                     f"connector {self._connector}: driver {successor} requested a handover and has taken "
