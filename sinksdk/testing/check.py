@@ -295,14 +295,7 @@ _LATE: Final[Sequence[Step]] = (("zombie_deliver", 0, 3), ("zombie_deliver", 1, 
 
 
 def _sweep(subject: Subject[Any]) -> list[list[Sequence[Step]]]:
-    trial = Trial(subject)
-    try:
-        before = Counter(trial.faults.operations)
-        for step in _SMALL_RUN:
-            trial.step(*step)
-        operations = trial.faults.operations - before
-    finally:
-        trial.end()
+    operations = _operations(subject, _SMALL_RUN)
     fences = subject.capabilities.fences_zombies
     mishaps: list[Sequence[Step]] = [
         (*_SMALL_RUN[:at], mishap, *_SMALL_RUN[at:])
@@ -337,15 +330,7 @@ def _dead_letter_schedules(subject: Subject[Any]) -> list[Sequence[Step]]:
         return []
     found: list[Sequence[Step]] = []
     for steps in _POISONED:
-        trial = Trial(subject)
-        try:
-            trial.step(*steps[0])
-            before = Counter(trial.faults.operations)
-            for step in steps[1:]:
-                trial.step(*step)
-            operations = trial.faults.operations - before
-        finally:
-            trial.end()
+        operations = _operations(subject, steps, after=1)
         found += [
             (steps[0], ("fault", where, at, kind.value), *steps[1:])
             for where, kinds in POSSIBLE.items()
@@ -353,6 +338,20 @@ def _dead_letter_schedules(subject: Subject[Any]) -> list[Sequence[Step]]:
             for at in range(operations[where])
         ]
     return found
+
+
+def _operations(subject: Subject[Any], steps: Sequence[Step], after: int = 0) -> Counter[str]:
+    """Run the steps and count the operations of all but the first ``after`` ones."""
+    trial = Trial(subject)
+    try:
+        for step in steps[:after]:
+            trial.step(*step)
+        before = Counter(trial.faults.operations)
+        for step in steps[after:]:
+            trial.step(*step)
+        return trial.faults.operations - before
+    finally:
+        trial.end()
 
 
 _OPERATOR_SCHEDULES: Final[Sequence[Sequence[Step]]] = (

@@ -25,7 +25,7 @@ from sinksdk.offsets import TopicPartition
 from sinksdk.records import SinkRecord
 from sinksdk.task import SinkTask
 from sinksdk.testing.doubles import MemoryDestination
-from sinksdk.testing.faults import FaultPlan
+from sinksdk.testing.faults import COMMIT_LOG, DESTINATION, ORIGIN, TASK, TOPICS, FaultPlan
 
 D = TypeVar("D")
 
@@ -42,7 +42,17 @@ def nth(at: int) -> str:
     return f"{number}{ending}"
 
 
-def upcoming(at: int, what: str) -> str:
+_OPERATIONS: Final = {
+    DESTINATION: "operation of the destination",
+    COMMIT_LOG: "write of the commit log",
+    TOPICS: "operation of the topics",
+    ORIGIN: "operation of the origin",
+    TASK: "call of the task",
+}
+
+
+def upcoming(at: int, where: str) -> str:
+    what = _OPERATIONS.get(where, where)
     return f"{nth(at)} {what} from now" if at else f"next {what}"
 
 

@@ -26,11 +26,6 @@ from sinksdk.testing.keyed import KeyedJudge
 __tracebackhide__ = HIDDEN
 
 END: Final = "recovery: no more faults, zombies close late, a new owner reads everything and closes"
-_OPERATIONS: Final = {
-    DESTINATION: "operation of the destination",
-    COMMIT_LOG: "write of the commit log",
-    TASK: "call of the task",
-}
 _ON_A_PARTITION: Final = (
     *("deliver", "read_range", "skip", "poison", "alter", "reset", "revoke", "lose"),
     "zombie_deliver",
@@ -64,7 +59,7 @@ _SENTENCES: Final[Mapping[str, Callable[..., str]]] = {
     ),
     "reset": lambda partition: f"an operator stops the connector and removes the offset of {partition}",
     "crash": lambda: "a crash",
-    "fault": lambda where, at, kind: f"fault at the {_operation(where, at)}: {kind}",
+    "fault": lambda where, at, kind: f"fault at the {upcoming(at, where)}: {kind}",
     "zombie_deliver": lambda partition, count: f"the zombie receives {_records(count)} of {partition}",
     "zombie_commit": lambda: "the zombie tries to commit",
     "zombie_tick": lambda seconds: f"{seconds} s pass for the zombie",
@@ -78,10 +73,6 @@ def _transforms(times: Sequence[int]) -> str:
     if len(times) == 1:
         return f"that turns each record into {_records(times[0])}"
     return f"that turns successive records into {', '.join(map(str, times))} records, repeatedly"
-
-
-def _operation(where: str, at: int) -> str:
-    return upcoming(at, _OPERATIONS.get(where, where))
 
 
 def _among(before: int, after: int) -> str:

@@ -308,11 +308,6 @@ class Attempt:
 
 
 END: Final = "recovery: no more faults, all changes of the origin happen, tasks read the rest"
-_OPERATIONS: Final = {
-    TOPICS: "operation of the topics",
-    ORIGIN: "operation of the origin",
-    TASK: "call of the task",
-}
 _EVENTS: Final = {
     Event.FREEZE: "the process freezes, and another generation runs",
     Event.STOP: "the task is requested to stop",
@@ -325,8 +320,8 @@ _SENTENCES: Final[Mapping[str, Callable[..., str]]] = {
     ),
     "boundary": lambda name: f"from now on transaction.boundary is {name}",
     "idle": lambda: "after recovery, tasks run for a while with nothing left to read",
-    "fault": lambda where, at, kind: f"fault at the {_operation(where, at)}: {kind}",
-    "meanwhile": lambda where, at, what: f"before the {_operation(where, at)}, {_EVENTS.get(what, what)}",
+    "fault": lambda where, at, kind: f"fault at the {upcoming(at, where)}: {kind}",
+    "meanwhile": lambda where, at, what: f"before the {upcoming(at, where)}, {_EVENTS.get(what, what)}",
     "change": lambda: "the origin changes",
 }
 
@@ -334,10 +329,6 @@ STEPS: Final = tuple(_SENTENCES)
 
 # Counts the stops that ended the poll of an idle, waiting task.
 STOPPED_WAITS: Final = "stops of a poll that waited"
-
-
-def _operation(where: str, at: int) -> str:
-    return upcoming(at, _OPERATIONS.get(where, where))
 
 
 _POLL: Final = 0.001  # seconds between two checks of the task's thread
