@@ -6,11 +6,9 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, TypeVar
 
-from sinksdk.engine.options import TaskName
-from sinksdk.engine.writer import CommittedOffsets, transactional_id
+from sinksdk.engine.writer import CommittedOffsets
 from sinksdk.errors import FencedException
 from sinksdk.offsets import TopicPartition
-from sinksdk.source.config import SourceConnectorConfig
 from sinksdk.source.positions import SourcePosition, partition_key
 from sinksdk.source.records import RecordMetadata, SourceOffset, SourcePartition, SourceRecord
 
@@ -138,14 +136,3 @@ class MemoryOffsets(CommittedOffsets):
             f"all offsets of {self._connector} are read",
             lambda: list(self._topics.positions[self._connector].values()),
         )
-
-
-class MemoryTarget:
-    def __init__(self, topics: MemoryTopics) -> None:
-        self._topics = topics
-
-    def writer(self, config: SourceConnectorConfig, name: TaskName) -> MemoryWriter:
-        return MemoryWriter(self._topics, transactional_id(config.group_id, name), name.connector)
-
-    def offsets(self, config: SourceConnectorConfig) -> MemoryOffsets:
-        return MemoryOffsets(self._topics, config.name)

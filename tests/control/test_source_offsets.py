@@ -11,8 +11,9 @@ from sinksdk import ConnectException, DataException
 from sinksdk.control.herder import Herder
 from sinksdk.control.offsets import OpenedTarget, SourceOffsets
 from sinksdk.source import SourceOffset, SourcePartition
-from sinksdk.topics.memory import MemoryTarget, MemoryTopics
+from sinksdk.topics.memory import MemoryTopics
 from tests.helpers.memory_store import MemoryStore
+from tests.helpers.memory_target import MemoryTarget
 from tests.runtime.running_sources import Counting, CountingConfig, CountingTask, Running, eventually
 
 CONFIG = {"connector.class": "tests.runtime.running_sources:Counting", "tasks.max": "2"}

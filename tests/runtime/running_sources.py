@@ -18,10 +18,11 @@ from sinksdk.source import SourceConnector, SourceConnectorConfig, SourceRecord,
 from sinksdk.store import Store
 from sinksdk.store.records import GenerationPlan
 from sinksdk.store.reports import SourceProgress
-from sinksdk.topics.memory import MemoryTarget, MemoryTopics
+from sinksdk.topics.memory import MemoryTopics
 from sinksdk.worker.generation_spec import GenerationSpec
 from sinksdk.worker.source_task import run_source_attempt
 from sinksdk.worker.task_result import SourceTaskResult
+from tests.helpers.memory_target import MemoryTarget
 
 
 class CountingConfig(SourceConnectorConfig):

@@ -13,8 +13,9 @@ from sinksdk.runtime.idle import Openers
 from sinksdk.runtime.source_driver import SourceDriver
 from sinksdk.runtime.worker_connector import WorkerConnector
 from sinksdk.store.records import ConnectorRecord
-from sinksdk.topics.memory import MemoryTarget, MemoryTopics
+from sinksdk.topics.memory import MemoryTopics
 from tests.helpers.memory_store import MemoryStore
+from tests.helpers.memory_target import MemoryTarget
 from tests.runtime.running_sources import (
     Counting,
     CountingConfig,

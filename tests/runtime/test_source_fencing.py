@@ -11,10 +11,11 @@ from sinksdk.model.outcome import End
 from sinksdk.store.generations import Generations
 from sinksdk.store.records import TaskPlan
 from sinksdk.topics.directory.writer import TopicDirectoryTarget
-from sinksdk.topics.memory import MemoryTarget, MemoryTopics
+from sinksdk.topics.memory import MemoryTopics
 from sinksdk.worker.generation_spec import GenerationSpec
 from sinksdk.worker.source_task import run_source_attempt
 from tests.helpers.memory_store import MemoryStore
+from tests.helpers.memory_target import MemoryTarget
 from tests.runtime.running_sources import Running, eventually
 from tests.runtime.zombies import Zombies, committed
 

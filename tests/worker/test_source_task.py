@@ -28,11 +28,12 @@ from sinksdk.store.reports import (
     SourceProgress,
     TaskProgress,
 )
-from sinksdk.topics.memory import MemoryTarget, MemoryTopics
+from sinksdk.topics.memory import MemoryTopics
 from sinksdk.worker.generation_spec import GenerationSpec
 from sinksdk.worker.source_task import run_source_attempt
 from sinksdk.worker.task_result import SourceTaskResult, from_rows, to_row
 from tests.helpers.memory_store import MemoryStore
+from tests.helpers.memory_target import MemoryTarget
 from tests.runtime.running_sources import eventually
 
 
