@@ -27,7 +27,7 @@ from property_tests.simulation.store import SimulatedStore
 from sinksdk import ConnectException, FencedException
 from sinksdk.engine import writer
 from sinksdk.engine.transactions import Boundaries, Decision
-from sinksdk.engine.writer import FencingRound, TransactionalWriter
+from sinksdk.engine.writer import TransactionalWriter
 from sinksdk.runtime import source_driver
 from sinksdk.source.positions import SourcePosition
 from sinksdk.source.records import RecordMetadata, SourcePartition, SourceRecord
@@ -64,20 +64,18 @@ def round_fences_new_task_count(patch: Patch) -> None:
 
 
 def _decided(patch: Patch, fence: Callable[[int, int], range]) -> None:
-    def fencing_round(*, is_pending: bool, recorded: int | None, tasks: int) -> FencingRound:
-        if not is_pending:
-            return FencingRound(range(0), None)
-        return FencingRound(range(0) if recorded is None else fence(recorded, tasks), tasks)
+    def tasks_to_fence(*, is_pending: bool, recorded: int | None, tasks: int) -> range:
+        return range(0) if not is_pending or recorded is None else fence(recorded, tasks)
 
-    patch.setattr(source_driver, "fencing_round", fencing_round)
+    patch.setattr(source_driver, "tasks_to_fence", tasks_to_fence)
 
 
 def round_ignores_config_changes(patch: Patch) -> None:
-    def fencing_round(*, is_pending: bool, recorded: int | None, tasks: int) -> FencingRound:
+    def tasks_to_fence(*, is_pending: bool, recorded: int | None, tasks: int) -> range:
         is_pending = is_pending and recorded != tasks
-        return writer.fencing_round(is_pending=is_pending, recorded=recorded, tasks=tasks)
+        return writer.tasks_to_fence(is_pending=is_pending, recorded=recorded, tasks=tasks)
 
-    patch.setattr(source_driver, "fencing_round", fencing_round)
+    patch.setattr(source_driver, "tasks_to_fence", tasks_to_fence)
 
 
 def fencing_errors_ignored(patch: Patch) -> None:

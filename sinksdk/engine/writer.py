@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from sinksdk.engine.options import TaskName
 from sinksdk.source.config import SourceConnectorConfig
@@ -68,26 +68,19 @@ class Target(Protocol):
     def offsets(self, config: SourceConnectorConfig) -> CommittedOffsets: ...
 
 
-class FencingRound(NamedTuple):
-    fence: range  # numbers of the tasks to fence
-    record: int | None  # task count to write after the fencing; None: write nothing
-
-
-def fencing_round(*, is_pending: bool, recorded: int | None, tasks: int) -> FencingRound:
-    """Decide which transactional ids to fence before tasks start.
+def tasks_to_fence(*, is_pending: bool, recorded: int | None, tasks: int) -> range:
+    """Return the numbers of the tasks whose transactional ids are fenced before tasks start.
 
     Args:
         is_pending: task configurations are newer than the record: uncounted tasks are about to start.
         recorded: task count; it outlives a deleted connector, to fence its tasks if it is created again.
         tasks: how many tasks are about to start; 0: the connector is stopped.
     """
-    if not is_pending:
-        return FencingRound(range(0), None)
-    # A task that was and stays the only one fences its predecessor when it begins its transactions.
-    if recorded is None or (recorded == 1 and tasks == 1):
-        return FencingRound(range(0), tasks)
-    # The recorded tasks may still run, however many tasks are about to start.
-    return FencingRound(range(recorded), tasks)
+    # A single task that stays single fences itself when it begins its transactions.
+    if not is_pending or recorded is None or (recorded == 1 and tasks == 1):
+        return range(0)
+    # As many ids as were recorded, not as many as will run.
+    return range(recorded)
 
 
 def fence(target: Target, config: SourceConnectorConfig, task: int) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 from sinksdk.context import ClosingReason
 from sinksdk.control.progress import Listener
-from sinksdk.engine.writer import Target, fence, fencing_round
+from sinksdk.engine.writer import Target, fence, tasks_to_fence
 from sinksdk.errors import ConfigException, ConnectException, RetriableException
 from sinksdk.runtime.backoff import Backoff
 from sinksdk.runtime.environment import Environment
@@ -91,13 +91,13 @@ class SourceSession:
 
     def _fence(self, claim: Claim, record: ConnectorRecord, configs: Sequence[Mapping[str, str]]) -> bool:
         """Fence earlier tasks (KIP-618), so that they write nothing more; False: the driver must end."""
-        round_ = fencing_round(
+        fenced = tasks_to_fence(
             is_pending=_is_pending(claim, record, configs),
             recorded=claim.transactional_tasks,
             tasks=len(configs),
         )
         for attempt in itertools.count(1):
-            problem = self._try_to_fence(round_.fence)
+            problem = self._try_to_fence(fenced)
             if problem is None:
                 break
             if attempt > self._config.restart_max_attempts and not isinstance(problem, RetriableException):
