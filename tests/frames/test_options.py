@@ -8,7 +8,7 @@ from pyspark.sql.datasource import CaseInsensitiveDict
 
 from sinksdk import ConfigException, ConnectorConfig, SinkConnector, SinkRecords, SinkTask
 from sinksdk.connectors.s3_archiver.config import S3ArchiverConfig
-from sinksdk.frames.options import read_options
+from sinksdk.frames.prepare import read_options
 
 OPTIONS = {
     "connector.class": "s3-archiver",
