@@ -126,7 +126,8 @@ def server(
     open_deployment = prepare_server(options, providers)
     logs = start_logging(log_format, verbose=verbose, level="INFO")
     _raise_file_limit()
-    from sinksdk.server.rest import RestServer  # noqa: PLC0415 - an extra, which is there by now
+    from sinksdk.server.app import create_app  # noqa: PLC0415 - an extra, which is there by now
+    from sinksdk.server.rest import RestServer  # noqa: PLC0415 - the same
 
     console, left = stdout(), list[str]()
     rest = RestServer(host, port, credentials, allowed_host or (), trusted_proxies=trusted_proxy or ())
@@ -150,11 +151,15 @@ def server(
                 ),
             )
             rest.serve(
-                deployment.store,
-                providers,
-                targets=partial(source_target, deployment.topics, providers=providers),
-                sinks=partial(sink_to_alter, deployment.topics, providers=providers),
-                task_slots=spark.task_slots,
+                lambda credentials, hosts: create_app(
+                    deployment.store,
+                    credentials,
+                    hosts=hosts,
+                    providers=providers,
+                    targets=partial(source_target, deployment.topics, providers=providers),
+                    sinks=partial(sink_to_alter, deployment.topics, providers=providers),
+                    task_slots=spark.task_slots,
+                )
             )
             return spark, worker, deployment.store.url
 

@@ -8,7 +8,7 @@ import logging
 import socket
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -17,16 +17,12 @@ import uvicorn
 from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from sinksdk.control.offsets import Sinks, Targets
 from sinksdk.errors import ConfigException, ConnectException
 from sinksdk.model.status import Waiting
 from sinksdk.runtime.backoff import in_words
-from sinksdk.server.app import create_app, create_waiting_app
+from sinksdk.server.app import create_waiting_app
 from sinksdk.server.credentials import Credentials
 from sinksdk.settings.addresses import is_loopback_host
-from sinksdk.settings.references import ConfigProviders
-from sinksdk.spark.task_slots import ReadTaskSlots
-from sinksdk.store import Store
 
 log = logging.getLogger(__name__)
 
@@ -104,24 +100,9 @@ class RestServer:
     def show_waiting(self, waiting: Waiting | None) -> None:
         self._waiting = waiting
 
-    def serve(
-        self,
-        store: Store,
-        providers: ConfigProviders,
-        *,
-        targets: Targets,
-        sinks: Sinks,
-        task_slots: ReadTaskSlots,
-    ) -> None:
-        self._app = create_app(
-            store,
-            self._credentials,
-            hosts=self._hosts,
-            providers=providers,
-            targets=targets,
-            sinks=sinks,
-            task_slots=task_slots,
-        )
+    def serve(self, app: Callable[[Credentials | None, Collection[str] | None], ASGIApp]) -> None:
+        """Respond with the application that ``app`` creates for credentials and accepted host names."""
+        self._app = app(self._credentials, self._hosts)
 
     def __enter__(self) -> None:
         self._thread.start()

@@ -14,6 +14,7 @@ from sinksdk.engine.clock import SystemWallClock
 from sinksdk.launch.idle import sink_to_alter, source_target
 from sinksdk.launch.topics import TopicDirectory
 from sinksdk.model.plan import PlannerState, RangePlan
+from sinksdk.server.app import create_app
 from sinksdk.server.rest import RestServer
 from sinksdk.settings.references import ConfigProviders
 from sinksdk.store import Store, take_over
@@ -47,11 +48,14 @@ def serving(
     topics, providers = TopicDirectory("topics"), ConfigProviders(config_env, config_files, "not allowed")
     rest = RestServer("127.0.0.1", port, credentials, allowed_hosts, **limits)
     rest.serve(
-        store,
-        providers,
-        targets=partial(source_target, topics, providers=providers),
-        sinks=partial(sink_to_alter, topics, providers=providers),
-        task_slots=lambda: None,
+        lambda credentials, hosts: create_app(
+            store,
+            credentials,
+            hosts=hosts,
+            providers=providers,
+            targets=partial(source_target, topics, providers=providers),
+            sinks=partial(sink_to_alter, topics, providers=providers),
+        )
     )
     with rest:
         yield f"http://127.0.0.1:{port}"
