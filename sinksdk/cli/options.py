@@ -12,7 +12,6 @@ import typer
 from sinksdk.errors import ConfigException
 from sinksdk.launch.prepare import DeploymentOptions
 from sinksdk.launch.topics import KafkaTopics, TopicDirectory, Topics, address_problems
-from sinksdk.plugins.checks import collecting
 from sinksdk.spark.options import SparkOptions
 from sinksdk.support.logs import LogSettings, configure_logging
 
@@ -132,7 +131,4 @@ class SourceOptions:
         return TopicDirectory(self.directory)
 
     def deployment(self, store: str, **spark: Any) -> DeploymentOptions:
-        topics, problems = None, list[str]()
-        with collecting(problems):
-            topics = self.topics()
-        return DeploymentOptions(topics, store, SparkOptions(**spark), problems)
+        return DeploymentOptions.of(self.topics, store, SparkOptions(**spark))

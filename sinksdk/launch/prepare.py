@@ -7,13 +7,12 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, Self
 
 from sinksdk.compatibility import Meaning
 from sinksdk.config import ConnectorConfig
 from sinksdk.errors import ConfigException, MissingSourceTopicException, RetriableException
-from sinksdk.launch.connectors import PreparedConnector, prepare_connector
-from sinksdk.launch.deployment import Deployment
+from sinksdk.launch.deployment import Deployment, PreparedConnector, prepare_connector
 from sinksdk.launch.topics import Topics, open_source
 from sinksdk.plugins.checks import Checked, check_file, collecting
 from sinksdk.settings.references import ConfigProviders
@@ -35,6 +34,13 @@ class DeploymentOptions:
     store: str
     spark: SparkOptions
     problems: Sequence[str] = ()
+
+    @classmethod
+    def of(cls, topics: Callable[[], Topics], store: str, spark: SparkOptions) -> Self:
+        found, problems = None, list[str]()
+        with collecting(problems):
+            found = topics()
+        return cls(found, store, spark, problems)
 
 
 class Prepared(NamedTuple):

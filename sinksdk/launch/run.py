@@ -15,7 +15,6 @@ from sinksdk.launch.signals import ClosingSignals, close_on_signal
 from sinksdk.launch.startup import retry_until_available
 from sinksdk.launch.summary import Summary
 from sinksdk.launch.topics import Topics, topics_at
-from sinksdk.plugins.checks import collecting
 from sinksdk.spark.options import SparkOptions
 
 if TYPE_CHECKING:
@@ -68,7 +67,9 @@ def run(
         FencedException: a newer driver of the same connector has taken over.
         ConnectException: a permanent failure; committed records stay committed.
     """
-    options = _options(source, store, SparkOptions(master, spark_conf or {}, spark, joins=True))
+    options = DeploymentOptions.of(
+        partial(topics_at, source), store, SparkOptions(master, spark_conf or {}, spark, joins=True)
+    )
     with ClosingSignals() as signals:
         prepared = retry_until_available(
             # cached: each warning is logged once, not at each attempt
@@ -117,15 +118,10 @@ def start(
         RetriableException, StoreUnavailable: Kafka or the store is unavailable.
         ConnectException: the source cannot be read.
     """
-    options = _options(source, store, SparkOptions(master, spark_conf or {}, spark, joins=True))
+    options = DeploymentOptions.of(
+        partial(topics_at, source), store, SparkOptions(master, spark_conf or {}, spark, joins=True)
+    )
     return RunningConnector(prepare(config, options, _warn), until_caught_up=until_caught_up)
-
-
-def _options(source: Source, store: str, spark: SparkOptions) -> DeploymentOptions:
-    topics, problems = None, list[str]()
-    with collecting(problems):
-        topics = topics_at(source)
-    return DeploymentOptions(topics, store, spark, problems)
 
 
 def _warn(text: str) -> None:

@@ -11,8 +11,7 @@ from signal import Signals
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from sinksdk.errors import ConnectException, RetriableException
-from sinksdk.launch.connectors import PreparedConnector, PreparedSink, PreparedSource
-from sinksdk.launch.deployment import Deployment
+from sinksdk.launch.deployment import Deployment, PreparedConnector, PreparedSink, PreparedSource
 from sinksdk.records import RECORD_COLUMNS
 from sinksdk.runtime.supervisor import RunningTasks
 from sinksdk.spark import context

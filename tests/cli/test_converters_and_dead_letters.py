@@ -11,7 +11,7 @@ from typing import Any, cast
 import pytest
 
 from sinksdk import ConnectorConfig
-from sinksdk.launch.connectors import PreparedSink
+from sinksdk.launch.deployment import PreparedSink
 from sinksdk.launch.spark import columns_read
 from sinksdk.records import RECORD_COLUMNS
 from tests.cli.support import Here

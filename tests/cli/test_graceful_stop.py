@@ -12,7 +12,7 @@ import pytest
 from sinksdk import ClosingReason, ConnectException
 from sinksdk.cli.display import PlainProgress
 from sinksdk.cli.run import ShutdownSignals, drive
-from sinksdk.launch.connectors import PreparedSink
+from sinksdk.launch.deployment import PreparedSink
 from sinksdk.launch.prepare import DeploymentOptions, prepare
 from sinksdk.launch.spark import LauncherOnDemand, SparkOnDemand
 from sinksdk.launch.topics import TopicDirectory

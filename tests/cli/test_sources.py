@@ -15,7 +15,7 @@ from sinksdk.cli.display import PlainProgress, render
 from sinksdk.cli.output import warn
 from sinksdk.cli.run import summary
 from sinksdk.context import ClosingReason
-from sinksdk.launch.connectors import PreparedSource
+from sinksdk.launch.deployment import PreparedSource
 from sinksdk.launch.prepare import DeploymentOptions, prepare
 from sinksdk.launch.topics import TopicDirectory
 from sinksdk.spark.options import SparkOptions

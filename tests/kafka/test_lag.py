@@ -23,8 +23,7 @@ from sinksdk.control import ends
 from sinksdk.control.herder import Herder
 from sinksdk.control.progress import Listener
 from sinksdk.control.shown import ConnectorInfo
-from sinksdk.launch.connectors import PreparedSink
-from sinksdk.launch.deployment import Deployment
+from sinksdk.launch.deployment import Deployment, PreparedSink
 from sinksdk.launch.topics import KafkaTopics
 from sinksdk.spark.options import SparkSettings
 from sinksdk.store import Store, open_store

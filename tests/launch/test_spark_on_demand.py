@@ -10,8 +10,7 @@ import pytest
 
 from sinksdk import ConnectException
 from sinksdk.launch import spark as launch_spark
-from sinksdk.launch.connectors import PreparedSource
-from sinksdk.launch.deployment import Deployment
+from sinksdk.launch.deployment import Deployment, PreparedSource
 from sinksdk.launch.spark import SparkOnDemand
 from sinksdk.launch.topics import TopicDirectory
 from sinksdk.spark.options import SparkSettings

@@ -28,7 +28,7 @@ from sinksdk import (
     TopicPartition,
 )
 from sinksdk.launch import running
-from sinksdk.launch.connectors import PreparedConnector, check_and_prepare
+from sinksdk.launch.deployment import PreparedConnector, check_and_prepare
 from sinksdk.launch.signals import ClosingSignals
 from sinksdk.store import Store, StoreUnavailable, take_over
 from sinksdk.store.ledger import current_plan

@@ -20,8 +20,7 @@ from sinksdk import ClosingReason, ConfigException, ConnectorConfig
 from sinksdk.control.herder import Herder
 from sinksdk.control.progress import Listener
 from sinksdk.control.requests import ClosingSignal
-from sinksdk.launch.connectors import check_and_prepare
-from sinksdk.launch.deployment import Deployment
+from sinksdk.launch.deployment import Deployment, check_and_prepare
 from sinksdk.launch.topics import TopicDirectory
 from sinksdk.model.outcome import Failure
 from sinksdk.server.app import create_app
