@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection
 from functools import cache, partial
 from signal import Signals
 from typing import TYPE_CHECKING, Any, Final, Self
 
+from sinksdk.engine.clock import SystemWallClock
 from sinksdk.errors import ConnectException, RetriableException
 from sinksdk.launch.deployment import Deployment, PreparedConnector, PreparedSink, PreparedSource
 from sinksdk.records import RECORD_COLUMNS
-from sinksdk.runtime.supervisor import RunningTasks
+from sinksdk.runtime.supervisor import NoTasks, RunningTasks
 from sinksdk.spark import context
 from sinksdk.spark.conf import store_conf
 from sinksdk.spark.generation_job import SparkLauncher, SparkSourceLauncher
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+_PAUSE: Final = 0.1  # seconds
 _CHANGING: Final = threading.Lock()
 # Spark as started by sinksdk in this process, with the connectors that use it.
 _STARTED: Final[dict[SparkContext, set[SparkOnDemand]]] = {}
@@ -191,7 +192,11 @@ class LauncherOnDemand:
     def launch(self, plan: GenerationPlan) -> RunningTasks[Any]:
         spark = self._spark.context()
         if spark is None:
-            return _NeverStarted()
+            # A stop was requested. Without a pause, the driver would plan generations until it stops.
+            nothing = NoTasks(SystemWallClock())
+            nothing.wait(_PAUSE)
+            nothing.close()
+            return nothing
         try:
             return self._launch(spark, plan)
         except Exception as error:
@@ -205,18 +210,3 @@ def columns_read(ready: PreparedSink) -> Collection[str]:
     if ready.config.dead_letter_topic or ready.config.transforms:
         return tuple(RECORD_COLUMNS)
     return ready.connector.columns(ready.config)
-
-
-class _NeverStarted:
-    """A generation without tasks, because a stop was requested before Spark was started."""
-
-    def wait(self, timeout: float) -> bool:
-        # Otherwise the driver would plan generations in a loop until it stops.
-        time.sleep(timeout)
-        return True
-
-    def results(self) -> Sequence[Any]:
-        return ()
-
-    def cancel(self) -> None:
-        pass
