@@ -83,7 +83,7 @@ class StoppedConnector(Generic[S]):
         self.opened = opened(self.record.config)
 
     def claim(self, patience: float) -> Claim:
-        """Wait until the tasks have closed, for at most ``patience`` seconds, and fence zombies."""
+        """Wait at most ``patience`` seconds until the tasks have closed, and fence zombies."""
         graceful = self.opened.config.graceful_timeout_ms / 1000
         await_end(self._store, self._name, clock=self._clock, graceful=graceful, patience=patience)
         claim = self.generations.claim()
@@ -155,7 +155,7 @@ def opened_sink(
 
 
 def expect_there(sink: OpenedSink, offsets: Mapping[TopicPartition, int | None]) -> None:
-    """Refuse offsets that no record can have; None removes a commit of any partition."""
+    """Refuse offsets that no record can have; None, which removes a commit, is always accepted."""
     wanted = {partition: offset for partition, offset in sorted(offsets.items()) if offset is not None}
     problems = [f"{p}: offset {offset} is below 0" for p, offset in wanted.items() if offset < 0]
     if wanted and not problems and sink.source is not None:
@@ -247,7 +247,7 @@ class SourceOffsets:
             return sorted(offsets.positions(), key=lambda position: partition_key(position.partition))
 
     def alter(self, name: str, changes: Changes, *, patience: float = math.inf) -> bool:
-        """Commit other offsets while the connector is STOPPED; None: as if never read.
+        """Commit other offsets while the connector is STOPPED; None: as if no record was ever read.
 
         Returns:
             Whether the connector has moved offsets of its own (``alter_offsets``).
@@ -281,5 +281,5 @@ class SourceOffsets:
                 continue
             offsets = [at for at in row.value.source.offsets if partition_key(at.partition) not in altered]
             source = row.value.source.model_copy(update={"offsets": tuple(offsets)})
-            with suppress(Conflict):  # a zombie has just written it; the next task overwrites it
+            with suppress(Conflict):  # a zombie has just written this report; the next task overwrites it
                 table.write(self._store, key, row.value.model_copy(update={"source": source}), row.version)

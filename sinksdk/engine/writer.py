@@ -76,10 +76,10 @@ def tasks_to_fence(*, is_pending: bool, recorded: int | None, tasks: int) -> ran
         recorded: task count; it outlives a deleted connector, to fence its tasks if it is created again.
         tasks: how many tasks are about to start; 0: the connector is stopped.
     """
-    # A single task that stays single fences itself when it begins its transactions.
+    # A task that was and stays the only one fences its predecessor when it begins its transactions.
     if not is_pending or recorded is None or (recorded == 1 and tasks == 1):
         return range(0)
-    # As many ids as were recorded, not as many as will run.
+    # The recorded tasks may still run, however many tasks are about to start.
     return range(recorded)
 
 

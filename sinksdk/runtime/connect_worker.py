@@ -29,7 +29,7 @@ Workers = Callable[[str], WorkerConnector]
 
 
 class ConnectorRunner:
-    """Runs a driver in a thread: a connector that hangs in its author's code does not block others."""
+    """Runs a driver in a thread, so that a hang in an author's code does not block other connectors."""
 
     def __init__(self, driver: Driver, *, until_caught_up: bool = False) -> None:
         self.close = driver.close

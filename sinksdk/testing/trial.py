@@ -96,7 +96,7 @@ PORTION: Final = 3
 
 
 class FaultyCommitLog(MemoryCommitLog):
-    # Writes fail as planned, with or without effect; each failure ends the attempt.
+    # Writes fail as the fault plan says, with or without effect; each failure ends the attempt.
     def __init__(self, faults: FaultPlan, judge: Judge) -> None:
         super().__init__()
         self._faults = faults
@@ -164,7 +164,7 @@ class Process(SinkTaskHarness):
             if kind is FaultKind.CRASH_BEFORE:
                 raise self._faults.crash()
             self._judge.acting(self.opened)
-            if not self._depth:  # else it is the task that calls itself
+            if not self._depth:  # otherwise the task calls its own method
                 self._check_engine(name, *arguments)
             self._depth += 1
             try:
@@ -201,7 +201,7 @@ class Process(SinkTaskHarness):
     ) -> Any:
         is_closing = self._is_closing()
         before = dict(offered)
-        # A task may rewind below its commit; then pre_commit is offered the lower offset.
+        # A task may move back below its commit; then pre_commit is offered the lower offset.
         floor = {partition: min(self.floor(partition), offset.offset) for partition, offset in before.items()}
         returned = method(offered)
         prepared = {p: {token.id for token in self.log.prepared(p)} for p in before}
@@ -212,7 +212,7 @@ class Process(SinkTaskHarness):
         return self._context is not None and self._context.is_closing()
 
     def _check_engine(self, name: str, *arguments: Any) -> None:
-        # A violation is a bug of the engine, not of the sink.
+        # A violation at this point is a bug of the engine, not of the sink.
         concerned = set(arguments[0]) if name in ("pre_commit", "close") else set()
         if name == "put":
             concerned = {arguments[0].partition}
@@ -250,7 +250,7 @@ class Process(SinkTaskHarness):
         self._judge.discarded(partition, tokens)
 
     def _is_a_predecessors(self, partition: TopicPartition) -> bool:
-        # A task may itself call the method with its own tokens, in close.
+        # A task may call the method itself in close, with tokens of its own.
         return self._depth == 1 and partition not in self.opened
 
     def _watched_close(self, method: Callable[..., Any], partitions: Sequence[TopicPartition]) -> Any:

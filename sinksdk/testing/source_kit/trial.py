@@ -40,7 +40,8 @@ CONNECTOR: Final = "source"
 GROUP: Final = "kit"
 _OBSERVED: Final = ("initialize", "start", "poll", "commit", "commit_record", "stop", "stopped")
 _STOP_PATIENCE: Final = 0.05  # seconds for a stop() that only signals
-_BUSY_POLLS: Final = 100  # consecutive polls without records that must take at least …
+# Consecutive polls without records: if they take less than ``_BUSY_SECONDS``, the task does not wait.
+_BUSY_POLLS: Final = 100
 _BUSY_SECONDS: Final = 0.05
 
 
@@ -70,7 +71,7 @@ class FaultSchedule(FaultPlan):
         self._events[where, self.operations[where] + at] = event
 
     def enter(self) -> None:
-        # Threads of the task have faults only, no events.
+        # In threads of the task only faults happen, and no events.
         self._thread.is_entered = True
 
     def take(self, where: str) -> FaultKind | None:
@@ -86,14 +87,14 @@ class FaultSchedule(FaultPlan):
 
 
 class KitThreads(OneThread):
-    # Locks are real, because stop comes from another thread.
+    # Real locks are needed, because ``stop`` comes from another thread.
     def lock(self) -> threading.Lock:
         return threading.Lock()
 
 
 @dataclass(eq=False)
 class Call:
-    # The time of a call restarts when another task has run meanwhile.
+    # The time of a call starts again if another task ran during the call.
     name: str
     since: float
 
@@ -184,7 +185,7 @@ class Attempt:
         self._run_on_thread("stop", self.worker.stop).join(_STOP_PATIENCE)
 
     def tick(self) -> None:
-        # A commit that is due runs on another thread; its Crash is raised here.
+        # The engine makes a commit that is due on another thread; the Crash of that thread is raised here.
         if self._options.boundary != "interval":
             return
         self._clock.advance(self._options.interval * 0.6)
@@ -195,7 +196,7 @@ class Attempt:
     def _run_on_thread(self, what: str, run: Callable[[], None]) -> threading.Thread:
         def go() -> None:
             self._trial.faults.enter()
-            with suppress(Crash):  # the case's thread notices
+            with suppress(Crash):  # the thread of the case raises the Crash
                 run()
 
         thread = threading.Thread(target=go, name=f"{KIT_THREAD}: {what} of {self.label}", daemon=True)

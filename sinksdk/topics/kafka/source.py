@@ -32,7 +32,8 @@ _LONGEST: Final = 30.0
 _CHECKING: Final[Mapping[str, Any]] = {
     "enable.partition.eof": True,
     "auto.offset.reset": "error",  # otherwise librdkafka silently continues at the truncated end
-    "fetch.message.max.bytes": 1024,  # one record, or the first of a batch, shows that nothing was truncated
+    # Bytes: one record, or the first of a batch, shows that nothing was truncated.
+    "fetch.message.max.bytes": 1024,
     "queued.min.messages": 1,
 }
 _LONGEST_CHECK: Final = 15.0  # seconds
@@ -81,7 +82,7 @@ def _polled(consumer: Consumer, timeout: float) -> tuple[TopicPartition, Message
 
 
 def _pause(consumer: Consumer, partition: TopicPartition) -> None:
-    with suppress(KafkaException):  # if it fails, a few more records are fetched without use
+    with suppress(KafkaException):  # if pausing fails, a few records are fetched without use
         consumer.pause([KafkaPartition(*partition)])
 
 
@@ -101,7 +102,7 @@ def truncated_logs(
 ) -> dict[TopicPartition, int | None]:
     """Return the offsets from which logs have lost records that were read (KIP-320)."""
     found: dict[TopicPartition, int | None] = {}
-    waiting = {p: at for p, at in positions.items() if at.offset > 0}  # librdkafka does not check 0
+    waiting = {p: at for p, at in positions.items() if at.offset > 0}  # librdkafka does not check offset 0
     deadline = clock() + _LONGEST_CHECK
     with closing(bystander(properties, "sinksdk-epochs", _CHECKING)) as consumer:
         consumer.assign([KafkaPartition(*p, at.offset) for p, at in waiting.items()])
