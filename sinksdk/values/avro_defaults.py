@@ -21,6 +21,11 @@ def number_datum(number: int) -> bytes:
     return bytes(made)
 
 
+def lengthy_datum(octets: bytes) -> bytes:
+    """Encode bytes, or a string's UTF-8."""
+    return number_datum(len(octets)) + octets
+
+
 def datum_of(value: Any, schema: Any, named: Mapping[str, Any]) -> bytes:
     if isinstance(schema, str):
         schema = named.get(schema, {"type": schema})
@@ -98,16 +103,14 @@ def _real(kind: str, value: Any) -> bytes:
 def _text(kind: str, value: Any) -> bytes:
     if not isinstance(value, str):
         raise ValueError(kind)  # noqa: TRY004 - one class for all misfits
-    data = value.encode()
-    return number_datum(len(data)) + data
+    return lengthy_datum(value.encode())
 
 
 def _octets(kind: str, value: Any) -> bytes:
     if not isinstance(value, str):
         raise ValueError(kind)  # noqa: TRY004 - one class for all misfits
-    # Each character is a byte; others raise a UnicodeEncodeError, which is a ValueError.
-    data = value.encode("latin-1")
-    return data if kind == "fixed" else number_datum(len(data)) + data
+    data = value.encode("latin-1")  # a character for each byte; a UnicodeEncodeError is a ValueError
+    return data if kind == "fixed" else lengthy_datum(data)
 
 
 _SCALARS: Final[Mapping[str, Callable[[str, Any], bytes]]] = {
