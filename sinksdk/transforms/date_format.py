@@ -9,14 +9,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from sinksdk.values.calendar import DAY, Date, days_of
+from sinksdk.values.calendar import DAY, MINUTE, MONTHS, NUMBERS, WEEKDAYS, Moment, days_of, weekday
 
-_MONTHS: Final = (
-    *("January", "February", "March", "April", "May", "June", "July", "August", "September"),
-    *("October", "November", "December"),
-)
-# The epoch was a Thursday.
-_DAYS: Final = ("Thursday", "Friday", "Saturday", "Sunday", "Monday", "Tuesday", "Wednesday")
 _NOON: Final = ("AM", "PM")
 # As in Java, the parser is lenient: it ignores the rest of the text, and February 30 is a day of March.
 # Unlike in Java, dates before 1582 are not Julian.
@@ -29,8 +23,7 @@ _OFFSETS: Final = {
     "XXX": re.compile(r"([+-])(\d\d):(\d\d)"),
 }
 _DIGITS: Final = re.compile(r"\d+", re.ASCII)
-_MINUTE, _HOUR = 60_000, 3_600_000
-_SHORT: Final = 3  # number of letters up to which a name is abbreviated
+_SHORT: Final = 3  # letters of an abbreviated name
 _TWO_DIGITS: Final = 2
 
 
@@ -54,9 +47,8 @@ class DateFormat:
         return cls(list(_pieces(pattern)))
 
     def format(self, millis: int) -> str:
-        days, rest = divmod(millis, DAY)
-        date = Date.of(days)
-        return "".join(piece.text or _formatted(piece, date, days, rest) for piece in self.pieces)
+        at = Moment(millis, 0, "UTC")
+        return "".join(piece.text or _formatted(piece, at) for piece in self.pieces)
 
     def parse(self, text: str) -> int | None:
         """Return the timestamp with which a text begins, or None."""
@@ -92,36 +84,19 @@ def _pieces(pattern: str) -> Iterator[_Piece]:
             yield _Piece(text=literal if quoted is None else quoted.replace("''", "'") or "'")
 
 
-def _formatted(piece: _Piece, date: Date, days: int, rest: int) -> str:
+def _formatted(piece: _Piece, at: Moment) -> str:
     letter, count = piece.letter, piece.length
-    year, month, day = date
     if letter in "ZX":
         return "+0000" if letter == "Z" else "Z"
-    if letter == "E":
-        name = _DAYS[days % 7]
-        return name if count > _SHORT else name[:_SHORT]
     if letter == "a":
-        return _NOON[rest >= DAY // 2]
-    if letter == "M" and count >= _SHORT:
-        name = _MONTHS[month - 1]
+        return _NOON[at.hour // 12]
+    if letter == "E" or (letter == "M" and count >= _SHORT):
+        name = WEEKDAYS[weekday(at.days) - 1] if letter == "E" else MONTHS[at.month - 1]
         return name if count > _SHORT else name[:_SHORT]
     if letter == "y" and count == _TWO_DIGITS:
-        return f"{year % 100:02}"
-    hour = rest // _HOUR
-    numbers = {
-        "y": year,
-        "M": month,
-        "d": day,
-        "D": days - days_of(year) + 1,
-        "H": hour,
-        "k": hour or 24,
-        "K": hour % 12,
-        "h": hour % 12 or 12,
-        "m": rest // _MINUTE % 60,
-        "s": rest // 1000 % 60,
-        "S": rest % 1000,
-    }
-    return f"{numbers[letter]:0{count}}"
+        return f"{at.year % 100:02}"
+    number = at.millis % 1000 if letter == "S" else NUMBERS[letter][1](at)
+    return f"{number:0{count}}"
 
 
 def _read(piece: _Piece, text: str, place: int, fields: dict[str, int], *, most: int | None) -> int | None:
@@ -130,7 +105,7 @@ def _read(piece: _Piece, text: str, place: int, fields: dict[str, int], *, most:
     if not letter:
         return place + len(piece.text) if text.startswith(piece.text, place) else None
     if not piece.is_number and letter not in "ZX":
-        names = {"M": _MONTHS, "E": _DAYS, "a": _NOON}[letter]
+        names = {"M": MONTHS, "E": WEEKDAYS, "a": _NOON}[letter]
         return _read_name(letter, names, text, place, fields)
     end = len(text) if most is None else place + most  # leading blanks count as digits, as in Java
     while text[place : place + 1] in (" ", "\t"):
@@ -191,4 +166,4 @@ def _timestamp(fields: dict[str, int]) -> int:  # fields may be out of range
     else:
         hour = fields.get("K", fields.get("h", 0) % 12) + 12 * (fields.get("a", 1) - 1)
     minutes = hour * 60 + fields.get("m", 0) - fields.get("Z", 0)
-    return days * DAY + minutes * _MINUTE + fields.get("s", 0) * 1000 + fields.get("S", 0)
+    return days * DAY + minutes * MINUTE + fields.get("s", 0) * 1000 + fields.get("S", 0)

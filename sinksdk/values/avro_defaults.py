@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from types import NoneType, UnionType
 from typing import Any, Final
 
 _SEVEN_BITS: Final = 0x80
@@ -38,7 +39,7 @@ def datum_of(value: Any, schema: Any, named: Mapping[str, Any]) -> bytes:
         return _of_items(value, schema, named)
     if kind == "enum":
         return number_datum(schema["symbols"].index(value))
-    made = _SCALARS[kind](kind, value)
+    made = _of_scalar(kind, value)
     if kind == "fixed" and len(made) != schema["size"]:
         raise ValueError(kind)
     return made
@@ -62,7 +63,8 @@ def _field(value: Any, field: Mapping[str, Any]) -> Any:
 def _of_items(value: Any, schema: Mapping[str, Any], named: Mapping[str, Any]) -> bytes:
     if schema["type"] == "map" and isinstance(value, dict):
         items = [
-            _text("string", name) + datum_of(item, schema["values"], named) for name, item in value.items()
+            _of_scalar("string", name) + datum_of(item, schema["values"], named)
+            for name, item in value.items()
         ]
     elif schema["type"] == "array" and isinstance(value, list):
         items = [datum_of(item, schema["items"], named) for item in value]
@@ -73,51 +75,32 @@ def _of_items(value: Any, schema: Mapping[str, Any], named: Mapping[str, Any]) -
     return number_datum(len(items)) + b"".join(items) + number_datum(0)
 
 
-def _null(kind: str, value: Any) -> bytes:
-    if value is not None:
+_TYPES: Final[Mapping[str, type | UnionType]] = {
+    "null": NoneType,
+    "boolean": bool,
+    **dict.fromkeys(("int", "long"), int),
+    **dict.fromkeys(("float", "double"), int | float),
+    **dict.fromkeys(("string", "bytes", "fixed"), str),
+}
+
+
+def _of_scalar(kind: str, value: Any) -> bytes:
+    is_of_type = isinstance(value, _TYPES[kind])
+    if not is_of_type or isinstance(value, bool) != (kind == "boolean"):
         raise ValueError(kind)
-    return b""
-
-
-def _boolean(kind: str, value: Any) -> bytes:
-    if not isinstance(value, bool):
-        raise ValueError(kind)  # noqa: TRY004 - one class for all misfits
-    return bytes([value])
-
-
-def _integer(kind: str, value: Any) -> bytes:
-    if isinstance(value, bool) or not isinstance(value, int) or not -1 <= value >> _BITS[kind] <= 0:
-        raise ValueError(kind)
-    return number_datum(value)
-
-
-def _real(kind: str, value: Any) -> bytes:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise ValueError(kind)  # noqa: TRY004 - one class for all misfits
+    if value is None:
+        return b""
+    if isinstance(value, bool):
+        return bytes([value])
+    if isinstance(value, str):
+        # Bytes have a character for each byte; a UnicodeEncodeError is a ValueError.
+        data = value.encode("utf-8" if kind == "string" else "latin-1")
+        return data if kind == "fixed" else lengthy_datum(data)
+    if kind in _BITS:
+        if not -1 <= value >> _BITS[kind] <= 0:
+            raise ValueError(kind)
+        return number_datum(value)
     try:
         return struct.pack("<f" if kind == "float" else "<d", value)
     except (OverflowError, struct.error) as error:
         raise ValueError(kind) from error
-
-
-def _text(kind: str, value: Any) -> bytes:
-    if not isinstance(value, str):
-        raise ValueError(kind)  # noqa: TRY004 - one class for all misfits
-    return lengthy_datum(value.encode())
-
-
-def _octets(kind: str, value: Any) -> bytes:
-    if not isinstance(value, str):
-        raise ValueError(kind)  # noqa: TRY004 - one class for all misfits
-    data = value.encode("latin-1")  # a character for each byte; a UnicodeEncodeError is a ValueError
-    return data if kind == "fixed" else lengthy_datum(data)
-
-
-_SCALARS: Final[Mapping[str, Callable[[str, Any], bytes]]] = {
-    "null": _null,
-    "boolean": _boolean,
-    **dict.fromkeys(("int", "long"), _integer),
-    **dict.fromkeys(("float", "double"), _real),
-    "string": _text,
-    **dict.fromkeys(("bytes", "fixed"), _octets),
-}

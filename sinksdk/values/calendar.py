@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
 
-# Dates are plain integers: numpy's datetime64 takes 15 times as long for one date, and overflows without an
-# error beyond 64 bits.
-
-DAY: Final = 86_400_000  # milliseconds
+# Plain integers: numpy's datetime64 takes 15 times as long for one date, and wraps around silently beyond 64
+# bits. Milliseconds:
+SECOND: Final = 1_000
+MINUTE: Final = 60 * SECOND
+HOUR: Final = 60 * MINUTE
+DAY: Final = 24 * HOUR
 # Days of 400 years, after which weekdays repeat.
 CYCLE: Final = 146_097
 _MARCH_OF_YEAR_0: Final = -719_468  # days from 1970-01-01
@@ -40,3 +43,60 @@ class Date(NamedTuple):
         day = rest - (153 * month + 2) // 5 + 1
         years, month = divmod(month + 2, 12)
         return cls(cycle * 400 + year + years, month + 1, day)
+
+
+def weekday(days: int) -> int:
+    """Return 1 (Monday) to 7 (Sunday)."""
+    return (days + 3) % 7 + 1
+
+
+def weeks_begin(year: int) -> int:
+    """Return the first day of a week year: the Monday of the week with January 4th."""
+    fourth = days_of(year, 1, 4)
+    return fourth - weekday(fourth) + 1
+
+
+class Moment:
+    def __init__(self, local: int, offset: int, zone: str) -> None:
+        self.days, self.millis = divmod(local, DAY)
+        self.year, self.month, self.day = Date.of(self.days)
+        self.offset = offset
+        self.zone = zone
+
+    @property
+    def hour(self) -> int:
+        return self.millis // HOUR
+
+    @property
+    def week_year(self) -> int:
+        # A week belongs to the year of its Thursday.
+        return Date.of(self.days - weekday(self.days) + 4).year
+
+    @property
+    def week(self) -> int:
+        return (self.days - weeks_begin(self.week_year)) // 7 + 1
+
+
+MONTHS: Final = (
+    *("January", "February", "March", "April", "May", "June"),
+    *("July", "August", "September", "October", "November", "December"),
+)
+WEEKDAYS: Final = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
+# By Java's letters of parts of a time: the milliseconds for which the number stays the same, and its value.
+NUMBERS: Final[Mapping[str, tuple[int, Callable[[Moment], int]]]] = {
+    "C": (DAY, lambda at: abs(at.year) // 100),
+    "Y": (DAY, lambda at: at.year if at.year > 0 else 1 - at.year),
+    "y": (DAY, lambda at: at.year),
+    "x": (DAY, lambda at: at.week_year),
+    "M": (DAY, lambda at: at.month),
+    "d": (DAY, lambda at: at.day),
+    "D": (DAY, lambda at: at.days - days_of(at.year) + 1),
+    "w": (DAY, lambda at: at.week),
+    "e": (DAY, lambda at: weekday(at.days)),
+    "H": (HOUR, lambda at: at.hour),
+    "k": (HOUR, lambda at: at.hour or 24),
+    "K": (HOUR, lambda at: at.hour % 12),
+    "h": (HOUR, lambda at: at.hour % 12 or 12),
+    "m": (MINUTE, lambda at: at.millis // MINUTE % 60),
+    "s": (SECOND, lambda at: at.millis // SECOND % 60),
+}

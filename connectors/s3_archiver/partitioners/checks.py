@@ -15,7 +15,8 @@ from sinksdk.connectors.s3_archiver.partitioners.settings import (
     PartitionerSettings,
     unknown_partitioner,
 )
-from sinksdk.connectors.s3_archiver.partitioners.times import Moment, PathFormat
+from sinksdk.connectors.s3_archiver.partitioners.times import PathFormat
+from sinksdk.values.calendar import Moment
 
 
 def folder_problems(config: PartitionerSettings) -> list[str]:

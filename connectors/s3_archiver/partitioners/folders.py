@@ -22,13 +22,12 @@ from sinksdk.connectors.s3_archiver.partitioners.fields import Field, FieldReade
 from sinksdk.connectors.s3_archiver.partitioners.settings import Partitioner, PartitionerSettings
 from sinksdk.connectors.s3_archiver.partitioners.times import (
     LAST,
-    Moment,
     PathFormat,
     Spans,
     Zone,
     milliseconds,
 )
-from sinksdk.values.calendar import DAY
+from sinksdk.values.calendar import DAY, Moment
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,9 +11,8 @@ from pydantic import Field, ValidationInfo, field_validator
 from sinksdk.config import NameList
 from sinksdk.connectors.s3_archiver.archive.layout import Layout, path_problem, topic_problem
 from sinksdk.connectors.s3_archiver.formats.settings import FormatSettings
-from sinksdk.connectors.s3_archiver.partitioners.times import HOUR
 from sinksdk.connectors.s3_archiver.s3.settings import AccessSettings, bucket_problem
-from sinksdk.values.calendar import DAY
+from sinksdk.values.calendar import DAY, HOUR
 
 _LONGEST_FOLDER: Final = 512  # bytes of 'topics.dir', to which topic, folder and file names are added
 

@@ -14,13 +14,21 @@ import pyarrow.compute as pc
 from sinksdk import ConfigException
 from sinksdk.config import time_zone
 from sinksdk.connectors.s3_archiver.formats.columns import Longs, as_mask, long_scalar, null_rows
-from sinksdk.values.calendar import CYCLE, DAY, Date, days_of
-
-# Python's datetime ends with the year 9999, and would create an object for each record.
-
-SECOND: Final = 1_000
-MINUTE: Final = 60 * SECOND
-HOUR: Final = 60 * MINUTE
+from sinksdk.values.calendar import (
+    CYCLE,
+    DAY,
+    HOUR,
+    MINUTE,
+    MONTHS,
+    NUMBERS,
+    SECOND,
+    WEEKDAYS,
+    Date,
+    Moment,
+    days_of,
+    weekday,
+    weeks_begin,
+)
 
 # The last timestamp that can be formatted, in the year 292278994; the first one is as far from zero.
 LAST: Final = 2**63 - 1 - 4 * DAY
@@ -28,66 +36,8 @@ LAST: Final = 2**63 - 1 - 4 * DAY
 _EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
 
-# -- the calendar --------------------------------------------------------------------------------
-
-
-def weekday(days: int) -> int:
-    """Return 1 (Monday) to 7 (Sunday)."""
-    return (days + 3) % 7 + 1
-
-
-def weeks_begin(year: int) -> int:
-    """Return the first day of a week year: the Monday of the week with January 4th."""
-    fourth = days_of(year, 1, 4)
-    return fourth - weekday(fourth) + 1
-
-
-class Moment:
-    def __init__(self, local: int, offset: int, zone: str) -> None:
-        self.days, self.millis = divmod(local, DAY)
-        self.year, self.month, self.day = Date.of(self.days)
-        self.offset = offset
-        self.zone = zone
-
-    @property
-    def hour(self) -> int:
-        return self.millis // HOUR
-
-    @property
-    def week_year(self) -> int:
-        # A week belongs to the year of its Thursday.
-        return Date.of(self.days - weekday(self.days) + 4).year
-
-    @property
-    def week(self) -> int:
-        return (self.days - weeks_begin(self.week_year)) // 7 + 1
-
-
 # -- formats -------------------------------------------------------------------------------------
 
-_MONTHS: Final = (
-    *("January", "February", "March", "April", "May", "June"),
-    *("July", "August", "September", "October", "November", "December"),
-)
-_WEEKDAYS: Final = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
-# By letter: for how many milliseconds the number stays the same, and the number itself.
-_NUMBERS: Final[dict[str, tuple[int, Callable[[Moment], int]]]] = {
-    "C": (DAY, lambda at: abs(at.year) // 100),
-    "Y": (DAY, lambda at: at.year if at.year > 0 else 1 - at.year),
-    "y": (DAY, lambda at: at.year),
-    "x": (DAY, lambda at: at.week_year),
-    "M": (DAY, lambda at: at.month),
-    "d": (DAY, lambda at: at.day),
-    "D": (DAY, lambda at: at.days - days_of(at.year) + 1),
-    "w": (DAY, lambda at: at.week),
-    "e": (DAY, lambda at: weekday(at.days)),
-    "H": (HOUR, lambda at: at.hour),
-    "k": (HOUR, lambda at: at.hour or 24),
-    "K": (HOUR, lambda at: at.hour % 12),
-    "h": (HOUR, lambda at: at.hour % 12 or 12),
-    "m": (MINUTE, lambda at: at.millis // MINUTE % 60),
-    "s": (SECOND, lambda at: at.millis // SECOND % 60),
-}
 _TWO_DIGITS: Final = "Yyx"
 _WHOLE: Final = 3  # number of letters from which on months are text, and zones are names
 _LONG: Final = 4  # number of letters from which on text is not abbreviated
@@ -149,8 +99,8 @@ class PathFormat:
     def _piece(self, letter: str, length: int) -> Piece:
         if (letter == "M" and length >= _WHOLE) or letter in "EaG":
             return self._text(letter, length)
-        if letter in _NUMBERS:
-            unit, number = _NUMBERS[letter]
+        if letter in NUMBERS:
+            unit, number = NUMBERS[letter]
             self.unit = min(self.unit, unit)
             if letter in _TWO_DIGITS and length == 2:  # noqa: PLR2004 - as Joda has it: the century is left out
                 return lambda at: f"{abs(number(at)) % 100:02}"
@@ -182,9 +132,9 @@ class PathFormat:
             )
         cut = None if length >= _LONG else 3
         if letter == "M":
-            return lambda at: _MONTHS[at.month - 1][:cut]
+            return lambda at: MONTHS[at.month - 1][:cut]
         if letter == "E":
-            return lambda at: _WEEKDAYS[weekday(at.days) - 1][:cut]
+            return lambda at: WEEKDAYS[weekday(at.days) - 1][:cut]
         if letter == "G":
             return lambda at: "AD" if at.year > 0 else "BC"
         self.unit = min(self.unit, HOUR)
