@@ -23,7 +23,7 @@ import pyarrow as pa
 from sinksdk.config.converters import ConverterSpec, RegistryAddress
 from sinksdk.engine.objects import json_of
 from sinksdk.errors import ConfigException, DataException
-from sinksdk.values.avro import avro_builds, avro_json_schema, avro_type
+from sinksdk.values.avro import avro_builds, avro_type
 from sinksdk.values.avro_schema import AvroSchema, as_schema, datum_reader
 from sinksdk.values.avro_walk import FRAMING, Fit, repaired, walk_framed, why_not
 from sinksdk.values.connect import connect_shape
@@ -452,15 +452,14 @@ class AvroConverter(BatchConverter):
 
 class _AvroReader:
     def __init__(self, schema: AvroSchema, *, gives_json: bool, fills_items: bool) -> None:
-        typed = avro_type(schema.resolved)
         self._schema = schema
-        self.kind = None if typed is None else typed.kind
+        self.kind = avro_type(schema.resolved)
         is_bare = self.kind is not None and not pa.types.is_struct(self.kind)
-        self._fills_items = fills_items and not is_bare  # Jackson fills in only the defaults of structures
-        if typed is not None:
-            self._read = datum_reader(typed.schema)
+        self._fills_items = fills_items and not is_bare  # Jackson writes only structures with defaults
+        if self.kind is not None or gives_json:
+            self._read = datum_reader(schema.resolved, is_plain=True, names_branches=True)
         else:
-            self._read = datum_reader(avro_json_schema(schema.resolved)) if gives_json else schema.reader
+            self._read = schema.reader
 
     def decoded(
         self, schema_id: int, rows: list[int], values: list[bytes], what: str, failed: dict[int, Exception]

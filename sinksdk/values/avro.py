@@ -6,12 +6,12 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import pyarrow as pa
 
 from sinksdk.errors import ConfigException, DataException
-from sinksdk.values.avro_schema import CONNECT_DECIMAL, is_valid_decimal
+from sinksdk.values.avro_schema import CONNECT_DECIMAL, NAMED, branch_name, is_valid_decimal, named_types
 from sinksdk.values.decimals import MOST_DIGITS, decimal_type, levels, packed_type, unpacked
 from sinksdk.values.kinds import check_times
 from sinksdk.values.shapes import NO_DEFAULT, Shape, list_of, map_of, struct_of
@@ -37,26 +37,16 @@ _TIMES: Final[Mapping[tuple[str, str], pa.DataType]] = {
         for name, unit in (("millis", "ms"), ("micros", "us"), ("nanos", "ns"))
     },
 }
-_NAMED: Final = ("record", "error", "enum", "fixed")
 _MOST_TYPES: Final = 10_000
 _MOST_DEPTH: Final = 100
 
 
-class AvroType(NamedTuple):
-    kind: pa.DataType
-    # With this schema fastavro reads whole numbers instead of times, which is faster and covers all years,
-    # and bytes instead of decimals, which it would round. Unions are records of one field, named as in
-    # Connect.
-    schema: Any
-
-
-def avro_type(schema: Any) -> AvroType | None:
+def avro_type(resolved: Any) -> pa.DataType | None:
     """Return the column type of a resolved schema; None if Arrow has none, as for a recursive schema."""
     try:
-        kind, plain = _Reading().type_of(schema)
+        return _Types(resolved).of(resolved, 1)
     except _NoArrowType:
         return None
-    return AvroType(kind, plain)
 
 
 def avro_column(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
@@ -72,175 +62,60 @@ def avro_builds(kind: pa.DataType) -> list[Callable[[Sequence[Any]], pa.Array]]:
     return [partial(avro_column, kind=wide) for wide in levels(kind)]
 
 
-def avro_json_schema(schema: Any) -> Any:
-    # Unions of several types become records with a field per branch; fastavro would round decimals.
-    try:
-        return _JsonReading().type_of(schema)[1]
-    except _NoArrowType:  # the schema has too many levels, or types
-        return schema
-
-
 class _NoArrowType(Exception):
     pass
 
 
-class _Reading:
-    def __init__(self) -> None:
-        self._named: dict[str, Any] = {}
+class _Types:
+    def __init__(self, resolved: Any) -> None:
+        self._named = named_types(resolved)
         self._open: list[str] = []
         self._count = 0
-        self._depth = 0
 
-    def _name(self) -> str:
-        self._count += 1
-        if self._count > _MOST_TYPES:  # types that use each other twice per level grow exponentially
+    def of(self, schema: Any, depth: int) -> pa.DataType:
+        if depth > _MOST_DEPTH:
             raise _NoArrowType
-        return f"t{self._count}"
-
-    def type_of(self, schema: Any) -> tuple[pa.DataType, Any]:
-        self._depth += 1
-        if self._depth > _MOST_DEPTH:
-            raise _NoArrowType
-        found = self._type_of(schema)
-        self._depth -= 1
-        return found
-
-    def _type_of(self, schema: Any) -> tuple[pa.DataType, Any]:
         if isinstance(schema, list):
-            return self._union(schema)
+            return self._union(schema, depth)
         if isinstance(schema, str):
-            return (_SCALARS[schema], schema) if schema in _SCALARS else self.type_of(self._find(schema))
-        kind = schema["type"]
-        if not isinstance(kind, str):
-            return self.type_of(kind)
-        if kind in _NAMED:
-            self._named[schema["name"]] = schema
-        return self._nested(kind, schema) or self._scalar(kind, schema)
+            if schema in _SCALARS:
+                return _SCALARS[schema]
+            schema = self._named[schema]
+        if schema["type"] == "record":
+            return self._record(schema, depth)
+        if schema["type"] == "array":
+            return pa.list_(self.of(schema["items"], depth + 1))
+        if schema["type"] == "map":
+            return pa.map_(pa.string(), self.of(schema["values"], depth + 1))
+        return _scalar(schema)
 
-    def _nested(self, kind: str, schema: Any) -> tuple[pa.DataType, Any] | None:
-        if kind in ("record", "error"):
-            return self._record(schema)
-        if kind == "array":
-            item, plain = self.type_of(schema["items"])
-            return pa.list_(item), {"type": "array", "items": plain}
-        if kind == "map":
-            item, plain = self.type_of(schema["values"])
-            return pa.map_(pa.string(), item), {"type": "map", "values": plain}
-        return None
-
-    def _find(self, name: str) -> Any:
-        if name in self._open or name not in self._named:
+    def _record(self, schema: Any, depth: int) -> pa.DataType:
+        self._count += 1  # records that use each other twice per level grow exponentially
+        if schema["name"] in self._open or self._count > _MOST_TYPES:
             raise _NoArrowType
-        return self._named[name]
-
-    def _record(self, schema: Any) -> tuple[pa.DataType, Any]:
-        name = schema["name"]
-        if name in self._open:
-            raise _NoArrowType
-        self._open.append(name)
-        fields, plain = [], []
-        for field in schema["fields"]:
-            kind, read = self.type_of(field["type"])
-            fields.append((field["name"], kind))
-            plain.append({"name": field["name"], "type": read})
+        self._open.append(schema["name"])
+        fields = [(field["name"], self.of(field["type"], depth + 1)) for field in schema["fields"]]
         self._open.pop()
-        return pa.struct(fields), {"type": "record", "name": self._name(), "fields": plain}
+        return pa.struct(fields)
 
-    def _union(self, branches: list[Any]) -> tuple[pa.DataType, Any]:
-        real = [branch for branch in branches if _kind(branch) != "null"]
-        if len(real) <= 1:
-            kind: pa.DataType = pa.null()
-            plain = []
-            for branch in branches:
-                found, read = self.type_of(branch)
-                plain.append(read)
-                kind = kind if _kind(branch) == "null" else found
-            return kind, plain
-        fields, plain = [], []
-        for branch in branches:
-            found, read = self.type_of(branch)
-            if _kind(branch) == "null":
-                plain.append("null")
-                continue
-            name = self._branch_name(branch)
-            fields.append((name, found))
-            field = {"name": name, "type": read}
-            plain.append({"type": "record", "name": self._name(), "fields": [field]})
+    def _union(self, branches: list[Any], depth: int) -> pa.DataType:
+        fields = [
+            (branch_name(branch), self.of(branch, depth + 1)) for branch in branches if branch != "null"
+        ]
+        if len(fields) <= 1:
+            return fields[0][1] if fields else pa.null()
         if len({name for name, _ in fields}) < len(fields):
             raise _NoArrowType  # Connect cannot distinguish records of one name in two namespaces
-        return pa.struct(fields), plain
-
-    def _branch_name(self, branch: Any) -> str:
-        # Connect's AvroData names a branch after its named type, without namespace, or after its type.
-        kind = _kind(branch)
-        name = branch if isinstance(branch, str) else branch["name"] if kind in _NAMED else kind
-        return str(name).rpartition(".")[2]
-
-    def _scalar(self, kind: str, schema: Mapping[str, Any]) -> tuple[pa.DataType, Any]:
-        logical = schema.get("logicalType")
-        plain: Any = kind
-        if kind == "fixed":
-            plain = {"type": kind, "name": self._name(), "size": schema["size"]}
-        if kind in ("bytes", "fixed") and logical in ("decimal", CONNECT_DECIMAL):
-            return decimal_type(schema["scale"], schema["precision"]), plain
-        if kind == "fixed":
-            return pa.binary(schema["size"]), plain
-        if kind == "enum":
-            return pa.string(), {"type": "enum", "name": self._name(), "symbols": schema["symbols"]}
-        if kind not in _SCALARS:
-            return self.type_of(self._find(kind))
-        return _TIMES.get((kind, str(logical)), _SCALARS[kind]), kind
+        return pa.struct(fields)
 
 
-def _kind(schema: Any) -> str:
-    if isinstance(schema, str):
-        return schema
-    if isinstance(schema, list):
-        return "union"
-    kind = schema["type"]
-    return kind if isinstance(kind, str) else _kind(kind)
-
-
-class _JsonReading(_Reading):  # reads schemas that may contain themselves
-    def __init__(self) -> None:
-        super().__init__()
-        self._written: dict[str, str] = {}
-
-    def _type_of(self, schema: Any) -> tuple[pa.DataType, Any]:
-        name = schema if isinstance(schema, str) else None
-        if name in self._written:
-            return pa.null(), self._written[name]
-        if name is not None and name not in _SCALARS and name not in self._named:
-            raise _NoArrowType
-        return super()._type_of(schema)
-
-    def _record(self, schema: Any) -> tuple[pa.DataType, Any]:
-        name = self._written[schema["name"]] = self._name()
-        fields = [
-            {"name": field["name"], "type": self.type_of(field["type"])[1]} for field in schema["fields"]
-        ]
-        return pa.null(), {"type": "record", "name": name, "fields": fields}
-
-    def _union(self, branches: list[Any]) -> tuple[pa.DataType, Any]:
-        real = [branch for branch in branches if _kind(branch) != "null"]
-        if len(real) <= 1:
-            return pa.null(), [self.type_of(branch)[1] for branch in branches]
-        names = [self._branch_name(branch) for branch in real]
-        plain: list[Any] = []
-        for branch in branches:
-            if _kind(branch) == "null":
-                plain.append("null")
-                continue
-            own, read = self._branch_name(branch), self.type_of(branch)[1]
-            fields = [
-                {"name": name, "type": read if name == own else "null"} for name in dict.fromkeys(names)
-            ]
-            plain.append({"type": "record", "name": self._name(), "fields": fields})
-        return pa.null(), plain
-
-    def _scalar(self, kind: str, schema: Mapping[str, Any]) -> tuple[pa.DataType, Any]:
-        without = {name: part for name, part in schema.items() if name != "logicalType"}
-        return super()._scalar(kind, without)
+def _scalar(schema: Mapping[str, Any]) -> pa.DataType:
+    kind, logical = schema["type"], schema.get("logicalType")
+    if logical in ("decimal", CONNECT_DECIMAL):
+        return decimal_type(schema["scale"], schema["precision"])
+    if kind == "fixed":
+        return pa.binary(schema["size"])
+    return pa.string() if kind == "enum" else _TIMES.get((kind, str(logical)), _SCALARS.get(kind))
 
 
 # -- shapes of JSON ----------------------------------------------------------------------------------------
@@ -282,7 +157,7 @@ class _Shapes:
         kind = schema["type"]
         if not isinstance(kind, str):
             return self.of(kind, namespace, default)
-        shape = self._named_type(schema, namespace) if kind in _NAMED else self._unnamed(schema, namespace)
+        shape = self._named_type(schema, namespace) if kind in NAMED else self._unnamed(schema, namespace)
         return replace(shape, is_optional=shape.kind == pa.null(), default=default)
 
     def _named_type(self, schema: Any, namespace: str) -> Shape:
@@ -317,12 +192,18 @@ class _Shapes:
     def _union(self, branches: list[Any], namespace: str, default: Any) -> Shape:
         real = [branch for branch in branches if branch != "null"]
         if len(real) != 1:
-            kinds = ", ".join(_kind(branch) for branch in real) or "null"
+            kinds = ", ".join(map(_kind, real)) or "null"
             raise ConfigException(
                 f"JSON cannot distinguish the types of the union ({kinds}): keep one, besides null"
             )
         shape = self.of(real[0], namespace)
         return replace(shape, is_optional="null" in branches or shape.is_optional, default=default)
+
+
+def _kind(schema: Any) -> str:
+    if isinstance(schema, list):
+        return "union"
+    return schema if isinstance(schema, str) else _kind(schema["type"])
 
 
 def _decimal_of(schema: Mapping[str, Any]) -> pa.DataType | None:

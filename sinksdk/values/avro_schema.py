@@ -7,7 +7,7 @@ import json
 import math
 import re
 import unicodedata
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -117,16 +117,25 @@ def without_hints(schema: Any) -> Any:
     }
 
 
-def datum_reader(resolved: Any) -> Callable[[Any], Any]:
+def datum_reader(
+    resolved: Any, *, is_plain: bool = False, names_branches: bool = False
+) -> Callable[[Any], Any]:
+    """Return a function that reads a datum from a stream as Python objects.
+
+    Args:
+        is_plain: ignore logical types: whole numbers instead of times are faster and have all years, and
+            fastavro would round decimals.
+        names_branches: read unions of several types as objects with a field for each, named as in Connect.
+    """
     import fastavro  # noqa: PLC0415 - slow to import, and needed for Avro only
 
-    enums: list[tuple[list[str], list[str]]] = []
-    plain = _for_fastavro(resolved, enums, {})
-    is_wrapped = bool(enums) and (isinstance(plain, list) or plain["type"] != "record")
-    if is_wrapped:  # fastavro parses all other schemas again for each datum
+    made = _ForFastavro(is_plain=is_plain, names_branches=names_branches)
+    plain = made.of(resolved)
+    is_wrapped = bool(made.enums) and (isinstance(plain, list) or plain["type"] != "record")
+    if is_wrapped:  # fastavro parses any schema but a record's again for each datum
         plain = {"type": "record", "name": "root", "fields": [{"name": "value", "type": plain}]}
     parsed: Any = fastavro.parse_schema(plain)
-    for symbols, own in enums:  # fastavro refuses symbols beyond ASCII, which Java accepts
+    for symbols, own in made.enums:  # it refuses symbols beyond ASCII, which Java accepts
         symbols[:] = own
     read = fastavro.schemaless_reader
 
@@ -141,26 +150,48 @@ def datum_reader(resolved: Any) -> Callable[[Any], Any]:
     return of_wrapped if is_wrapped else of
 
 
-def _for_fastavro(schema: Any, enums: list[tuple[list[str], list[str]]], names: dict[str, str]) -> Any:
-    if isinstance(schema, list):
-        return [_for_fastavro(branch, enums, names) for branch in schema]
-    if isinstance(schema, str):
-        return names.get(schema, schema)
-    made = dict(schema)
-    if "name" in made:
-        made["name"] = names.setdefault(made["name"], f"t{len(names)}")
-    if "fields" in made:
-        made["fields"] = [
-            {"name": each["name"], "type": _for_fastavro(each["type"], enums, names)}
-            for each in made["fields"]
+class _ForFastavro:
+    def __init__(self, *, is_plain: bool, names_branches: bool) -> None:
+        self._is_plain = is_plain
+        self._names_branches = names_branches
+        self._names: dict[str, str] = {}
+        self._unions = 0
+        self.enums: list[tuple[list[str], list[str]]] = []
+
+    def of(self, schema: Any) -> Any:
+        if isinstance(schema, list):
+            return self._union(schema)
+        if isinstance(schema, str):
+            return self._names.get(schema, schema)
+        made = _without(schema, "logicalType") if self._is_plain else dict(schema)
+        if "name" in made:
+            made["name"] = self._names.setdefault(made["name"], f"t{len(self._names)}")
+        if "fields" in made:
+            made["fields"] = [
+                {"name": each["name"], "type": self.of(each["type"])} for each in made["fields"]
+            ]
+        for part in ("items", "values"):
+            if part in made:
+                made[part] = self.of(made[part])
+        if made["type"] == "enum" and not all(symbol.isascii() for symbol in made["symbols"]):
+            made["symbols"] = [f"s{number}" for number in range(len(made["symbols"]))]
+            self.enums.append((made["symbols"], schema["symbols"]))
+        return made
+
+    def _union(self, branches: list[Any]) -> list[Any]:
+        read = [self.of(branch) for branch in branches]
+        names = [branch_name(branch) for branch in branches if branch != "null"]
+        if not self._names_branches or len(names) <= 1:
+            return read
+        return [
+            "null" if branch == "null" else self._branch(branch_name(branch), schema, names)
+            for branch, schema in zip(branches, read, strict=True)
         ]
-    for part in ("items", "values"):
-        if part in made:
-            made[part] = _for_fastavro(made[part], enums, names)
-    if made["type"] == "enum" and not all(symbol.isascii() for symbol in made["symbols"]):
-        made["symbols"] = [f"s{number}" for number in range(len(made["symbols"]))]
-        enums.append((made["symbols"], schema["symbols"]))
-    return made
+
+    def _branch(self, own: str, schema: Any, names: Iterable[str]) -> Any:
+        self._unions += 1
+        fields = [{"name": name, "type": schema if name == own else "null"} for name in dict.fromkeys(names)]
+        return {"type": "record", "name": f"union{self._unions}", "fields": fields}
 
 
 # -- Java's rules ------------------------------------------------------------------------------------------
@@ -263,7 +294,7 @@ class _Parser:
             one, other = self.of(branch, space)
             written.append(one)
             resolved.append(other)
-        kinds = [_branch_name(branch) for branch in resolved]
+        kinds = [_full_branch_name(branch) for branch in resolved]
         if len(set(kinds)) < len(kinds):
             twice = next(kind for kind in kinds if kinds.count(kind) > 1)
             raise _Refused(f"a union contains {twice} twice")
@@ -464,10 +495,15 @@ def is_valid_decimal(precision: Any, scale: Any, size: int | None = None) -> boo
     return size is None or (size > 0 and precision <= math.floor(math.log10(2) * (8 * size - 1)))
 
 
-def _branch_name(resolved: Any) -> str:
+def _full_branch_name(resolved: Any) -> str:
     if isinstance(resolved, str):
         return resolved
     return str(resolved.get("name", resolved["type"]))
+
+
+def branch_name(resolved: Any) -> str:
+    # Connect's AvroData names a branch after its named type, without namespace, or after its type.
+    return _full_branch_name(resolved).rpartition(".")[2]
 
 
 def _called(schema: Any) -> str:

@@ -93,7 +93,8 @@ class AvroFields:
             moment = walk.moment(schema.resolved, path)
             if not len(left):
                 continue
-            read = datum_reader(_plain(schema.resolved))
+            # Without logical types, timestamps of all years fit.
+            read = datum_reader(schema.resolved, is_plain=True)
             for row in left.tolist():
                 try:
                     datum = repaired(values[row].as_py(), _FRAMING, schema, is_framed=True)
@@ -106,23 +107,10 @@ class AvroFields:
                     each.add(row, at_path(value, path), path, moment)
 
 
-def _plain(schema: Any) -> Any:
-    if isinstance(schema, list):
-        # Without logical types, timestamps of all years fit.
-        return [_plain(each) for each in schema]
-    if isinstance(schema, dict):
-        return {
-            key: _plain(value) if key in ("type", "items", "values", "fields") else value
-            for key, value in schema.items()
-            if key != "logicalType"
-        }
-    return schema
-
-
-_BEYOND: Final = 2**40  # a position beyond any batch
-_MOST_ITEMS: Final = 10_000  # items of an array that may be skipped one by one
-_LONGEST: Final = 10  # most bytes of a number
-_MORE: Final = 0x80  # the bit that says that another byte follows
+_BEYOND: Final = 2**40  # a position that is in no batch
+_MOST_ITEMS: Final = 10_000  # of an array that is skipped
+_LONGEST: Final = 10  # bytes of a number
+_MORE: Final = 0x80  # the bit that announces another byte
 _FIXED: Final = {"null": 0, "boolean": 1, "float": 4, "double": 8}
 
 
