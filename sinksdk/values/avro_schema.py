@@ -25,8 +25,7 @@ _PRECISION: Final = 64  # precision that AvroData writes for a decimal without o
 _ORDERS: Final = ("ascending", "descending", "ignore")
 _MOST_SIZE: Final = 2**31 - 1
 _NULLABLE_BRANCHES: Final = 2
-_FASTAVRO_HINT: Final = "__"
-# The pattern also matches texts, because a text may contain the characters of a comment.
+# Matches texts, too, because a text may contain the characters of a comment.
 _COMMENT: Final = re.compile(r'"(?:[^"\\]|\\.)*"|/\*.*?\*/|//[^\r\n]*', re.DOTALL)
 _LOGICAL: Final[Mapping[str, tuple[str, ...]]] = {
     "int": ("date", "time-millis"),
@@ -66,7 +65,7 @@ class AvroSchema:
 
 
 def as_schema(found: Any) -> AvroSchema:
-    return found if isinstance(found, AvroSchema) else parse_schema(json.dumps(without_hints(found)))
+    return found if isinstance(found, AvroSchema) else parse_schema(json.dumps(found))
 
 
 def parse_schema(text: str, references: Sequence[Any] = (), *, replaces_nulls: bool = False) -> AvroSchema:
@@ -103,18 +102,6 @@ def schema_json(text: str) -> Any:
 
 def _without_comments(text: str) -> str:
     return _COMMENT.sub(lambda found: found[0] if found[0].startswith('"') else " ", text)
-
-
-def without_hints(schema: Any) -> Any:
-    if isinstance(schema, list):
-        return [without_hints(branch) for branch in schema]
-    if not isinstance(schema, dict):
-        return schema
-    return {
-        name: without_hints(part) if name in ("type", "items", "values", "fields") else part
-        for name, part in schema.items()
-        if not name.startswith(_FASTAVRO_HINT)
-    }
 
 
 def datum_reader(
