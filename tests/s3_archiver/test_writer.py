@@ -106,7 +106,7 @@ def test_finished_files_hold_no_data() -> None:
     rig.put(records(count=1000))
     rig.close()
 
-    buffers = [each.upload._buffer for group in rig.writer._finished for each in group.objects]
+    buffers = [upload._buffer for group in rig.writer._finished for upload in group.uploads]
     assert len(buffers) == 10
     assert sum(len(buffer.body()) for buffer in buffers) == 0
 
@@ -269,12 +269,12 @@ def test_memory_does_not_grow_while_s3_is_unavailable() -> None:
     rig.put(records(count=500))
     stuck = rig.writer._open
     assert stuck is not None
-    size = stuck.objects[0].upload.size
+    size = stuck.uploads[0].size
     for _ in range(10):
         with pytest.raises(S3TransientError):
             rig.put(records(count=500, first=500))
 
-    assert stuck.objects[0].upload.size == size
+    assert stuck.uploads[0].size == size
 
 
 def test_a_lost_response_to_create_or_part_changes_nothing() -> None:

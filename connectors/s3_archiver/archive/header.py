@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Final, Self
 from urllib.parse import quote, unquote
 
@@ -57,16 +57,9 @@ class Archived:
         return replace(self, where=where, earlier=(*self.earlier, (self.files, self.where)))
 
     def to_text(self) -> str:
-        more = {
-            "skip": self.skip,
-            "withdrawn_to": self.withdrawn_to,
-            "where": self.where,
-            "earlier": self.earlier,
-        }
-        return json.dumps(
-            {"files": self.files, "records": self.records, "end": self.end}
-            | {name: value for name, value in more.items() if value not in ("", None, ())}
-        )
+        said = asdict(self)
+        required = ("files", "records", "end")
+        return json.dumps({k: v for k, v in said.items() if k in required or v not in ("", None, ())})
 
     @classmethod
     def of(cls, committed: OffsetAndMetadata | None) -> Self:

@@ -27,6 +27,13 @@ _BOOLEANS: Final = ("true", "false")
 _NO_TIME = _ignored("it applies only to folders by time, and 'partitioner.class' creates none")
 _NO_FIELDS = _ignored("it applies only to folders by fields, and 'partitioner.class' creates none")
 _FIXED_TIME = _ignored("folders of this partitioner are fixed; it applies only with TimeBasedPartitioner")
+_NO_ROTATION = _ignored(
+    "it applies only to folders by time; without them Confluent's sink ignores it as well. Files end by "
+    "'flush.size', 'flush.bytes' and 'rotate.schedule.interval.ms'"
+).when({"-1": _same()})
+_ONLY_ROTATING = _ignored("it applies only with 'rotate.interval.ms'")
+_ONLY_BY_FIELD = _ignored("it applies only with 'timestamp.extractor' RecordField")
+_ALWAYS_NAMED = _ignored("folders of FieldPartitioner always contain the field's name")
 _NOT_THE_FORMAT = _ignored("it applies only to other formats")
 _NO_KEYS = _ignored("files hold values, and no keys")
 _AVRO_RECORD: Final = Verdict.differs(
@@ -240,34 +247,19 @@ def _formats(contents: Contents, values: Mapping[str, object]) -> set[str]:
 
 def _without_effect(contents: Contents) -> Mapping[str, Verdict]:
     kind = contents.partitioner
-    found: dict[str, Verdict] = {}
     if kind is None:
-        return found
-    if not kind.has_time:
-        found |= _each(
-            _NO_TIME, "path.format partition.duration.ms locale timestamp.extractor timestamp.field"
-        )
-        found["rotate.interval.ms"] = _ignored(
-            "it applies only to folders by time; without them Confluent's sink ignores it as well. Files end "
-            "by 'flush.size', 'flush.bytes' and 'rotate.schedule.interval.ms'"
-        ).when({"-1": _same()})
-    elif kind.pattern is not None:
-        found |= _each(_FIXED_TIME, "path.format partition.duration.ms")
-    if not contents.rotates_by_record:
-        found["rotate.file.on.partition.change"] = _ignored("it applies only with 'rotate.interval.ms'")
-    if kind.has_time and contents.extractor != "RecordField":
-        found["timestamp.field"] = _ignored("it applies only with 'timestamp.extractor' RecordField")
-    if not kind.has_fields:
-        found |= _each(_NO_FIELDS, "partition.field.name partition.field.format.path")
-    elif not kind.has_time:
-        found["partition.field.format.path"] = _ignored(
-            "folders of FieldPartitioner always contain the field's name"
-        )
-    return found
-
-
-def _each(verdict: Verdict, keys: str) -> dict[str, Verdict]:
-    return dict.fromkeys(keys.split(), verdict)
+        return {}
+    by_field = kind.has_time and contents.extractor == "RecordField"
+    conditions = (
+        (kind.has_time, "path.format partition.duration.ms locale timestamp.extractor", _NO_TIME),
+        (kind.has_time, "rotate.interval.ms", _NO_ROTATION),
+        (not kind.has_time or kind.pattern is None, "path.format partition.duration.ms", _FIXED_TIME),
+        (contents.rotates_by_record, "rotate.file.on.partition.change", _ONLY_ROTATING),
+        (by_field, "timestamp.field", _ONLY_BY_FIELD if kind.has_time else _NO_TIME),
+        (kind.has_fields, "partition.field.name partition.field.format.path", _NO_FIELDS),
+        (kind.has_time or not kind.has_fields, "partition.field.format.path", _ALWAYS_NAMED),
+    )
+    return {key: why for applies, keys, why in conditions if not applies for key in keys.split()}
 
 
 # -- defaults ----------------------------------------------------------------------------------------------

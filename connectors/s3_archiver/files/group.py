@@ -16,10 +16,11 @@ import numpy as np
 from sinksdk import Token, TopicPartition
 from sinksdk.connectors.s3_archiver.archive.header import Archived
 from sinksdk.connectors.s3_archiver.archive.ranges import RunsByFile
-from sinksdk.connectors.s3_archiver.files.file import ArchiveFile, FileFactory, FileKey, FileObject
+from sinksdk.connectors.s3_archiver.files.file import ArchiveFile, FileFactory, FileKey
 from sinksdk.connectors.s3_archiver.files.settings import Limits
 from sinksdk.connectors.s3_archiver.formats.base import Rows
 from sinksdk.connectors.s3_archiver.formats.columns import Codes, Longs
+from sinksdk.connectors.s3_archiver.s3.upload import Upload
 
 _WINDOW: Final = 256  # rows in which a late timestamp is searched first
 _FEW: Final = 2**15  # files that an int16 can number
@@ -71,14 +72,14 @@ class FileGroup:
         return tuple(self._files.values())  # ordered by the files' first records
 
     @property
-    def objects(self) -> Sequence[FileObject]:
-        return [each for file in self._files.values() for each in file.objects]
+    def uploads(self) -> Sequence[Upload]:
+        return [each.upload for file in self._files.values() for each in file.objects]
 
     @property
     def archived(self) -> Archived:
         files = self._files.values()
         records = sum(file.records for file in files if file.holds_values)
-        return self._before.with_group(len(self.objects), records, max(file.end for file in files), self.skip)
+        return self._before.with_group(self._objects, records, max(file.end for file in files), self.skip)
 
     @property
     def held(self) -> int:

@@ -129,7 +129,7 @@ class PartitionWriter:
             if unprepared:
                 self._begin(self._partition, unprepared)
             while self._sealed:
-                uploads = [each.upload for each in self._sealed[0].objects]
+                uploads = self._sealed[0].uploads
                 for upload in uploads:
                     upload.send()
                 self._factory.together([upload.finish for upload in uploads])
@@ -155,7 +155,7 @@ class PartitionWriter:
         ids = {token.id for token in tokens}
         waiting = []
         for group in self._finished:
-            if group.objects[0].upload.token.id in ids:  # a group is committed and published only as a whole
+            if group.uploads[0].token.id in ids:  # a group is committed, and published, as a whole
                 self._published = group.archived
             else:
                 waiting.append(group)
@@ -182,14 +182,14 @@ class PartitionWriter:
         """Bytes of the largest part that S3 would take before it is full."""
         if self._open is None or self._is_broken or self._transient_error is not None:
             return 0
-        return max((each.upload.sendable for each in self._open.objects), default=0)
+        return max((upload.sendable for upload in self._open.uploads), default=0)
 
     def send_largest(self) -> None:
         group = self._open
         if group is None or self._transient_error is not None:
             return
         with self._breaking(), self._deferring_transient():
-            upload = max((each.upload for each in group.objects), key=lambda upload: upload.sendable)
+            upload = max(group.uploads, key=lambda upload: upload.sendable)
             self._prepare_open(group, [upload])
             upload.send_early()
         self._measure()
@@ -382,9 +382,9 @@ class PartitionWriter:
         limits = self._factory.limits
         return (
             (limits.records is not None and group.records >= limits.records)
-            or (limits.bytes is not None and any(each.upload.size >= limits.bytes for each in group.objects))
+            or (limits.bytes is not None and any(upload.size >= limits.bytes for upload in group.uploads))
             or group.runs.count >= limits.runs
-            or any(each.upload.is_at_limit for each in group.objects)
+            or any(upload.is_at_limit for upload in group.uploads)
         )
 
     def _seal_if_due(self) -> None:
@@ -406,14 +406,11 @@ class PartitionWriter:
             self._sealed.append(group)
 
     def _unprepared(self) -> list[Upload]:
-        return [
-            each.upload for group in self._sealed for each in group.objects if not each.upload.is_prepared
-        ]
+        return [upload for group in self._sealed for upload in group.uploads if not upload.is_prepared]
 
     def _unfinished(self) -> Iterator[Upload]:
         for group in [*self._sealed, self._open] if self._open else self._sealed:
-            for each in group.objects:
-                yield each.upload
+            yield from group.uploads
 
     def _append(self, pieces: Written) -> None:
         for upload, piece in pieces:
@@ -455,8 +452,7 @@ class PartitionWriter:
         if self._is_worth_sending():
             self.send()
         if self._open is not None:
-            uploads = [each.upload for each in self._open.objects]
-            due = [upload for upload in uploads if upload.has_full_part or upload.has_failed_part]
+            due = [each for each in self._open.uploads if each.has_full_part or each.has_failed_part]
             self._prepare_open(self._open, due)
             for upload in due:
                 upload.send()
@@ -466,19 +462,12 @@ class PartitionWriter:
             return
         # Each preparation is a write to the store, so files that lack half a part are prepared along with it.
         soon = self._factory.part_size // 2
-        uploads = [each.upload for each in group.objects]
-        self._begin(
-            self._partition,
-            [
-                upload
-                for upload in uploads
-                if not upload.is_prepared and (upload in due or upload.size >= soon)
-            ],
-        )
+        uploads = [each for each in group.uploads if not each.is_prepared]
+        self._begin(self._partition, [each for each in uploads if each in due or each.size >= soon])
 
     def _is_worth_sending(self) -> bool:
-        # Small files wait for each other or for the commit, so that one write to the store prepares several.
-        uploads = [each.upload for group in self._sealed for each in group.objects]
+        # Small files wait for one another or for the commit: one write to the store prepares several.
+        uploads = [upload for group in self._sealed for upload in group.uploads]
         return any(upload.is_prepared or upload.has_full_part for upload in uploads) or (
             sum(upload.size for upload in uploads) >= self._factory.part_size // 4
         )

@@ -34,7 +34,6 @@ from sinksdk.connectors.s3_archiver.formats.values import (
     JoinedValues,
     NullBehavior,
     ValueKind,
-    ValueLoop,
     bad_record,
     encoded,
     has_bytes,
@@ -90,7 +89,6 @@ class AvroValues:
         plain: bool = False,
         keep_schema: KeepSchema | None = None,
         block_bytes: int | None = None,
-        loop: ValueLoop | None = None,
     ) -> None:
         self._schemas = None if schema_of is None else RegistrySchemas(schema_of, keep_schema)
         self._codec = codec_name, level
@@ -98,9 +96,7 @@ class AvroValues:
         # Whether bytes and texts are whole values, not framed ones.
         self._plain = plain
         self._block_bytes = block_bytes or BLOCK_BYTES
-        self._loop = loop
-        # The encoder of each type, or why Avro cannot express the type.
-        self._typed: dict[pa.DataType, TypedDatums | str] = {}
+        self._typed: dict[pa.DataType, TypedDatums | str] = {}  # or why Avro cannot express the type
 
     def learn(self, batch: pa.RecordBatch) -> None:
         column = value_column(batch)
@@ -160,7 +156,7 @@ class AvroValues:
         # does not fit.
         walked = self._walked(column)
         if not walked.fits.any():
-            joined = join_values(column, ValueKind.FRAMED, _FRAMING, loop=self._loop)
+            joined = join_values(column, ValueKind.FRAMED, _FRAMING)
             return Encoded(joined.rows, {})
         joined, reasons = self._mended(column, walked)
         return encoded(partition, batch, joined, self._nulls, lambda row, _: reasons.get(row, _NO_FRAMING))
@@ -185,12 +181,8 @@ class AvroValues:
         """Return the data of a column, and why rows do not fit."""
         ends, fits = walked
         is_plain: Flags = (fits == Fit.FITS) | (fits == Fit.NULL)
-        joined = join_values(
-            pc.if_else(flag_column(is_plain), column, null_scalar(column.type)),
-            ValueKind.FRAMED,
-            _FRAMING,
-            loop=self._loop,
-        )
+        plain = pc.if_else(flag_column(is_plain), column, null_scalar(column.type))
+        joined = join_values(plain, ValueKind.FRAMED, _FRAMING)
         texts: dict[int, bytes] = {}
         reasons: dict[int, str] = {}
         for row in np.flatnonzero(~is_plain).tolist():

@@ -19,7 +19,6 @@ from sinksdk.connectors.s3_archiver.formats.values import (
     Fate,
     NullBehavior,
     ValueKind,
-    ValueLoop,
     encoded,
     has_bytes,
     join_values,
@@ -67,13 +66,11 @@ class LineFormat(OneKind):
         nulls: NullBehavior = "fail",
         gzip_level: int | None = None,
         block_bytes: int | None = None,
-        loop: ValueLoop | None = None,
     ) -> None:
         self.extension = extension if gzip_level is None else f"{extension}.gz"
         self._nulls: NullBehavior = nulls
         self._gzip_level = gzip_level
         self._block_bytes = block_bytes or BLOCK_BYTES
-        self._loop = loop
 
     def begin(self, header: FileHeader, key: str, kind: object) -> LineContent:  # noqa: ARG002 - a signature of Format
         return LineContent(self._gzip_level, self._block_bytes)
@@ -81,7 +78,7 @@ class LineFormat(OneKind):
     def _joined(
         self, partition: TopicPartition, batch: pa.RecordBatch, column: Column, kind: ValueKind, after: bytes
     ) -> Encoded[EncodedRows]:
-        joined = join_values(column, kind, after=after, loop=self._loop)
+        joined = join_values(column, kind, after=after)
         return encoded(partition, batch, joined, self._nulls, _never_skipped)
 
 

@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from email.utils import parsedate_to_datetime
 from functools import lru_cache, partial
-from typing import TYPE_CHECKING, Any, BinaryIO, Final, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, BinaryIO, Final, TypeVar
 from urllib.parse import urlsplit
 
 import botocore.session
@@ -76,59 +76,55 @@ _CREATED_WITH: Final[Mapping[Checksum, Mapping[str, str]]] = {
 }
 
 
-class _ClientKey(NamedTuple):
-    process: int  # a forked process must not share its parent's connections
-    endpoint: str
-    region: str
-    is_path_style: bool
-    is_accelerated: bool
-    attempts: int
-    keys: Keys
-    role: Role | None
-    proxy: str
-
-
 _CREATING = threading.Lock()
 
 
 def connect(config: UploadSettings, endpoint: str | None = None) -> BotoS3:
     address = config.store_url if endpoint is None else endpoint
-    key = _ClientKey(
-        process=os.getpid(),
-        endpoint=address,
-        region=config.s3_region,
-        is_path_style=config.s3_path_style_access,
-        is_accelerated=config.s3_wan_mode,
-        attempts=config.s3_part_retries + 1,
-        keys=config.keys_of_access(),
-        role=config.role(),
-        proxy=config.proxy(),
-    )
-    with _CREATING:  # without this lock, tasks that start together would each create a client
-        client = _client(key)
+    with _CREATING:  # tasks that start concurrently in one process would each create one
+        client = _client(
+            os.getpid(),
+            address,
+            region=config.s3_region,
+            is_path_style=config.s3_path_style_access,
+            is_accelerated=config.s3_wan_mode,
+            attempts=config.s3_part_retries + 1,
+            keys=config.keys_of_access(),
+            role=config.role(),
+            proxy=config.proxy(),
+        )
     return BotoS3(client, address, config.creation_options())
 
 
 @lru_cache(maxsize=16)  # a session and a client cost about half a second
-def _client(key: _ClientKey) -> S3Client:
+def _client(
+    _process: int,  # a forked process must not share its parent's connections
+    endpoint: str,
+    *,
+    region: str,
+    is_path_style: bool,
+    is_accelerated: bool,
+    attempts: int,
+    keys: Keys,
+    role: Role | None,
+    proxy: str,
+) -> S3Client:
     import boto3  # noqa: PLC0415 - takes 0.2 s, only in processes that use S3
 
     s3: dict[str, Any] = {}
     # boto3's defaults are slow: each body is hashed with SHA-256 (http) or wrapped into signed chunks (TLS).
     # S3 checks the CRC32 instead, which was computed while the part was filled.
-    if leaves_payload_unsigned(key.endpoint, key.proxy):
+    if leaves_payload_unsigned(endpoint, proxy):
         s3["payload_signing_enabled"] = False
-    if key.is_accelerated:
+    if is_accelerated:
         s3["use_accelerate_endpoint"] = True
     return create_client(
-        boto3.session.Session(
-            botocore_session=_session(key.keys, key.role, key.proxy), region_name=key.region
-        ),
-        key.endpoint,
-        is_path_style=key.is_path_style,
+        boto3.session.Session(botocore_session=_session(keys, role, proxy), region_name=region),
+        endpoint,
+        is_path_style=is_path_style,
         s3=s3,
-        proxies=_proxies(key.proxy),
-        retries={"mode": "standard", "total_max_attempts": key.attempts},
+        proxies=_proxies(proxy),
+        retries={"mode": "standard", "total_max_attempts": attempts},
         max_pool_connections=_MOST_CONNECTIONS,
         connect_timeout=_CONNECT_TIMEOUT,
         read_timeout=_READ_TIMEOUT,

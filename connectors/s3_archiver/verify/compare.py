@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from sinksdk import ConfigException, SinkRecords, TopicPartition
+from sinksdk import ConfigException, TopicPartition
 from sinksdk.connectors.s3_archiver.formats.columns import Flags
 from sinksdk.connectors.s3_archiver.s3.client import S3
 from sinksdk.connectors.s3_archiver.verify.check import Found, PartitionReport, Report, list_files
 from sinksdk.connectors.s3_archiver.verify.inspection import kept_parquet, open_parquet
 from sinksdk.connectors.s3_archiver.verify.reading import RECORDS, AvroFile, decoded, normalized
-from sinksdk.records import NO_TIMESTAMP, RECORD_COLUMNS
+from sinksdk.records import RECORD_COLUMNS
 
 _MOST_NAMED: Final = 5
 _ROWS: Final = 8192
@@ -240,42 +240,13 @@ class TopicDirectory:
             with pq.ParquetFile(path) as file:
                 columns = [name for name in file.schema_arrow.names if name in RECORD_COLUMNS]
                 for batch in file.iter_batches(_ROWS, columns=columns):
-                    kept = _as_archived(SinkRecords(partition, _as_records(batch)))
+                    kept = normalized(_as_records(batch))
                     kept = kept.filter(pc.less(kept.column("offset"), end))
                     if len(kept):
                         yield kept
 
     def removal_cause(self, partition: TopicPartition, offset: int) -> str:  # noqa: ARG002 - a signature of Original
         return ""
-
-
-def _as_archived(records: SinkRecords) -> pa.RecordBatch:
-    batch, columns = records.arrow, list[pa.Array]()
-    missing: dict[str, Callable[[], Any]] = {
-        "timestamp_type": lambda: pa.array([0] * len(batch), pa.int32()),
-        "headers": lambda: pa.array([[]] * len(batch), RECORDS.field("headers").type),
-    }
-    for wanted in RECORDS:
-        name = "timestampType" if wanted.name == "timestamp_type" else wanted.name
-        place = batch.schema.get_field_index(name)
-        if place < 0:
-            make = missing.get(wanted.name, lambda kind=wanted.type: pa.nulls(len(batch), kind))
-            columns.append(make())
-            continue
-        column = batch.column(place)
-        if name == "timestamp":
-            column = (
-                column.cast(pa.timestamp("ms", "UTC"), safe=False)
-                if pa.types.is_timestamp(column.type)
-                else column
-            )
-            column = column.cast(pa.int64())
-            column = pc.if_else(pc.equal(column, NO_TIMESTAMP), pa.scalar(None, pa.int64()), column)
-        if name == "headers":
-            empty = pa.scalar([], column.type)
-            column = pc.fill_null(column, empty) if column.null_count else column
-        columns.append(column.cast(wanted.type))
-    return pa.RecordBatch.from_arrays(columns, schema=RECORDS)
 
 
 def _first_offset(path: Path) -> int:

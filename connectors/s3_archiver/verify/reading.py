@@ -300,16 +300,21 @@ def _headers(data: bytes, at: Longs) -> pa.Array:
 
 
 def normalized(batch: pa.RecordBatch) -> pa.RecordBatch:
-    timestamps = batch.column("timestamp").cast(pa.int64())
-    none = pa.scalar(_NO_TIMESTAMP, pa.int64())
-    return pa.RecordBatch.from_arrays(
-        [
-            batch.column("offset"),
-            pc.if_else(pc.equal(timestamps, none), pa.scalar(None, pa.int64()), timestamps),
-            batch.column("timestamp_type").cast(pa.int32()),
-            batch.column("key").cast(pa.large_binary()),
-            batch.column("value").cast(pa.large_binary()),
-            batch.column("headers").cast(HEADERS),
-        ],
-        schema=RECORDS,
-    )
+    """Return rows of Parquet, also of a topic directory, as :data:`RECORDS`; columns may be missing."""
+    columns = []
+    for field in RECORDS:
+        names = [name for name in (field.name, _ELSEWHERE.get(field.name)) if name in batch.schema.names]
+        column = batch.column(names[0]) if names else pa.nulls(len(batch), field.type)
+        if pa.types.is_timestamp(column.type):
+            column = column.cast(pa.timestamp("ms", "UTC"), safe=False).cast(pa.int64())
+        column = column.cast(field.type)
+        if field.name == "timestamp":
+            column = pc.if_else(pc.equal(column, _NO_TIMESTAMP), pa.scalar(None, field.type), column)
+        elif field.name in _FOR_NULL:
+            column = pc.fill_null(column, pa.scalar(_FOR_NULL[field.name], field.type))
+        columns.append(column)
+    return pa.RecordBatch.from_arrays(columns, schema=RECORDS)
+
+
+_ELSEWHERE: Final = {"timestamp_type": "timestampType"}
+_FOR_NULL: Final[Mapping[str, Any]] = {"timestamp_type": 0, "headers": []}
