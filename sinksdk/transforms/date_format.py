@@ -9,13 +9,22 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from sinksdk.values.calendar import DAY, MINUTE, MONTHS, NUMBERS, WEEKDAYS, Moment, days_of, weekday
+from sinksdk.values.calendar import (
+    DAY,
+    MINUTE,
+    MONTHS,
+    NUMBERS,
+    WEEKDAYS,
+    Moment,
+    days_of,
+    pattern_parts,
+    weekday,
+)
 
 _NOON: Final = ("AM", "PM")
 # As in Java, the parser is lenient: it ignores the rest of the text, and February 30 is a day of March.
 # Unlike in Java, dates before 1582 are not Julian.
 _LETTERS: Final = frozenset("yMdDHkKhmsSaEZX")
-_ALL: Final = re.compile(r"'((?:[^']|'')*)'|([A-Za-z])\2*|([^A-Za-z']+)")
 _OFFSETS: Final = {
     "Z": re.compile(r"([+-])(\d\d):?(\d\d)"),
     "X": re.compile(r"([+-])(\d\d)()"),
@@ -63,25 +72,19 @@ class DateFormat:
 
 
 def _pieces(pattern: str) -> Iterator[_Piece]:
-    place = 0
-    while place < len(pattern):
-        found = _ALL.match(pattern, place)
-        if found is None:
-            raise ValueError(f"Unterminated quote in the pattern {pattern}")
-        quoted, letter, literal = found.groups()
-        place = found.end()
-        if letter and letter not in _LETTERS:
+    try:
+        parts = list(pattern_parts(pattern))
+    except ValueError:
+        raise ValueError(f"Unterminated quote in the pattern {pattern}") from None
+    for text, length in parts:
+        if length and text not in _LETTERS:
             known = " ".join(sorted(_LETTERS))
             raise ValueError(
-                f"the letter '{letter}' in the pattern {pattern} is not supported; supported are {known}"
+                f"the letter '{text}' in the pattern {pattern} is not supported; supported are {known}"
             )
-        if letter == "X" and len(found.group()) > _SHORT:
-            raise ValueError(f"invalid ISO 8601 format: length={len(found.group())} in the pattern {pattern}")
-        if letter:
-            yield _Piece(letter=letter, length=len(found.group()))
-        else:
-            # Two quotes stand for one, inside and outside quotes.
-            yield _Piece(text=literal if quoted is None else quoted.replace("''", "'") or "'")
+        if text == "X" and length > _SHORT:
+            raise ValueError(f"invalid ISO 8601 format: length={length} in the pattern {pattern}")
+        yield _Piece(letter=text, length=length) if length else _Piece(text=text)
 
 
 def _formatted(piece: _Piece, at: Moment) -> str:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Iterator, Mapping
 from typing import Final, NamedTuple
 
 # Plain integers: numpy's datetime64 takes 15 times as long for one date, and wraps around silently beyond 64
@@ -100,3 +101,24 @@ NUMBERS: Final[Mapping[str, tuple[int, Callable[[Moment], int]]]] = {
     "m": (MINUTE, lambda at: at.millis // MINUTE % 60),
     "s": (SECOND, lambda at: at.millis // SECOND % 60),
 }
+
+# Two apostrophes stand for one, inside and outside quoted text.
+_PART: Final = re.compile(r"''|'((?:[^']|'')++)'|([A-Za-z])\2*|([^A-Za-z']+)")
+
+
+def pattern_parts(pattern: str) -> Iterator[tuple[str, int]]:
+    """Yield each letter of a pattern of Java or Joda-Time with its number, and each text with 0.
+
+    Raises ValueError, with the text behind the apostrophe, for a quoted text without an end.
+    """
+    place = 0
+    while place < len(pattern):
+        found = _PART.match(pattern, place)
+        if found is None:
+            raise ValueError(pattern[place + 1 :])
+        quoted, letter, literal = found.groups()
+        if letter:
+            yield letter, len(found[0])
+        else:
+            yield literal or (quoted or "''").replace("''", "'"), 0
+        place = found.end()

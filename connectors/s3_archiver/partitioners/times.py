@@ -26,6 +26,7 @@ from sinksdk.values.calendar import (
     Date,
     Moment,
     days_of,
+    pattern_parts,
     weekday,
     weeks_begin,
 )
@@ -66,35 +67,13 @@ class PathFormat:
         return "".join([piece if isinstance(piece, str) else piece(at) for piece in self._pieces])
 
     def _read(self) -> Iterator[str | Piece]:
-        at, pattern = 0, self._pattern
-        while at < len(pattern):
-            letter = pattern[at]
-            if letter.isascii() and letter.isalpha():
-                length = len(pattern[at:]) - len(pattern[at:].lstrip(letter))
-                yield self._piece(letter, length)
-                at += length
-            elif pattern.startswith("''", at):
-                yield "'"
-                at += 2
-            elif letter == "'":
-                text, at = self._quoted(at + 1)
-                yield text
-            else:
-                yield letter
-                at += 1
-
-    def _quoted(self, at: int) -> tuple[str, int]:
-        begin, text = at, ""
-        while True:
-            end = self._pattern.find("'", at)
-            if end < 0:
-                raise ConfigException(
-                    f"the apostrophe before {self._pattern[begin:]!r} is not closed: write text as 'text'"
-                )
-            text += self._pattern[at:end]
-            if not self._pattern.startswith("''", end):
-                return text, end + 1
-            text, at = text + "'", end + 2
+        try:
+            for text, length in pattern_parts(self._pattern):
+                yield self._piece(text, length) if length else text
+        except ValueError as error:
+            raise ConfigException(
+                f"the apostrophe before {str(error)!r} is not closed: write text as 'text'"
+            ) from error
 
     def _piece(self, letter: str, length: int) -> Piece:
         if (letter == "M" and length >= _WHOLE) or letter in "EaG":

@@ -163,28 +163,9 @@ _COMPARED: Final = [name for name in RECORDS.names if name != "offset"]
 
 def _are_equal(one: pa.Array, other: pa.Array) -> Flags:
     """Compare row by row; null equals null."""
-    if pa.types.is_list(one.type):
-        return _are_equal_lists(one, other)
-    equal = pc.fill_null(pc.equal(one, other), False)
-    if one.null_count and other.null_count:
-        equal = pc.or_(equal, pc.and_(one.is_null(), other.is_null()))
-    found: Flags = equal.to_numpy(zero_copy_only=False)
-    return found
-
-
-def _are_equal_lists(one: pa.Array, other: pa.Array) -> Flags:
-    lengths = pc.list_value_length(one).to_numpy(zero_copy_only=False)
-    equal: Flags = lengths == pc.list_value_length(other).to_numpy(zero_copy_only=False)
-    rows = np.flatnonzero(equal & (lengths > 0))
-    if not len(rows):
-        return equal
-    items, other_items = (column.take(pa.array(rows)).flatten() for column in (one, other))
-    is_same = np.logical_and.reduce(
-        [_are_equal(left, right) for left, right in zip(items.flatten(), other_items.flatten(), strict=True)]
-    )
-    starts = np.concatenate([[0], np.cumsum(lengths[rows])[:-1]]).astype(np.int64)
-    equal[rows] &= np.logical_and.reduceat(is_same, starts)
-    return equal
+    if one.equals(other):
+        return np.ones(len(one), np.bool_)
+    return np.array([a == b for a, b in zip(one.to_pylist(), other.to_pylist(), strict=True)])
 
 
 def _archived(s3: S3, files: Sequence[Found]) -> Iterator[pa.RecordBatch]:
