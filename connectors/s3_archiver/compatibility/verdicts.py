@@ -5,7 +5,6 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Mapping
-from types import MappingProxyType
 from typing import Final
 
 from sinksdk import Verdict
@@ -26,18 +25,6 @@ _LENSES: Final = _unsupported(
 _AIVEN: Final = _unsupported(
     "Aiven's sink has other keys and names files differently: 'sinksdk convert' writes the configuration of "
     "s3-archiver"
-)
-
-CONNECTORS: Final = _same().when(
-    {
-        "AivenKafkaConnectS3SinkConnector": _AIVEN,
-        "io.aiven.kafka.connect.s3.*": _AIVEN,
-        "S3_SINK": _unsupported(
-            "Confluent Cloud's sink has other keys: 'sinksdk convert' writes the configuration of s3-archiver"
-        ),
-        "io.lenses.streamreactor.connect.aws.s3.*": _LENSES,
-        "com.datamountaineer.streamreactor.connect.aws.s3.*": _LENSES,
-    }
 )
 
 
@@ -156,13 +143,12 @@ LENSES: Final[Mapping[str, Verdict]] = {
     **_LENSES_OWN,
 }
 
-_OPTIONS_OF_RUN = _ignored("options of 'sinksdk run' set the cluster and the credentials, not the connector")
 
 CONFLUENT_CLOUD: Final[Mapping[str, Verdict]] = {
     **_keys(
         "kafka.auth.mode kafka.api.key kafka.api.secret kafka.endpoint kafka.region "
         "kafka.service.account.id kafka.max.partition.validation.disable",
-        _OPTIONS_OF_RUN,
+        _ignored("options of 'sinksdk run' set the cluster and the credentials, not the connector"),
     ),
     "max.poll.records": _ignored("batches are archived as they are read, whatever their size"),
     "max.poll.*": _ignored("tasks are not members of a consumer group: slow ones cause no rebalance"),
@@ -191,10 +177,6 @@ CONFLUENT_CLOUD: Final[Mapping[str, Verdict]] = {
 
 
 _AS_IT_IS = _ignored("keys, values and headers are archived byte for byte; nothing is converted")
-_IN_THE_RECORD = _ignored("every archived record holds its own key and headers; there are no extra files")
-_ONE_SCHEMA = _ignored("the schema of the files is always the same, whatever the values are")
-_GROWING = _ignored("part buffers always grow as they fill")
-_LICENCE = _ignored("there is no licence to check")
 
 
 def _of_confluent(cases: Mapping[str, Verdict]) -> dict[str, Verdict]:
@@ -227,80 +209,38 @@ FORMATS: Final = _unsupported(
     )
 )
 
-HEADERS: Final = _unsupported("use AvroFormat, JsonFormat or ParquetFormat").when(
-    _of_confluent(
-        dict.fromkeys(
-            ("AvroFormat", "JsonFormat", "ParquetFormat"),
-            _differs(
-                "each record has a list of names and texts; Confluent's files hold the output of its header "
-                "converter"
-            ),
-        )
-    )
-)
-
 
 def formats_with(cases: Mapping[str, Verdict]) -> Verdict:
     return FORMATS.when(_of_confluent(cases))
 
 
-_RECORDS_OF_FORMATS: Final = formats_with(
-    dict.fromkeys(
-        ("AvroFormat", "ParquetFormat"),
-        _differs(
-            "each row is a whole Kafka record with the bytes of its value, not the value alone (see "
-            "'archive.content')"
-        ),
-    )
+# Other sinks' names of store.url.
+ENDPOINTS: Final = ("s3.endpoint", "s3.endpoint.url", "s3.endpoint.override", "s3.endpoint.uri")
+
+_PATH_STYLE: Final = _renamed("s3.path.style.access.enabled").when(
+    {"true": _ignored("it is 's3.path.style.access.enabled' here, and true by default")}
 )
 
-PARTITIONERS: Final = _unsupported(
-    "it is a Java class that cannot run here: use DefaultPartitioner, DailyPartitioner, HourlyPartitioner, "
-    "TimeBasedPartitioner, FieldPartitioner or FieldAndTimeBasedPartitioner"
-).when(
-    {
-        "": _same(),
-        "TimeAndFieldBasedPartitioner": _same(
-            "as FieldAndTimeBasedPartitioner with 'partition.field.format.path' = false"
-        ),
-        "FieldAndTimeBasedPartitioner": _same(),
-        **_of_confluent(
-            dict.fromkeys(
-                (
-                    "DefaultPartitioner",
-                    "DailyPartitioner",
-                    "HourlyPartitioner",
-                    "TimeBasedPartitioner",
-                    "FieldPartitioner",
-                ),
-                _same(),
-            )
-        ),
-    }
+_BYTES: Final = (
+    "set 'archive.content' to record and 'format.class' to AvroFormat or ParquetFormat, which archives bytes "
+    "as they are"
 )
 
-CREDENTIALS: Final = _unsupported(
-    "it is a Java class that cannot run here: remove it to use the default chain (environment, profile, "
-    "AWS_ROLE_ARN with a web identity, instance role)"
-).when(
-    {
-        "": _same(),
-        **_keys(
-            "DefaultAWSCredentialsProviderChain DefaultCredentialsProvider AwsDefaultCredentialsProvider",
-            _same("boto3's default chain"),
-        ),
-        "AwsAssumeRoleCredentialsProvider": _same(),
-        "EnvironmentVariableCredentialsProvider": _differs(
-            "the default chain, which uses the environment first"
-        ),
-        **_keys(
-            "WebIdentityTokenCredentialsProvider WebIdentityTokenFileCredentialsProvider",
-            _differs("the default chain, which reads the web identity"),
-        ),
-    }
-)
-
-_FILES: Final[Mapping[str, Verdict]] = {
+# For files of values. Values of other keys change some of these verdicts.
+COMPATIBILITY: Final[Mapping[str, Verdict]] = {
+    "connector.class": _same().when(
+        {
+            "AivenKafkaConnectS3SinkConnector": _AIVEN,
+            "io.aiven.kafka.connect.s3.*": _AIVEN,
+            "S3_SINK": _unsupported(
+                "Confluent Cloud's sink has other keys: 'sinksdk convert' writes the configuration of "
+                "s3-archiver"
+            ),
+            "io.lenses.streamreactor.connect.aws.s3.*": _LENSES,
+            "com.datamountaineer.streamreactor.connect.aws.s3.*": _LENSES,
+        }
+    ),
+    # Files and folders.
     "topics.dir": _same("with a folder '_sinksdk' in it for the owner markers; may be empty"),
     **_keys("directory.delim file.delim filename.offset.zero.pad.width", _same()),
     "flush.size": _same(
@@ -313,7 +253,25 @@ _FILES: Final[Mapping[str, Verdict]] = {
     "timezone": _same("for folders by time and 'rotate.schedule.interval.ms'; may also be an offset"),
     "format.class": FORMATS,
     "storage.class": _unsupported("archives are on S3 only: use S3Storage").when({"S3Storage": _same()}),
-    "partitioner.class": PARTITIONERS,
+    "partitioner.class": _unsupported(
+        "it is a Java class that cannot run here: use DefaultPartitioner, DailyPartitioner, "
+        "HourlyPartitioner, TimeBasedPartitioner, FieldPartitioner or FieldAndTimeBasedPartitioner"
+    ).when(
+        {
+            "": _same(),
+            "TimeAndFieldBasedPartitioner": _same(
+                "as FieldAndTimeBasedPartitioner with 'partition.field.format.path' = false"
+            ),
+            "FieldAndTimeBasedPartitioner": _same(),
+            **_of_confluent(
+                _keys(
+                    "DefaultPartitioner DailyPartitioner HourlyPartitioner TimeBasedPartitioner "
+                    "FieldPartitioner",
+                    _same(),
+                )
+            ),
+        }
+    ),
     "avro.codec": _same("zstandard and xz are possible too"),
     "parquet.codec": _same().when(
         _keys(
@@ -358,16 +316,7 @@ _FILES: Final[Mapping[str, Verdict]] = {
         "'parquet.codec' and 'avro.codec'"
     ).when(_keys("none gzip NONE GZIP", _same())),
     "s3.compression.level": _same("1 by default, not 6"),
-}
-
-# Names that other sinks have for store.url.
-ENDPOINTS: Final = ("s3.endpoint", "s3.endpoint.url", "s3.endpoint.override", "s3.endpoint.uri")
-
-_PATH_STYLE: Final = _renamed("s3.path.style.access.enabled").when(
-    {"true": _ignored("it is 's3.path.style.access.enabled' here, and true by default")}
-)
-
-_S3: Final[Mapping[str, Verdict]] = {
+    # The connection to S3, and uploads.
     **_keys("s3.bucket.name s3.region store.url", _same()),
     "commit.interval.ms": _ignored("Kafka Connect has no such key; it is 'offset.flush.interval.ms'"),
     "s3.endpoint*": _unsupported("it is 'store.url' here, as in Confluent's sink"),
@@ -377,7 +326,26 @@ _S3: Final[Mapping[str, Verdict]] = {
         _PATH_STYLE,
     ),
     **_keys("s3.path.style.access.enabled aws.access.key.id aws.secret.access.key", _same()),
-    "s3.credentials.provider.class": CREDENTIALS,
+    "s3.credentials.provider.class": _unsupported(
+        "it is a Java class that cannot run here: remove it to use the default chain (environment, profile, "
+        "AWS_ROLE_ARN with a web identity, instance role)"
+    ).when(
+        {
+            "": _same(),
+            **_keys(
+                "DefaultAWSCredentialsProviderChain DefaultCredentialsProvider AwsDefaultCredentialsProvider",
+                _same("boto3's default chain"),
+            ),
+            "AwsAssumeRoleCredentialsProvider": _same(),
+            "EnvironmentVariableCredentialsProvider": _differs(
+                "the default chain, which uses the environment first"
+            ),
+            **_keys(
+                "WebIdentityTokenCredentialsProvider WebIdentityTokenFileCredentialsProvider",
+                _differs("the default chain, which reads the web identity"),
+            ),
+        }
+    ),
     **_keys(
         "s3.credentials.provider.sts.role.arn s3.credentials.provider.sts.role.session.name "
         "s3.credentials.provider.sts.role.external.id s3.credentials.provider.sts.region",
@@ -401,7 +369,7 @@ _S3: Final[Mapping[str, Verdict]] = {
         "s3.wan.mode",
         _same(),
     ),
-    "s3.elastic.buffer.*": _GROWING,
+    "s3.elastic.buffer.*": _ignored("part buffers always grow as they fill"),
     "s3.send.digest": _ignored("every part is sent with its CRC32, and every object is checked as a whole"),
     "s3.http.send.expect.continue": _ignored("the HTTP client decides by the size of the body"),
     "enable.conditional.writes": _ignored(
@@ -413,54 +381,53 @@ _S3: Final[Mapping[str, Verdict]] = {
         "a long put does not cost the task its partitions: there is no consumer group"
     ),
     "shutdown.timeout.ms": _ignored("use 'task.shutdown.graceful.timeout.ms'"),
-}
-
-_BYTES: Final = (
-    "set 'archive.content' to record and 'format.class' to AvroFormat or ParquetFormat, which archives bytes "
-    "as they are"
-)
-_OF_JAVA: Final = _ignored("it applies only to Java's converter; files have the producers' schemas here")
-_VALUES: Final[Mapping[str, Verdict]] = MappingProxyType(
-    {
-        "behavior.on.null.values": _same().when(
-            {"write": _same("with 'store.kafka.keys'; files of records hold tombstones, too")}
-        ),
-        "tombstone.encoded.partition": _same(),
-        "report.null.values.to.dlq": _same("with a dead letter topic or 'errors.log.enable'"),
-        "store.kafka.keys": _same("next to the values' files and in the same commit"),
-        "store.kafka.headers": _differs(
-            "header values are written as text, not parsed and serialized again; a record without headers "
-            "has an empty list, whereas Confluent's sink treats it as a bad record"
-        ).when({"false": _same()}),
-        "keys.format.class": FORMATS,
-        "headers.format.class": HEADERS,
-        **_keys(
-            "schema.generator.class schemas.cache.* schema.cache.* enhanced.avro.schema.support "
-            "connect.meta.data allow.optional.map.keys value.subject.name.strategy subject.name.strategy "
-            "discard.type.doc.default ignore.default.for.nullables",
-            _OF_JAVA,
-        ),
-        **_keys(
-            "scrub.invalid.names generalized.sum.type.support flatten.unions",
-            _unsupported("schemas keep their names and types: remove it, or set it to false").when(
-                _keys("false FALSE", _same())
-            ),
-        ),
-        "flatten.singleton.unions": _unsupported(
-            "schemas keep their names and types: remove it, or set it to true"
-        ).when(_keys("true TRUE", _same())),
-        "value.converter": _same("bytes, string, json, avro and numbers, or Connect's class names").when(
-            {
-                "*ProtobufConverter": _unsupported(f"Protobuf is not supported: {_BYTES}"),
-                "*JsonSchemaConverter": _unsupported(
-                    f"JSON Schema of a schema registry is not supported: {_BYTES}"
+    # Keys, values and headers.
+    "behavior.on.null.values": _same().when(
+        {"write": _same("with 'store.kafka.keys'; files of records hold tombstones, too")}
+    ),
+    "tombstone.encoded.partition": _same(),
+    "report.null.values.to.dlq": _same("with a dead letter topic or 'errors.log.enable'"),
+    "store.kafka.keys": _same("next to the values' files and in the same commit"),
+    "store.kafka.headers": _differs(
+        "header values are written as text, not parsed and serialized again; a record without headers "
+        "has an empty list, whereas Confluent's sink treats it as a bad record"
+    ).when({"false": _same()}),
+    "keys.format.class": FORMATS,
+    "headers.format.class": _unsupported("use AvroFormat, JsonFormat or ParquetFormat").when(
+        _of_confluent(
+            dict.fromkeys(
+                ("AvroFormat", "JsonFormat", "ParquetFormat"),
+                _differs(
+                    "each record has a list of names and texts; Confluent's files hold the output of its "
+                    "header converter"
                 ),
-            }
+            )
+        )
+    ),
+    **_keys(
+        "schema.generator.class schemas.cache.* schema.cache.* enhanced.avro.schema.support "
+        "connect.meta.data allow.optional.map.keys value.subject.name.strategy subject.name.strategy "
+        "discard.type.doc.default ignore.default.for.nullables",
+        _ignored("it applies only to Java's converter; files have the producers' schemas here"),
+    ),
+    **_keys(
+        "scrub.invalid.names generalized.sum.type.support flatten.unions",
+        _unsupported("schemas keep their names and types: remove it, or set it to false").when(
+            _keys("false FALSE", _same())
         ),
-    }
-)
-
-_OTHERS_KEYS: Final[Mapping[str, Verdict]] = {
+    ),
+    "flatten.singleton.unions": _unsupported(
+        "schemas keep their names and types: remove it, or set it to true"
+    ).when(_keys("true TRUE", _same())),
+    "value.converter": _same("bytes, string, json, avro and numbers, or Connect's class names").when(
+        {
+            "*ProtobufConverter": _unsupported(f"Protobuf is not supported: {_BYTES}"),
+            "*JsonSchemaConverter": _unsupported(
+                f"JSON Schema of a schema registry is not supported: {_BYTES}"
+            ),
+        }
+    ),
+    # Other keys.
     **_keys(
         "header.converter header.converter.*",
         _ignored("headers are not converted: they are archived as bytes, as texts, or not at all"),
@@ -477,29 +444,17 @@ _OTHERS_KEYS: Final[Mapping[str, Verdict]] = {
             )
         }
     ),
-    "confluent.*": _LICENCE,
+    "confluent.*": _ignored("there is no licence to check"),
+    **AIVEN,
+    **LENSES,
+    **CONFLUENT_CLOUD,
 }
-
-# Verdicts for files of values. Some of them depend on the values of other keys.
-COMPATIBILITY: Final[Mapping[str, Verdict]] = MappingProxyType(
-    {
-        "connector.class": CONNECTORS,
-        **_FILES,
-        **_S3,
-        **_VALUES,
-        **_OTHERS_KEYS,
-        **AIVEN,
-        **LENSES,
-        **CONFLUENT_CLOUD,
-    }
-)
 
 _KEY_ID: Final = "'aws.access.key.id' and 'aws.secret.access.key'"
 _CHAIN: Final = (
     "the default chain (environment, profile, role), or 's3.credentials.provider.class' with the role, or "
     f"{_KEY_ID}"
 )
-_ENCRYPTION: Final = "'s3.ssea.name' and 's3.sse.kms.key.id'"
 _IN_THE_PATH: Final = "'s3.path.style.access.enabled'"
 _WORDS_OF_PLACES: Final = tuple(
     (frozenset(words.split()), instead)
@@ -512,7 +467,10 @@ _WORDS_OF_PLACES: Final = tuple(
             "role|arn|sts|iam",
             f"'s3.credentials.provider.sts.role.arn'{_ROLE}",
         ),
-        ("sse|ssea|kms|cmk|encryption|encrypted|encrypt|server side", _ENCRYPTION),
+        (
+            "sse|ssea|kms|cmk|encryption|encrypted|encrypt|server side",
+            "'s3.ssea.name' and 's3.sse.kms.key.id'",
+        ),
         ("acl", "'s3.acl.canned'"),
         ("endpoint|url|uri|host|hostname", "'store.url'"),
         ("bucket", "'s3.bucket.name'"),
@@ -567,52 +525,51 @@ def _place_of(key: str) -> str | None:
 
 
 # Verdicts that differ where files hold whole records.
-OF_RECORDS: Final[Mapping[str, Verdict]] = MappingProxyType(
-    {
-        "format.class": _RECORDS_OF_FORMATS,
-        "behavior.on.null.values": _differs("files of whole records hold tombstones, with a null value").when(
-            {"write": _ignored("files of whole records hold tombstones, with a null value")}
-        ),
-        "tombstone.encoded.partition": _ignored(
-            "tombstones are in their partition's files, with a null value"
-        ),
-        "report.null.values.to.dlq": _ignored("a tombstone is archived like any record, with a null value"),
-        **_keys(
-            "store.kafka.keys store.kafka.headers keys.format.class headers.format.class", _IN_THE_RECORD
-        ),
-        "schema.compatibility": _ONE_SCHEMA,
-        **_keys(
-            "schema.generator.class schemas.cache.* schema.cache.* enhanced.avro.schema.support "
-            "connect.meta.data allow.optional.map.keys value.subject.name.strategy header.converter "
-            "header.converter.* scrub.invalid.names generalized.sum.type.support flatten.unions "
-            "flatten.singleton.unions discard.type.doc.default ignore.default.for.nullables",
-            _AS_IT_IS,
-        ),
-    }
-)
+OF_RECORDS: Final[Mapping[str, Verdict]] = {
+    "format.class": formats_with(
+        dict.fromkeys(
+            ("AvroFormat", "ParquetFormat"),
+            _differs(
+                "each row is a whole Kafka record with the bytes of its value, not the value alone (see "
+                "'archive.content')"
+            ),
+        )
+    ),
+    "behavior.on.null.values": _differs("files of whole records hold tombstones, with a null value").when(
+        {"write": _ignored("files of whole records hold tombstones, with a null value")}
+    ),
+    "tombstone.encoded.partition": _ignored("tombstones are in their partition's files, with a null value"),
+    "report.null.values.to.dlq": _ignored("a tombstone is archived like any record, with a null value"),
+    **_keys(
+        "store.kafka.keys store.kafka.headers keys.format.class headers.format.class",
+        _ignored("every archived record holds its own key and headers; there are no extra files"),
+    ),
+    "schema.compatibility": _ignored("the schema of the files is always the same, whatever the values are"),
+    **_keys(
+        "schema.generator.class schemas.cache.* schema.cache.* enhanced.avro.schema.support "
+        "connect.meta.data allow.optional.map.keys value.subject.name.strategy header.converter "
+        "header.converter.* scrub.invalid.names generalized.sum.type.support flatten.unions "
+        "flatten.singleton.unions discard.type.doc.default ignore.default.for.nullables",
+        _AS_IT_IS,
+    ),
+}
 
 # Verdicts that differ where values are not read.
-NOT_CONVERTED: Final[Mapping[str, Verdict]] = MappingProxyType(
-    _keys("value.converter value.converter.*", _AS_IT_IS)
-)
+NOT_CONVERTED: Final[Mapping[str, Verdict]] = _keys("value.converter value.converter.*", _AS_IT_IS)
 
 # Verdicts that differ where any record can be archived.
-NO_BAD_RECORDS: Final[Mapping[str, Verdict]] = MappingProxyType(
-    _keys(
-        "errors.tolerance errors.log.enable errors.log.include.messages errors.deadletterqueue.* "
-        "producer.override.*",
-        _ignored("nothing is converted or parsed, so no record can be bad"),
-    )
+NO_BAD_RECORDS: Final[Mapping[str, Verdict]] = _keys(
+    "errors.tolerance errors.log.enable errors.log.include.messages errors.deadletterqueue.* "
+    "producer.override.*",
+    _ignored("nothing is converted or parsed, so no record can be bad"),
 )
 
-OTHER_DEFAULTS: Final[Mapping[str, str]] = MappingProxyType(
-    {
-        "offset.source": "the archive begins at the first record that each topic still has; with 'group' it "
-        "begins at the committed offsets of Connect's sink",
-        "consumer.override.isolation.level": "records of aborted transactions are not archived (Connect's "
-        "consumers read them by default)",
-        "s3.part.size": "a part has 8 MiB, not 25 MiB: an open file takes less memory, and can have 78 GiB",
-        "task.shutdown.graceful.timeout.ms": "a stop waits for uploads, up to 60 s (Connect: 5 s): set the "
-        "stop time-out of your supervisor higher",
-    }
-)
+OTHER_DEFAULTS: Final[Mapping[str, str]] = {
+    "offset.source": "the archive begins at the first record that each topic still has; with 'group' it "
+    "begins at the committed offsets of Connect's sink",
+    "consumer.override.isolation.level": "records of aborted transactions are not archived (Connect's "
+    "consumers read them by default)",
+    "s3.part.size": "a part has 8 MiB, not 25 MiB: an open file takes less memory, and can have 78 GiB",
+    "task.shutdown.graceful.timeout.ms": "a stop waits for uploads, up to 60 s (Connect: 5 s): set the "
+    "stop time-out of your supervisor higher",
+}
