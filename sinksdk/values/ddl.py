@@ -38,13 +38,6 @@ _TYPES: Final = (
 _DECIMALS: Final = ("DECIMAL", "DEC", "NUMERIC")
 _SIZED: Final = ("VARCHAR", "CHAR", "CHARACTER")
 
-# What a message calls an expected token.
-_END: Final = "the end"
-_NAME: Final = "a field's name"
-_COMMENT: Final = "a comment in quotes"
-_KEY: Final = "STRING (keys of JSON objects are texts)"
-_NUMBER: Final = "a number"
-
 _MOST_DIGITS: Final = 38
 _MOST_DEPTH: Final = 100
 
@@ -76,7 +69,7 @@ class _Parser:
         is_one = is_one or (len(self._tokens) == 1 and first.upper() in (*_SCALARS, *_DECIMALS))
         shape = self._type() if is_one else self._fields()
         if self._next < len(self._tokens):
-            raise self._wrong(_END)
+            raise self._wrong("the end")
         return shape
 
     def _peek(self, ahead: int = 0) -> str:
@@ -118,7 +111,7 @@ class _Parser:
     def _name(self) -> str:
         token = self._peek()
         if not re.match(r"[A-Za-z_`]", token):
-            raise self._wrong(_NAME)
+            raise self._wrong("a field's name")
         self._next += 1
         return token[1:-1].replace("``", "`") if token.startswith("`") else token
 
@@ -129,10 +122,8 @@ class _Parser:
             self._must("NULL")
         if self._takes("COMMENT") and not self._take().startswith(("'", '"')):
             self._next -= 1
-            raise self._wrong(_COMMENT)
-        if not is_required:
-            return shape
-        return replace(shape, is_optional=False)
+            raise self._wrong("a comment in quotes")
+        return replace(shape, is_optional=False) if is_required else shape
 
     def _type(self) -> Shape:
         self._depth += 1
@@ -173,7 +164,7 @@ class _Parser:
             key = self._type()
             if key.kind != pa.string():
                 self._next = place
-                raise self._wrong(_KEY)
+                raise self._wrong("STRING (keys of JSON objects are texts)")
             self._must(",")
             shape = map_of(self._type())
         self._must(">")
@@ -193,5 +184,5 @@ class _Parser:
 
     def _number(self) -> int:
         if not self._peek().isdigit():
-            raise self._wrong(_NUMBER)
+            raise self._wrong("a number")
         return int(self._take())

@@ -132,10 +132,6 @@ def _struct(column: pa.Array, style: JsonStyle) -> pa.Array:
     return _where_valid(column, pc.binary_join_element_wise("{", body, "}", ""))
 
 
-def _list(column: pa.Array, style: JsonStyle) -> pa.Array:
-    return _bracketed(column, to_json(items_of(column), style).fill_null("null"), "[]")
-
-
 def _map(column: pa.Array, style: JsonStyle) -> pa.Array:
     kind = column.type
     entries = column.cast(pa.list_(pa.struct([kind.key_field, kind.item_field])))
@@ -151,7 +147,7 @@ def _map(column: pa.Array, style: JsonStyle) -> pa.Array:
 def _bracketed(column: pa.Array, items: pa.Array, brackets: str) -> pa.Array:
     lengths = np.asarray(column.value_lengths().fill_null(0))
     ends = pa.array(np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32))
-    joined = pc.binary_join(pa.ListArray.from_arrays(ends, items), ",")
+    joined = pc.binary_join(pa.ListArray.from_arrays(ends, items.fill_null("null")), ",")
     return _where_valid(column, pc.binary_join_element_wise(brackets[0], joined, brackets[1], ""))
 
 
@@ -166,14 +162,6 @@ def _text(column: pa.Array, _: JsonStyle) -> pa.Array:
     if pc.any(pc.match_substring_regex(column, _MUST_BE_ESCAPED)).as_py():
         return _each(column, encode_basestring)
     return pc.binary_join_element_wise('"', column, '"', "")
-
-
-def _bytes(column: pa.Array, _: JsonStyle) -> pa.Array:
-    return _each(column, lambda value: f'"{base64.b64encode(value).decode()}"')
-
-
-def _cast(column: pa.Array, _: JsonStyle) -> pa.Array:
-    return column.cast(pa.string())
 
 
 def _real(column: pa.Array, _: JsonStyle) -> pa.Array:
@@ -234,30 +222,18 @@ def _each(column: pa.Array, write: Callable[[Any], str]) -> pa.Array:
     return pa.array([None if value is None else write(value) for value in values], pa.string())
 
 
-def _null(column: pa.Array, _: JsonStyle) -> pa.Array:
-    return pa.nulls(len(column), pa.string())
-
-
-def _is_uuid(kind: pa.DataType) -> bool:
-    return isinstance(kind, pa.UuidType)
-
-
-def _uuid(column: pa.Array, _: JsonStyle) -> pa.Array:
-    return _each(column, lambda value: f'"{value}"')
-
-
 _WRITERS: Final[
     tuple[tuple[Callable[[pa.DataType], bool], Callable[[pa.Array, JsonStyle], pa.Array]], ...]
 ] = (
-    (pa.types.is_null, _null),
+    (pa.types.is_null, lambda column, _: pa.nulls(len(column), pa.string())),
     (pa.types.is_struct, _struct),
     (pa.types.is_map, _map),
-    (is_list, _list),
+    (is_list, lambda column, style: _bracketed(column, to_json(items_of(column), style), "[]")),
     (is_text, _text),
-    (_is_uuid, _uuid),
-    (is_bytes, _bytes),
-    (pa.types.is_boolean, _cast),
-    (pa.types.is_integer, _cast),
+    (lambda kind: isinstance(kind, pa.UuidType), lambda column, _: _each(column, lambda value: f'"{value}"')),
+    (is_bytes, lambda column, _: _each(column, lambda value: f'"{base64.b64encode(value).decode()}"')),
+    (pa.types.is_boolean, lambda column, _: column.cast(pa.string())),
+    (pa.types.is_integer, lambda column, _: column.cast(pa.string())),
     (pa.types.is_floating, _real),
     (is_decimal, _decimal),
     (pa.types.is_date, _date),

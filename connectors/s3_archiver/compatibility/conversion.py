@@ -39,12 +39,7 @@ _FORMATS: Final = {
     "parquet": "ParquetFormat",
     "bytes": "ByteArrayFormat",
 }
-_CODEC_KEYS: Final = {
-    "AvroFormat": "avro.codec",
-    "ParquetFormat": "parquet.codec",
-    "JsonFormat": "s3.compression.type",
-    "ByteArrayFormat": "s3.compression.type",
-}
+_CODEC_KEYS: Final = {"AvroFormat": "avro.codec", "ParquetFormat": "parquet.codec"}
 _CODECS: Final[Mapping[str, Mapping[str, str]]] = {
     "avro.codec": {"none": "null", "gzip": "deflate", "snappy": "snappy", "zstd": "zstandard"},
     "parquet.codec": {name: name for name in ("none", "gzip", "snappy", "zstd", "lz4", "brotli")},

@@ -12,20 +12,10 @@ _STATEMENT: Final = re.compile(
     rf"insert\s+into\s+(?P<target>{_NAME})\s+select\s+(?P<what>.+?)\s+from\s+(?P<topic>{_NAME})(?P<rest>.*)",
     re.IGNORECASE | re.DOTALL,
 )
-_WORDS: Final = (
-    "BATCH",
-    "PARTITIONBY",
-    "STOREAS",
-    "WITHPARTITIONER",
-    "WITH_PARTITIONER",
-    "WITH_FLUSH_COUNT",
-    "WITH_FLUSH_SIZE",
-    "WITH_FLUSH_INTERVAL",
-    "LIMIT",
-    "PROPERTIES",
-    "NOPARTITION",
+_CLAUSE: Final = re.compile(
+    r"\b(BATCH|PARTITIONBY|STOREAS|WITH_?PARTITIONER|WITH_FLUSH_(?:COUNT|SIZE|INTERVAL)|LIMIT|PROPERTIES|NOPARTITION)\b",
+    re.IGNORECASE,
 )
-_CLAUSE: Final = re.compile(rf"\b({'|'.join(_WORDS)})\b", re.IGNORECASE)
 _PROPERTY: Final = re.compile(r"'([^']*)'\s*=\s*('[^']*'|[^,)\s]+)")
 
 _FORMATS: Final[Mapping[str, Mapping[str, str]]] = {
