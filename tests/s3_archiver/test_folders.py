@@ -481,10 +481,6 @@ def test_one_bad_field_makes_a_bad_record() -> None:
         ({"partitioner_class": "FieldPartitioner"}, "'partition.field.name' is empty"),
         ({"partitioner_class": "FieldAndTimeBasedPartitioner"}, "'partition.field.name' is empty"),
         ({"partitioner_class": "com.example.MachineAwarePartitioner"}, "use one of DefaultPartitioner"),
-        (
-            {"partitioner_class": "com.canelmas.TimeAndFieldBasedPartitioner"},
-            "use FieldAndTimeBasedPartitioner",
-        ),
     ],
 )
 def test_folder_settings_are_checked_before_the_start(keys: dict[str, Any], what: str) -> None:

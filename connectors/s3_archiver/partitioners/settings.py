@@ -198,12 +198,6 @@ def partitioner(name: str) -> Partitioner | None:
 
 
 def unknown_partitioner(name: str) -> str:
-    if name.rpartition(".")[2] == "TimeAndFieldBasedPartitioner":
-        return (
-            f"'partitioner.class' is '{name}': use FieldAndTimeBasedPartitioner with the field as "
-            f"'partition.field.name' and 'partition.field.format.path' = false, which creates the same "
-            f"folders"
-        )
     return (
         f"'partitioner.class' is '{name}': use one of {', '.join(_PARTITIONERS)} (or Confluent's class "
         f"name); custom Java classes cannot run here"
