@@ -228,12 +228,10 @@ def _aivens_folders(converted: Converted) -> None:
     if any("{{" in _TIMESTAMP.sub("", part) for part in folders):
         why = "has folders with variables other than topic and timestamp (yyyy, MM, dd, HH)"
         _refuse(converted, "file.name.template", template, why)
-        return
-    if folders and not any(_TIMESTAMP.search(part) for part in folders):
+    elif folders and not any(_TIMESTAMP.search(part) for part in folders):
         why = "has folders without a timestamp: put them into 'topics.dir', above the topic's folder"
         _refuse(converted, "file.name.template", template, why)
-        return
-    if folders:
+    elif folders:
         path = "/".join(map(_joda, folders))
         config |= {
             "partitioner.class": "TimeBasedPartitioner",

@@ -32,9 +32,8 @@ from sinksdk.connectors.s3_archiver.formats.columns import (
 )
 from sinksdk.connectors.s3_archiver.partitioners.fields import Field, Path, at_path
 from sinksdk.values.avro_schema import CONNECT_DEFAULT, datum_reader, named_types
-from sinksdk.values.avro_walk import null_data, repaired
+from sinksdk.values.avro_walk import FRAMING, null_data, repaired
 
-_FRAMING: Final = 5  # bytes: a zero, and a schema id
 _MOMENTS: Final[Mapping[str, pa.DataType]] = {
     "date": pa.date32(),
     **{
@@ -79,7 +78,7 @@ class AvroFields:
         schema = self._schemas.known[number]
         borders, buffer = borders_in(values)
         data, places = np.frombuffer(buffer, np.uint8), borders.astype(np.int64)
-        begins, ends = places[:-1] + _FRAMING, places[1:]
+        begins, ends = places[:-1] + FRAMING, places[1:]
         if schema.has_null:
             is_null = null_data(schema, data, begins[rows], ends[rows])
             for each in found:
@@ -97,7 +96,7 @@ class AvroFields:
             read = datum_reader(schema.resolved, is_plain=True)
             for row in left.tolist():
                 try:
-                    datum = repaired(values[row].as_py(), _FRAMING, schema, is_framed=True)
+                    datum = repaired(values[row].as_py(), FRAMING, schema, is_framed=True)
                     value = read(io.BytesIO(datum))
                 except (RetriableException, ConfigException):
                     raise

@@ -248,9 +248,7 @@ class JsonFields:
 
 @functools.cache
 def _between() -> pa.Scalar:
-    text = b'}\n{"v":'
-    offsets = np.array([0, len(text)], np.int32)
-    return pa.Array.from_buffers(pa.binary(), 1, [None, pa.py_buffer(offsets), pa.py_buffer(text)])[0]
+    return texts_column(['}\n{"v":']).cast(pa.binary())[0]
 
 
 def _is_exact(column: pa.Array) -> bool:
