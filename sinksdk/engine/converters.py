@@ -455,7 +455,7 @@ class _AvroReader:
         self._schema = schema
         self.kind = avro_type(schema.resolved)
         is_bare = self.kind is not None and not pa.types.is_struct(self.kind)
-        self._fills_items = fills_items and not is_bare  # Jackson writes only structures with defaults
+        self._fills_items = fills_items and not is_bare  # Jackson fills in only the defaults of structures
         if self.kind is not None or gives_json:
             self._read = datum_reader(schema.resolved, is_plain=True, names_branches=True)
         else:

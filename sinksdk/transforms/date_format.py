@@ -32,7 +32,7 @@ _OFFSETS: Final = {
     "XXX": re.compile(r"([+-])(\d\d):(\d\d)"),
 }
 _DIGITS: Final = re.compile(r"\d+", re.ASCII)
-_SHORT: Final = 3  # letters of an abbreviated name
+_SHORT: Final = 3  # number of letters up to which a name is abbreviated
 _TWO_DIGITS: Final = 2
 
 

@@ -25,7 +25,7 @@ _PRECISION: Final = 64  # precision that AvroData writes for a decimal without o
 _ORDERS: Final = ("ascending", "descending", "ignore")
 _MOST_SIZE: Final = 2**31 - 1
 _NULLABLE_BRANCHES: Final = 2
-# Matches texts, too, because a text may contain the characters of a comment.
+# The pattern also matches texts, because a text may contain the characters of a comment.
 _COMMENT: Final = re.compile(r'"(?:[^"\\]|\\.)*"|/\*.*?\*/|//[^\r\n]*', re.DOTALL)
 _LOGICAL: Final[Mapping[str, tuple[str, ...]]] = {
     "int": ("date", "time-millis"),
@@ -119,10 +119,10 @@ def datum_reader(
     made = _ForFastavro(is_plain=is_plain, names_branches=names_branches)
     plain = made.of(resolved)
     is_wrapped = bool(made.enums) and (isinstance(plain, list) or plain["type"] != "record")
-    if is_wrapped:  # fastavro parses any schema but a record's again for each datum
+    if is_wrapped:  # fastavro parses all other schemas again for each datum
         plain = {"type": "record", "name": "root", "fields": [{"name": "value", "type": plain}]}
     parsed: Any = fastavro.parse_schema(plain)
-    for symbols, own in made.enums:  # it refuses symbols beyond ASCII, which Java accepts
+    for symbols, own in made.enums:  # fastavro refuses symbols beyond ASCII, which Java accepts
         symbols[:] = own
     read = fastavro.schemaless_reader
 

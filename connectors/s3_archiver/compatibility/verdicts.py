@@ -214,7 +214,7 @@ def formats_with(cases: Mapping[str, Verdict]) -> Verdict:
     return FORMATS.when(_of_confluent(cases))
 
 
-# Other sinks' names of store.url.
+# Names that other sinks have for store.url.
 ENDPOINTS: Final = ("s3.endpoint", "s3.endpoint.url", "s3.endpoint.override", "s3.endpoint.uri")
 
 _PATH_STYLE: Final = _renamed("s3.path.style.access.enabled").when(
@@ -226,7 +226,7 @@ _BYTES: Final = (
     "as they are"
 )
 
-# For files of values. Values of other keys change some of these verdicts.
+# Verdicts for files of values. Some of them depend on the values of other keys.
 COMPATIBILITY: Final[Mapping[str, Verdict]] = {
     "connector.class": _same().when(
         {

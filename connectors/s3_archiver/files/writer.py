@@ -155,7 +155,7 @@ class PartitionWriter:
         ids = {token.id for token in tokens}
         waiting = []
         for group in self._finished:
-            if group.uploads[0].token.id in ids:  # a group is committed, and published, as a whole
+            if group.uploads[0].token.id in ids:  # a group is committed and published only as a whole
                 self._published = group.archived
             else:
                 waiting.append(group)
@@ -466,7 +466,7 @@ class PartitionWriter:
         self._begin(self._partition, [each for each in uploads if each in due or each.size >= soon])
 
     def _is_worth_sending(self) -> bool:
-        # Small files wait for one another or for the commit: one write to the store prepares several.
+        # Small files wait for each other or for the commit, so that one write to the store prepares several.
         uploads = [upload for group in self._sealed for upload in group.uploads]
         return any(upload.is_prepared or upload.has_full_part for upload in uploads) or (
             sum(upload.size for upload in uploads) >= self._factory.part_size // 4

@@ -96,7 +96,8 @@ class AvroValues:
         # Whether bytes and texts are whole values, not framed ones.
         self._plain = plain
         self._block_bytes = block_bytes or BLOCK_BYTES
-        self._typed: dict[pa.DataType, TypedDatums | str] = {}  # or why Avro cannot express the type
+        # The encoder of each type, or why Avro cannot express the type.
+        self._typed: dict[pa.DataType, TypedDatums | str] = {}
 
     def learn(self, batch: pa.RecordBatch) -> None:
         column = value_column(batch)

@@ -106,10 +106,10 @@ class AvroFields:
                     each.add(row, at_path(value, path), path, moment)
 
 
-_BEYOND: Final = 2**40  # a position that is in no batch
-_MOST_ITEMS: Final = 10_000  # of an array that is skipped
-_LONGEST: Final = 10  # bytes of a number
-_MORE: Final = 0x80  # the bit that announces another byte
+_BEYOND: Final = 2**40  # a position beyond any batch
+_MOST_ITEMS: Final = 10_000  # items of an array that may be skipped one by one
+_LONGEST: Final = 10  # most bytes of a number
+_MORE: Final = 0x80  # the bit that says that another byte follows
 _FIXED: Final = {"null": 0, "boolean": 1, "float": 4, "double": 8}
 
 

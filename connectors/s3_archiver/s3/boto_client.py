@@ -81,7 +81,7 @@ _CREATING = threading.Lock()
 
 def connect(config: UploadSettings, endpoint: str | None = None) -> BotoS3:
     address = config.store_url if endpoint is None else endpoint
-    with _CREATING:  # tasks that start concurrently in one process would each create one
+    with _CREATING:  # without this lock, tasks that start together would each create a client
         client = _client(
             os.getpid(),
             address,
