@@ -58,7 +58,7 @@ GROUPS = {"spark": "spark", "standalone": "standalone", "bootstrap": "kafka", "s
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark the tests of slow folders, and group the tests that one process must run (pytest-xdist's loadgroup)."""
-    items.sort(key=_order)
+    _mix(items)
     for item in items:
         if _is_below(item, SLOW):
             item.add_marker(pytest.mark.slow)
@@ -92,13 +92,25 @@ def _keywords(item: pytest.Item) -> set[str]:
     return {term for term, words in TERMS.items() if any(word in name for word in words)}
 
 
-def _order(item: pytest.Item) -> int:
-    """Sort groups by how long they may take: a long one that starts last would keep one process busy alone."""
-    if _shared_group(item):
-        return 0
+def _mix(items: list[pytest.Item]) -> None:
+    """Begin with the groups that share a fixture, then mix tests that wait for processes with those that compute."""
+    kinds = [dict[str, None](), dict[str, None](), dict[str, None]()]
+    for item in items:
+        if not _shared_group(item):
+            kinds[_kind(item)][_group(item)] = None
+    waiting, *computing = kinds
+    # One after the other, processors would be idle while tests wait, and then all processes would compute. The last
+    # tests compute: one that waits would keep one process busy alone.
+    place = {group: 0.8 * number / len(waiting) for number, group in enumerate(waiting)}
+    computed = [group for kind in computing for group in kind]
+    place |= {group: number / len(computed) for number, group in enumerate(computed)}
+    items.sort(key=lambda item: place.get(_group(item), -1.0))
+
+
+def _kind(item: pytest.Item) -> int:
     if _is_below(item, ("tests/integration", "tests/kafka")):
-        return 1
-    return 2 if _is_below(item, INDEPENDENT) else 3
+        return 0
+    return 1 if _is_below(item, INDEPENDENT) else 2
 
 
 def _is_below(item: pytest.Item, folders: tuple[str, ...]) -> bool:
