@@ -190,7 +190,6 @@ PUBLIC_MODULES = (
     "sinksdk.testing",
     "sinksdk.support.delays",  # one table of all delays
     "sinksdk.support.s3",  # one table of S3's errors, for commit stores and connectors
-    "sinksdk.values.avro_defaults",  # one encoding of numbers, for defaults and for files
     "sinksdk.values.avro_schema",  # one parser and one walk, for converters and for files
     "sinksdk.values.avro_walk",
     "sinksdk.values.calendar",  # folders by time have dates beyond the year 9999

@@ -161,3 +161,17 @@ def test_a_file_without_records_is_only_a_header() -> None:
 def test_equal_records_produce_equal_bytes() -> None:
     for name in CODEC_NAMES:
         assert write(container(name), encoded(RECORDS)) == write(container(name), encoded(RECORDS))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"metadata": {"avro.codec": b"x"}}, r"under 'avro\.' is Avro's own: rename avro\.codec"),
+        ({"sync_marker": b"short"}, "16 bytes, this one has 5"),
+        ({"block_bytes": 0}, "at least 1 byte, not 0"),
+    ],
+)
+def test_invalid_arguments_are_refused(change: dict[str, Any], message: str) -> None:
+    arguments = {"metadata": {}, "sync_marker": MARKER, **change}
+    with pytest.raises(ValueError, match=message):
+        ContainerWriter(RECORD_SCHEMA, codec("null"), **arguments)

@@ -13,7 +13,7 @@ import pytest
 
 from sinksdk import DataException, Header, SinkRecord, SinkRecords, TopicPartition
 from sinksdk.connectors.s3_archiver.formats import encoder
-from sinksdk.connectors.s3_archiver.formats.datums import EncodedRows
+from sinksdk.connectors.s3_archiver.formats.datums import EncodedRows, varint
 from sinksdk.connectors.s3_archiver.formats.encoder import (
     Loop,
     RecordAvro,
@@ -23,7 +23,6 @@ from sinksdk.connectors.s3_archiver.formats.encoder import (
 )
 from sinksdk.connectors.s3_archiver.formats.schema import RECORD_SCHEMA, sync_marker
 from sinksdk.records import HEADERS_TYPE
-from sinksdk.values.avro_defaults import number_datum
 from tests.helpers.needs import missing
 
 FLIGHTS = TopicPartition("flights", 3)
@@ -232,7 +231,7 @@ def test_a_header_without_a_key_is_refused(loop: Loop, bad: dict[str, bytes | No
 def test_varints_equal_avros(value: int) -> None:
     out = io.BytesIO()
     fastavro.schemaless_writer(out, {"type": "long"}, value)
-    assert number_datum(value) == out.getvalue()
+    assert varint(value) == out.getvalue()
 
 
 def test_the_record_schema_equals_the_documented_one() -> None:

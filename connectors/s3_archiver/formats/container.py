@@ -7,10 +7,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from sinksdk.connectors.s3_archiver.formats.codecs import BytesLike, Codec
-from sinksdk.connectors.s3_archiver.formats.datums import EncodedRows
-from sinksdk.values.avro_defaults import lengthy_datum, number_datum
+from sinksdk.connectors.s3_archiver.formats.datums import EncodedRows, varint
+from sinksdk.connectors.s3_archiver.formats.schema import SYNC_BYTES
 
 _MAGIC: Final = b"Obj\x01"
+_RESERVED: Final = "avro."
 
 # Bytes before compression. Beyond 256 KiB zstandard uses tables with which level 1 is a tenth slower.
 BLOCK_BYTES: Final = 240 * 1024
@@ -27,6 +28,7 @@ class ContainerWriter:
         sync_marker: bytes,
         block_bytes: int = BLOCK_BYTES,
     ) -> None:
+        _check(metadata, sync_marker, block_bytes)
         self._codec = codec
         self._sync_marker = sync_marker
         self._metadata = {
@@ -45,9 +47,10 @@ class ContainerWriter:
 
     def header(self) -> Iterator[BytesLike]:
         entries = b"".join(
-            lengthy_datum(name.encode()) + lengthy_datum(value) for name, value in self._metadata.items()
+            _length_prefixed(name.encode()) + _length_prefixed(value)
+            for name, value in self._metadata.items()
         )
-        yield _MAGIC + number_datum(len(self._metadata)) + entries + b"\x00" + self._sync_marker
+        yield _MAGIC + varint(len(self._metadata)) + entries + b"\x00" + self._sync_marker
 
     def append(self, rows: EncodedRows) -> Iterator[BytesLike]:
         self.records += len(rows)
@@ -63,7 +66,7 @@ class ContainerWriter:
         # The null codec writes pieces as they are, because joining would copy them.
         if self._codec.name != "null":
             pieces = [self._codec.compress(block.joined())]
-        yield number_datum(block.records) + number_datum(sum(map(len, pieces)))
+        yield varint(block.records) + varint(sum(map(len, pieces)))
         yield from pieces
         yield self._sync_marker
 
@@ -111,3 +114,17 @@ class RowBlocks:
         block = Block(self._pending_records, self._pending)
         self._pending, self._pending_records, self.buffered = [], 0, 0
         return block
+
+
+def _length_prefixed(octets: bytes) -> bytes:
+    return varint(len(octets)) + octets
+
+
+def _check(metadata: Mapping[str, bytes], sync_marker: bytes, block_bytes: int) -> None:
+    reserved = [name for name in metadata if name.startswith(_RESERVED)]
+    if reserved:
+        raise ValueError(f"file metadata under '{_RESERVED}' is Avro's own: rename {', '.join(reserved)}")
+    if len(sync_marker) != SYNC_BYTES:
+        raise ValueError(f"a sync marker has {SYNC_BYTES} bytes, this one has {len(sync_marker)}")
+    if block_bytes < 1:
+        raise ValueError(f"a block must hold at least 1 byte, not {block_bytes}")

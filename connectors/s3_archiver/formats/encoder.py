@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from itertools import pairwise
 from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
@@ -24,9 +23,16 @@ from sinksdk.connectors.s3_archiver.formats.columns import (
     null_where,
 )
 from sinksdk.connectors.s3_archiver.formats.container import BLOCK_BYTES, ContainerWriter
-from sinksdk.connectors.s3_archiver.formats.datums import BYTES, NO_ROWS, EncodedRows, borders_of
+from sinksdk.connectors.s3_archiver.formats.datums import (
+    BYTES,
+    NO_ROWS,
+    DatumBuilder,
+    EncodedRows,
+    borders_of,
+    present_in,
+    varint,
+)
 from sinksdk.connectors.s3_archiver.formats.schema import RECORD_SCHEMA, sync_marker
-from sinksdk.values.avro_defaults import lengthy_datum, number_datum
 
 log = logging.getLogger(__name__)
 _TICKS_PER_MILLISECOND: Final = {"ms": 1, "us": 1_000, "ns": 1_000_000}
@@ -61,7 +67,7 @@ class RecordEncoder:
     def __init__(self, partition: TopicPartition, loop: Loop | None = None) -> None:
         topic = partition.topic.encode()
         self._partition = partition
-        self._coordinates = lengthy_datum(topic) + number_datum(partition.partition)
+        self._coordinates = varint(len(topic)) + topic + varint(partition.partition)
         self._loop = loop or LOOP
 
     def encode(self, batch: pa.RecordBatch) -> EncodedRows:
@@ -161,45 +167,44 @@ def _header_fields(items: Column) -> tuple[int, int]:
 
 
 def plain_loop(coordinates: bytes, columns: Columns) -> EncodedRows | int:
-    rows, *flat, headers = columns
-    numbers = [[None] * rows if column is None else column.to_pylist() for column in flat[:3]]
-    data = [[None] * rows if column is None else column.cast(BYTES).to_pylist() for column in flat[3:]]
-    datums: list[bytes] = []
-    for offset, timestamp, kind, key, value, pairs in zip(
-        *numbers, *data, _header_pairs(headers, rows), strict=True
-    ):
-        if any(name is None for name, _ in pairs):
-            return len(datums)
-        datum = [coordinates, number_datum(offset or 0)]
-        datum.append(_NULL if timestamp is None else _NOT_NULL + number_datum(timestamp))
-        datum += [number_datum(kind or 0), _nullable(key), _nullable(value)]
-        if pairs:
-            datum.append(number_datum(len(pairs)))
-            datum += [lengthy_datum(name) + _nullable(content) for name, content in pairs]
-        datums.append(b"".join([*datum, _END]))
-    return EncodedRows(memoryview(b"".join(datums)), borders_of(np.array([*map(len, datums)], np.int64)))
+    datums = DatumBuilder(columns.rows)
+    datums.constant(coordinates)
+    datums.long(_longs(_or_nulls(columns.offset, columns.rows)))
+    timestamp = _or_nulls(columns.timestamp, columns.rows)
+    datums.nullable_long(_longs(timestamp), present_in(timestamp))
+    datums.long(_longs(_or_nulls(columns.timestamp_type, columns.rows)))
+    datums.nullable_bytes(_or_nulls(columns.key, columns.rows).cast(BYTES))
+    datums.nullable_bytes(_or_nulls(columns.value, columns.rows).cast(BYTES))
+    without_key = _append_headers(datums, columns)
+    return datums.build() if without_key is None else without_key
 
 
-_NULL: Final = number_datum(0)  # the branches of a union with null
-_NOT_NULL: Final = number_datum(1)
-_END: Final = number_datum(0)  # of an array
+def _or_nulls(column: Column | None, rows: int) -> Column:
+    return pa.nulls(rows) if column is None else column
 
 
-def _header_pairs(headers: Column | None, rows: int) -> list[list[tuple[Any, Any]]]:
+def _append_headers(datums: DatumBuilder, columns: Columns) -> int | None:
+    """Append the headers, or return the first row with a header without a key."""
+    headers = columns.headers
     if headers is None:
-        return [[]] * rows
+        datums.array(np.zeros(columns.rows, np.int64), NO_ROWS)
+        return None
+    counts = _longs(pc.list_value_length(headers))
     items = headers.flatten()
+    if not len(items):
+        datums.array(counts, NO_ROWS)
+        return None
     # flatten() of a struct, unlike field(), shows the children of a null struct as null
     children = items.flatten()
-    pairs = list(
-        zip(*(children[place].cast(BYTES).to_pylist() for place in _header_fields(items)), strict=True)
-    )
-    borders = borders_of(_longs(pc.list_value_length(headers))).tolist()
-    return [pairs[begin:end] for begin, end in pairwise(borders)]
-
-
-def _nullable(octets: bytes | None) -> bytes:
-    return _NULL if octets is None else _NOT_NULL + lengthy_datum(octets)
+    key, value = _header_fields(items)
+    if children[key].null_count:
+        first = int(np.argmin(as_mask(children[key].is_valid())))
+        return int(np.searchsorted(borders_of(counts), first, side="right")) - 1
+    encoded = DatumBuilder(len(items))
+    encoded.bytes(children[key].cast(BYTES))
+    encoded.nullable_bytes(children[value].cast(BYTES))
+    datums.array(counts, encoded.build())
+    return None
 
 
 def column_buffers(column: Column | None) -> tuple[Any, ...] | None:
@@ -235,7 +240,7 @@ try:
 except ImportError:
     compiled_loop = None
     log.info(
-        "encoding takes many times as much processor time as necessary: this installation of sinksdk "
+        "encoding takes several times as much processor time as necessary: this installation of sinksdk "
         "lacks the compiled module. Install a wheel with it, or install a C compiler and Python's headers, "
         "and reinstall sinksdk"
     )
