@@ -19,7 +19,8 @@ log = logging.getLogger(__name__)
 
 QUERY_INTERVAL: Final = 2.0  # seconds between two queries of the source while nothing is planned
 
-# Seconds without a response, or between two queries, after which end offsets count as unknown.
+# End offsets count as unknown if the last query that succeeded began so many seconds longer ago than the
+# interval between queries.
 LATE: Final = 10.0
 
 _WRITE_INTERVAL: Final = 1.0  # seconds between two writes to a store with fast requests

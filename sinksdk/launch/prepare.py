@@ -114,8 +114,7 @@ def _warn_of(checked: Checked, warn: Warn) -> None:
 
 
 def _warn_of_task_slots(tasks_max: int, spark: SparkSettings, warn: Warn) -> None:
-    # Only a warning: the connector's ``start`` determines the number of tasks, and runs after Spark has
-    # started.
+    # Only a warning: ``task_configs`` determines the number of tasks, and runs after the connector's start.
     task_slots = spark.task_slots
     if task_slots is not None and tasks_max > task_slots:
         warn(

@@ -93,8 +93,9 @@ class SparkOnDemand:
 
         @cache
         def launcher(spark: SparkContext) -> SparkLauncher:
+            template = spec()  # fails at once while the store is unavailable
             transformed = self._transformed(ready, self._deployment.spark.session or spark)
-            return SparkLauncher(spark, source, columns_read(ready), spec(), transformed)
+            return SparkLauncher(spark, source, columns_read(ready), template, transformed)
 
         return LauncherOnDemand(self, lambda spark, plan: launcher(spark).launch(plan))
 
@@ -158,7 +159,7 @@ class SparkOnDemand:
                 f"records stay committed"
             )
         self._spark = None
-        if _STARTED.pop(spark, None) is not None:  # False if another connector has already stopped Spark
+        if _STARTED.pop(spark, None) is not None:  # else another connector has found this Spark dead before
             log.error("Spark on %s has died; its connectors resume from their commits", master)
             context.forget_dead_spark()
 

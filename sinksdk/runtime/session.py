@@ -122,7 +122,7 @@ class DriverSession:
                     # The state is not UNASSIGNED: this process deletes the connector, and no other may take
                     # over.
                     if self._has_unpublished():
-                        reason = ClosingReason.STOP  # a stopped connector is published before it is deleted
+                        reason = ClosingReason.STOP  # so the deletion first publishes commits
                 else:
                     self.status.become("UNASSIGNED")
         except FencedException:

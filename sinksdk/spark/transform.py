@@ -187,7 +187,7 @@ class TransformedRecords:
     @classmethod
     def of(
         cls,
-        config: ConnectorConfig | None,
+        config: ConnectorConfig,
         spark: SparkContext | SparkSession,
         columns: Collection[str],
         python_path: Collection[str],
@@ -195,8 +195,8 @@ class TransformedRecords:
         takes_bytes: bool,
         is_confined: bool = False,
     ) -> TransformedRecords | None:
-        transform = Transform.of(config, is_confined=is_confined) if config is not None else None
-        if transform is None or config is None:
+        transform = Transform.of(config, is_confined=is_confined)
+        if transform is None:
             return None
         as_bytes = becoming_bytes(config, takes_bytes=takes_bytes)
         found = cls(spark, transform, columns, python_path, as_bytes)

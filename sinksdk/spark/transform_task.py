@@ -121,6 +121,7 @@ def reads(spec: GenerationSpec, columns: Columns) -> Callable[[Rows], Rows]:
 def _read(spec: GenerationSpec, columns: Columns, task: int, channel: _TaskChannel) -> Rows:
     sender: Sender | None = None
     try:
+        # The subject of log lines must not stay set across a yield: only the opening of the store has one.
         with prepared_process(spec, task) as store:
             unread = _batches(spec, store, columns, task)
         with closing(unread) as batches:

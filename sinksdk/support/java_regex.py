@@ -153,7 +153,7 @@ def _without_quotes(match: re.Match[str]) -> str:
 
 
 def _as_itself(character: str) -> str:
-    if character.isdecimal():
+    if character.isascii() and character.isdecimal():
         return f"\\x{ord(character):02x}"  # no part of a number in front of it
     return f"\\{character}" if character.isascii() and not character.isalpha() else character
 
@@ -164,6 +164,7 @@ def _as_itself(character: str) -> str:
 class _Translator:
     def __init__(self, text: str) -> None:
         self._text = _QUOTED.sub(_without_quotes, text)
+        self._is_unquoted = self._text != text
         self._at = 0
         self._flags: frozenset[str] = frozenset()
         self._groups = 0
@@ -212,7 +213,9 @@ class _Translator:
                 return
 
     def _refuse(self, why: str) -> NoReturn:
-        raise JavaRegexError(f"{why} (at character {min(self._at, len(self._text)) + 1})")
+        # Unquoted text is longer than what the user wrote.
+        where = "" if self._is_unquoted else f" (at character {min(self._at, len(self._text)) + 1})"
+        raise JavaRegexError(f"{why}{where}")
 
     # -- structure --
 

@@ -13,7 +13,6 @@ from typing import Any, Final, Literal, TypeAlias
 import pyarrow as pa
 
 from sinksdk.records import HEADERS_TYPE, Header, SinkRecords
-from sinksdk.values.plain import plain
 from sinksdk.values.rows import column_of
 
 Part = Literal["key", "value"]
@@ -34,7 +33,29 @@ def content_of(records: SinkRecords, part: Part) -> Content:
 
 
 def objects_of(content: Content) -> list[Any]:
-    return plain(content) if isinstance(content, pa.Array) else content
+    if not isinstance(content, pa.Array):
+        return content
+    # Arrow returns a map as a list of pairs.
+    values = content.to_pylist()
+    return [_with_dicts(value, content.type) for value in values] if _has_maps(content.type) else values
+
+
+def _has_maps(kind: pa.DataType) -> bool:
+    if pa.types.is_map(kind):
+        return True
+    return pa.types.is_nested(kind) and any(
+        _has_maps(kind.field(place).type) for place in range(kind.num_fields)
+    )
+
+
+def _with_dicts(value: Any, kind: pa.DataType) -> Any:
+    if value is None or not _has_maps(kind):
+        return value
+    if pa.types.is_map(kind):
+        return {name: _with_dicts(item, kind.item_type) for name, item in value}
+    if pa.types.is_struct(kind):
+        return {field.name: _with_dicts(value[field.name], field.type) for field in kind}
+    return [_with_dicts(item, kind.value_type) for item in value]
 
 
 def with_content(records: SinkRecords, part: Part, content: Content) -> SinkRecords:

@@ -45,9 +45,10 @@ def run_task(spec: GenerationSpec, task: int) -> TaskResult:
     Raises:
         FencedException: another attempt or a newer generation owns it.
     """
-    read = reading(spec, task)
     with prepared_process(spec, task) as store:
-        result = run_attempt(spec, store, task, read)
+        result = run_attempt(spec, store, task, reading(spec, task))
+    # A store that is frozen would keep its connections open until the process ends.
+    del store
     _freeze_garbage()
     return result
 

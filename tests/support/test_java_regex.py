@@ -82,6 +82,19 @@ def test_refused_pattern_names_the_construct(pattern: str, message: str) -> None
         ConnectorConfig.parse({"name": "a", "topics.regex": pattern})
 
 
+def test_quoted_digits_of_any_script_match_themselves() -> None:
+    subscription = Subscription(regex="\\Q\N{ARABIC-INDIC DIGIT THREE}4\\E")
+
+    assert subscription.select(["\N{ARABIC-INDIC DIGIT THREE}4", "f34", "34"]) == {
+        "\N{ARABIC-INDIC DIGIT THREE}4"
+    }
+
+
+def test_an_error_beside_quoted_text_names_no_position() -> None:
+    with pytest.raises(ConfigException, match=r"'\(' is not closed$"):
+        Subscription(regex=r"\Qorders.2024\E(")
+
+
 def test_topics_regex_is_a_java_pattern() -> None:
     subscription = Subscription(regex="[a-z&&[^b]]+")
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
+from pathlib import Path
 from typing import NoReturn
 
 import pyarrow as pa
@@ -20,13 +23,13 @@ from sinksdk import (
     SinkTask,
 )
 from sinksdk.model.outcome import Retry
-from sinksdk.store import request_closing, table, take_over
+from sinksdk.store import Store, identify, open_store, request_closing, table, take_over
 from sinksdk.store.keys import plan_key, progress_key
 from sinksdk.store.records import Closing, GenerationPlan
 from sinksdk.store.reports import TaskProgress
 from sinksdk.support import logs
 from sinksdk.testing import ManualClock
-from sinksdk.worker import attempts
+from sinksdk.worker import attempts, sink_task
 from sinksdk.worker.generation_spec import GenerationSpec
 from sinksdk.worker.sink_task import run_attempt
 from sinksdk.worker.task_result import TaskResult, from_rows, to_row
@@ -209,3 +212,28 @@ def test_log_lines_while_a_store_is_opened_name_the_connector(monkeypatch: pytes
         pass
 
     assert about == [("memory:", "id", {"connector": "archive", "task": 3, "generation": 7})]
+
+
+def test_a_tasks_store_is_freed_before_the_process_freezes_its_objects(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    # Regression: each Python worker kept the connections of its first task's store until it ended.
+    url = f"sqlite:///{tmp_path}/store.sqlite"
+    spec = GenerationSpec(url, identify(open_store(url, create=True)), "archive", 7)
+    stores: list[weakref.ref[Store]] = []
+    are_alive: list[bool] = []
+
+    def attempt(_: GenerationSpec, store: Store, task: int, read: object) -> TaskResult:
+        stores.append(weakref.ref(store))
+        return TaskResult(task, 0, [])
+
+    def freeze() -> None:
+        gc.collect()
+        are_alive.extend(store() is not None for store in stores)
+
+    monkeypatch.setattr(sink_task, "run_attempt", attempt)
+    monkeypatch.setattr(sink_task, "reading", lambda *_: None)
+    monkeypatch.setattr(sink_task, "_freeze_garbage", freeze)
+    sink_task.run_task(spec, 0)
+
+    assert are_alive == [False]
