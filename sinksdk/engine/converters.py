@@ -164,7 +164,7 @@ class StringConverter(BatchConverter):
             return pa.array([value.decode(self.encoding) for value in values], pa.string())
         except UnicodeDecodeError as error:
             why = _without_bytes(error)
-        except UnicodeEncodeError:  # the JSON text may contain lone surrogates, which UTF-8 does not allow
+        except UnicodeEncodeError:  # the encoding may allow lone surrogates, which UTF-8 does not allow
             why = "it holds a lone surrogate"
         raise DataException(f"the bytes are not {self.encoding} text: {why}")
 
@@ -457,7 +457,10 @@ class _AvroReader:
         is_bare = self.kind is not None and not pa.types.is_struct(self.kind)
         self._fills_items = fills_items and not is_bare  # Jackson fills in only the defaults of structures
         if self.kind is not None or gives_json:
-            self._read = datum_reader(schema.resolved, is_plain=True, names_branches=True)
+            # Arrow fills in the branches that an object lacks, JSON does not.
+            self._read = datum_reader(
+                schema.resolved, is_plain=True, names_branches=True, fills_branches=self.kind is None
+            )
         else:
             self._read = schema.reader
 

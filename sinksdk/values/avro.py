@@ -73,14 +73,13 @@ class _Types:
         self._count = 0
 
     def of(self, schema: Any, depth: int) -> pa.DataType:
-        if depth > _MOST_DEPTH:
+        if depth > _MOST_DEPTH or self._count > _MOST_TYPES:
             raise _NoArrowType
         if isinstance(schema, list):
             return self._union(schema, depth)
         if isinstance(schema, str):
-            if schema in _SCALARS:
-                return _SCALARS[schema]
-            schema = self._named[schema]
+            return _SCALARS.get(schema) or self.of(self._named[schema], depth + 1)
+        self._count += "name" in schema  # types that use each other twice per level grow exponentially
         if schema["type"] == "record":
             return self._record(schema, depth)
         if schema["type"] == "array":
@@ -90,8 +89,7 @@ class _Types:
         return _scalar(schema)
 
     def _record(self, schema: Any, depth: int) -> pa.DataType:
-        self._count += 1  # records that use each other twice per level grow exponentially
-        if schema["name"] in self._open or self._count > _MOST_TYPES:
+        if schema["name"] in self._open:
             raise _NoArrowType
         self._open.append(schema["name"])
         fields = [(field["name"], self.of(field["type"], depth + 1)) for field in schema["fields"]]
@@ -104,6 +102,7 @@ class _Types:
         ]
         if len(fields) <= 1:
             return fields[0][1] if fields else pa.null()
+        self._count += len(fields)
         if len({name for name, _ in fields}) < len(fields):
             raise _NoArrowType  # Connect cannot distinguish records of one name in two namespaces
         return pa.struct(fields)

@@ -105,18 +105,20 @@ def _without_comments(text: str) -> str:
 
 
 def datum_reader(
-    resolved: Any, *, is_plain: bool = False, names_branches: bool = False
+    resolved: Any, *, is_plain: bool = False, names_branches: bool = False, fills_branches: bool = False
 ) -> Callable[[Any], Any]:
     """Return a function that reads a datum from a stream as Python objects.
 
     Args:
         is_plain: ignore logical types: whole numbers instead of times are faster and have all years, and
             fastavro would round decimals.
-        names_branches: read unions of several types as objects with a field for each, named as in Connect.
+        names_branches: read a value of a union of several types as an object, whose field has the name of
+            the branch in Connect.
+        fills_branches: such objects have a field for each branch. They take memory and time for each.
     """
     import fastavro  # noqa: PLC0415 - slow to import, and needed for Avro only
 
-    made = _ForFastavro(is_plain=is_plain, names_branches=names_branches)
+    made = _ForFastavro(is_plain=is_plain, names_branches=names_branches, fills_branches=fills_branches)
     plain = made.of(resolved)
     is_wrapped = bool(made.enums) and (isinstance(plain, list) or plain["type"] != "record")
     if is_wrapped:  # fastavro parses all other schemas again for each datum
@@ -138,9 +140,10 @@ def datum_reader(
 
 
 class _ForFastavro:
-    def __init__(self, *, is_plain: bool, names_branches: bool) -> None:
+    def __init__(self, *, is_plain: bool, names_branches: bool, fills_branches: bool) -> None:
         self._is_plain = is_plain
         self._names_branches = names_branches
+        self._fills_branches = fills_branches
         self._names: dict[str, str] = {}
         self._unions = 0
         self.enums: list[tuple[list[str], list[str]]] = []
@@ -177,7 +180,8 @@ class _ForFastavro:
 
     def _branch(self, own: str, schema: Any, names: Iterable[str]) -> Any:
         self._unions += 1
-        fields = [{"name": name, "type": schema if name == own else "null"} for name in dict.fromkeys(names)]
+        shown = dict.fromkeys(names) if self._fills_branches else (own,)
+        fields = [{"name": name, "type": schema if name == own else "null"} for name in shown]
         return {"type": "record", "name": f"union{self._unions}", "fields": fields}
 
 

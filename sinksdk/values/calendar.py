@@ -83,7 +83,8 @@ MONTHS: Final = (
     *("July", "August", "September", "October", "November", "December"),
 )
 WEEKDAYS: Final = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
-# By Java's letters of parts of a time: the milliseconds for which the number stays the same, and its value.
+# By letter of a part of a time (Joda-Time's; SimpleDateFormat has some of them with the same meaning): the
+# milliseconds for which the number stays the same, and its value.
 NUMBERS: Final[Mapping[str, tuple[int, Callable[[Moment], int]]]] = {
     "C": (DAY, lambda at: abs(at.year) // 100),
     "Y": (DAY, lambda at: at.year if at.year > 0 else 1 - at.year),

@@ -3,7 +3,7 @@ from __future__ import annotations
 import io
 import json
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -668,6 +668,53 @@ def test_a_parquet_archive_is_compared_with_its_source(tmp_path: Path) -> None:
     compare(b.s3, TopicDirectory(tmp_path), report)
 
     assert report.problems == ["orders-0: offset 0 has a different value in the archive"]
+
+
+def parquet_archive(alter: Callable[[pa.Table], pa.Table]) -> tuple[S3ArchiverConfig, Bench]:
+    settings = config({"format.class": "ParquetFormat", "archive.content": "record", "flush.size": "4"})
+    b = bench(settings=settings)
+    b.harness.deliver(TP, SinkRecords.of(TP, RECORDS))
+    b.harness.revoke()
+    for made in b.s3.objects.values():
+        file, body = pq.ParquetFile(io.BytesIO(made.data)), io.BytesIO()
+        said = {key: text for key, text in file.metadata.metadata.items() if key != b"ARROW:schema"}
+        pq.write_table(alter(file.read()).replace_schema_metadata(said), body)
+        made.data = body.getvalue()
+        made.crc32 = None
+    return settings, b
+
+
+@pytest.mark.parametrize("column", ["timestamp", "key", "value", "headers"])
+def test_a_parquet_archive_without_a_column_is_reported(column: str) -> None:
+    settings, b = parquet_archive(lambda table: table.drop_columns(column))
+
+    report = verify(settings, b.s3, lambda: b.harness.committed)
+
+    assert any(f"has no column '{column}'" in problem for problem in report.problems)
+
+
+@pytest.mark.parametrize(
+    ("column", "kind"),
+    [("headers", None), ("timestamp_type", None), ("timestamp", pa.timestamp("us", "UTC"))],
+)
+def test_what_a_topic_directory_may_leave_out_is_a_difference_in_a_parquet_archive(
+    tmp_path: Path, column: str, kind: pa.DataType | None
+) -> None:
+    def altered(table: pa.Table) -> pa.Table:
+        place = table.schema.get_field_index(column)
+        old = table.column(place)
+        return table.set_column(
+            place, column, pa.nulls(len(old), old.type) if kind is None else old.cast(kind)
+        )
+
+    settings, b = parquet_archive(altered)
+    write_source(tmp_path, RECORDS)
+
+    report = verify(settings, b.s3, lambda: b.harness.committed)
+    compare(b.s3, TopicDirectory(tmp_path), report)
+
+    assert report.problems
+    assert all(f"has a different {column} in the archive" in problem for problem in report.problems)
 
 
 def test_records_missing_on_either_side_are_named(tmp_path: Path) -> None:

@@ -7,9 +7,12 @@ import json
 from typing import Any
 
 import fastavro
+import pyarrow as pa
 import pytest
 
 from sinksdk.errors import DataException
+from sinksdk.values import avro
+from sinksdk.values.avro import avro_type
 from sinksdk.values.avro_schema import CONNECT_DECIMAL, as_schema, named_types, parse_schema
 from tests.helpers.needs import missing
 from tests.kafka.maven import MavenError
@@ -182,3 +185,29 @@ def test_invalid_schema_is_refused_with_a_reason() -> None:
     for text, why in (("{", "not JSON"), ('{"type": "record"}', "has no name"), ("[" * 100_000, "levels")):
         with pytest.raises(DataException, match=why):
             parse_schema(text)
+
+
+def record_of(name: str, *types: Any) -> dict[str, Any]:
+    fields = [{"name": f"f{number}", "type": kind} for number, kind in enumerate(types)]
+    return {"type": "record", "name": name, "fields": fields}
+
+
+def arrow_type(schema: Any) -> pa.DataType | None:
+    return avro_type(parse_schema(json.dumps(schema)).resolved)
+
+
+@pytest.mark.parametrize(("records", "is_typed"), [(49, True), (50, False)])
+def test_a_reference_by_name_is_a_level_of_an_arrow_type(*, records: int, is_typed: bool) -> None:
+    # Each record has a field of the record before it, so the last one has two levels for each record.
+    links = [record_of("R0", "int"), *(record_of(f"R{n}", f"R{n - 1}") for n in range(1, records))]
+
+    assert (arrow_type(record_of("All", *links)) is not None) == is_typed
+
+
+def test_enumerations_and_branches_count_as_types(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(avro, "_MOST_TYPES", 20)
+    enums = [{"type": "enum", "name": f"E{number}", "symbols": ["A"]} for number in range(25)]
+
+    assert arrow_type(record_of("Few", *enums[:15])) is not None
+    assert arrow_type(record_of("Many", *enums)) is None
+    assert arrow_type(record_of("Unions", enums[:8], enums[8:16], "int")) is None

@@ -76,7 +76,7 @@ class PartitionWriter:
         self._coalescer = factory.coalescer()
         self._held_since = 0.0  # time at which the coalescer's first row was put
         self._unwritten: deque[pa.RecordBatch] = deque()  # accepted batches that are in no file yet
-        # Batches before conversion, whose rows are in no file yet.
+        # Batches whose columns are not those that were read, and whose rows are in no file yet.
         self._converted: deque[SinkRecords] = deque()
         self._due = math.inf  # time at which the schedule ends the open files
         self._open: FileGroup | None = None

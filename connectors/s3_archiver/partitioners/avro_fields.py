@@ -126,7 +126,7 @@ class Walk:
         self._ends = ends
         self._found = found
         self._named = named_types(schema)
-        # Positions of rows that have to be read in another way.
+        # Numbers of rows that have to be read in another way.
         self.left: list[Longs] = []
 
     def read(self, schema: Any, path: Path, rows: Longs, at: Longs, *, replaces_null: bool = False) -> None:

@@ -165,6 +165,10 @@ def _are_equal(one: pa.Array, other: pa.Array) -> Flags:
     """Compare row by row; null equals null."""
     if one.equals(other):
         return np.ones(len(one), np.bool_)
+    if not pa.types.is_list(one.type):
+        equal = pc.fill_null(pc.equal(one, other), False)
+        found: Flags = pc.or_(equal, pc.and_(one.is_null(), other.is_null())).to_numpy(zero_copy_only=False)
+        return found
     return np.array([a == b for a, b in zip(one.to_pylist(), other.to_pylist(), strict=True)])
 
 
@@ -201,7 +205,7 @@ def _records(s3: S3, found: Found) -> Iterator[pa.RecordBatch]:
                 yield decoded(block, found.name.partition)
             return
         for batch in open_parquet(content, kept).iter_batches(_ROWS):
-            yield normalized(batch)
+            yield normalized(batch, is_archived=True)
 
 
 class TopicDirectory:
@@ -221,7 +225,7 @@ class TopicDirectory:
             with pq.ParquetFile(path) as file:
                 columns = [name for name in file.schema_arrow.names if name in RECORD_COLUMNS]
                 for batch in file.iter_batches(_ROWS, columns=columns):
-                    kept = normalized(_as_records(batch))
+                    kept = normalized(_as_records(batch), is_archived=False)
                     kept = kept.filter(pc.less(kept.column("offset"), end))
                     if len(kept):
                         yield kept

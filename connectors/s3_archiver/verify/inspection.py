@@ -20,7 +20,7 @@ from sinksdk.connectors.s3_archiver.archive.layout import FileName
 from sinksdk.connectors.s3_archiver.formats.columns import Longs
 from sinksdk.connectors.s3_archiver.s3 import crc
 from sinksdk.connectors.s3_archiver.s3.client import S3, Location, ObjectInfo
-from sinksdk.connectors.s3_archiver.verify.reading import AvroFile, offsets_of
+from sinksdk.connectors.s3_archiver.verify.reading import RECORDS, AvroFile, offsets_of
 from sinksdk.values.avro_walk import Fit, walk_block
 from sinksdk.values.json_text import bad_json
 
@@ -178,6 +178,9 @@ def _read_parquet(stream: BinaryIO, name: FileName, kept: IO[bytes], configured:
     if header is None or not {*_PLACES, "timestamp_type"} <= {*file.schema_arrow.names}:
         records = sum(batch.num_rows for batch in file.iter_batches(_ROWS))
         return _Content("values in Parquet", header, records)
+    missing = [name for name in RECORDS.names if name not in file.schema_arrow.names]
+    if missing:
+        raise ValueError(f"it holds whole records, but has no column '{missing[0]}'")
     order = _Order(may_repeat=_repeats(header, configured))
     for batch in file.iter_batches(_ROWS):
         _check_partition(batch, name)

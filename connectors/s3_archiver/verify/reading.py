@@ -299,18 +299,21 @@ def _headers(data: bytes, at: Longs) -> pa.Array:
     return pa.ListArray.from_arrays(pa.array(ends), entries, type=HEADERS)
 
 
-def normalized(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Return rows of Parquet, also of a topic directory, as :data:`RECORDS`; columns may be missing."""
+def normalized(batch: pa.RecordBatch, *, is_archived: bool) -> pa.RecordBatch:
+    """Return rows of an archived Parquet file, or of a topic directory, as :data:`RECORDS`.
+
+    Columns and values that a topic directory may leave out are a difference in an archived file.
+    """
     columns = []
     for field in RECORDS:
         names = [name for name in (field.name, _ELSEWHERE.get(field.name)) if name in batch.schema.names]
         column = batch.column(names[0]) if names else pa.nulls(len(batch), field.type)
-        if pa.types.is_timestamp(column.type):
+        if pa.types.is_timestamp(column.type) and not is_archived:
             column = column.cast(pa.timestamp("ms", "UTC"), safe=False).cast(pa.int64())
         column = column.cast(field.type)
         if field.name == "timestamp":
             column = pc.if_else(pc.equal(column, _NO_TIMESTAMP), pa.scalar(None, field.type), column)
-        elif field.name in _FOR_NULL:
+        elif field.name in _FOR_NULL and not is_archived:
             column = pc.fill_null(column, pa.scalar(_FOR_NULL[field.name], field.type))
         columns.append(column)
     return pa.RecordBatch.from_arrays(columns, schema=RECORDS)
