@@ -61,7 +61,7 @@ $(SPARK_ARCHIVE): $(INSTALLED)
 	$(BIN)/python -m tests.helpers.spark_archive $@
 
 # Slow tests wait for most of their time: there are more processes than cores.
-test tests: JOBS := 5
+test tests: JOBS := 4
 test-rest test-all nightly coverage: JOBS := 3
 test: install ## Lint, types, and each fact once: Spark, Kafka, S3, a browser, a kill of each kind (10 minutes)
 	@$(MAKE) --no-print-directory --jobs 2 lint types tests
