@@ -30,7 +30,7 @@ def pytest_testnodedown(node: Any) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Printed for passing runs too, which must not be empty runs."""
+    """Print the summary also for passing runs, which may have exercised nothing."""
     for title, counts in EXERCISED.items():
         terminalreporter.section(f"exercised by {title}")
         for what, count in sorted(counts.items()):

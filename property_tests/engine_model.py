@@ -102,7 +102,7 @@ class World:
         return {entry.topic_partition: entry.as_offset() for entry in self.durable.entries}
 
     def saved(self, record: TaskRecord) -> None:
-        """Commits never go back, and unpublished tokens are never overwritten."""
+        """Check that commits never go back and that unpublished tokens are never overwritten."""
         before, self.durable = self.committed(), record
         after = self.committed()
         for partition, old in before.items():
@@ -124,7 +124,8 @@ def watched(log: MemoryCommitLog, world: World) -> MemoryCommitLog:
         fault = None if log.is_fenced else world.take("write")
         if fault == "lost before":
             raise StoreUnavailable("no answer")
-        type(log)._save(log, record)  # a successor's log is a copy, which has this function too
+        # A copy of the log, for a successor, has this function as its own _save.
+        type(log)._save(log, record)
         world.saved(log.saved)
         if fault == "lost after":
             raise StoreUnavailable("no answer")
@@ -250,7 +251,7 @@ class ModelSink(SinkTask):
             self.context.fail(partition, ConnectException("given up"))
 
     def nonsense(self, fault: str | None, offsets: Offsets) -> object:
-        """An invalid offset if the fault demands one, else False."""
+        """Return an invalid result if the fault demands one, else False."""
         if fault == "None":
             return None
         if fault == "beyond":
@@ -264,7 +265,7 @@ class ModelSink(SinkTask):
         return False
 
     def move(self, partition: TopicPartition, where: str) -> None:
-        """Request another offset; a sink without offsets of its own requests its present one."""
+        """Request the present position; a sink with offsets of its own overrides this method."""
         self.context.offset({partition: self.begin[partition]})
 
     def keep(self, partition: TopicPartition, offsets: list[int]) -> None:
@@ -282,7 +283,7 @@ class ModelSink(SinkTask):
 
 
 class Buffering(ModelSink):
-    """Buffers whole batches of four and writes them when it may: at least once."""
+    """Writes batches of four records at once, and a shorter batch when it is asked to commit: at least once."""
 
     kind = "buffering"
     batch = 4
@@ -292,7 +293,7 @@ class Buffering(ModelSink):
         self.buffered: dict[TopicPartition, list[int]] = defaultdict(list)
 
     def move(self, partition: TopicPartition, where: str) -> None:
-        """The sink already has the next two records, or lost all but the first two."""
+        """Pretend that the destination already has the next two records, or has only the first two."""
         begin, end = self.begin[partition], self.world.ends.get(partition)
         if where == "forward":
             has = self.world.rows(partition, begin, end)[:2]

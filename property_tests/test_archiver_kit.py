@@ -117,7 +117,7 @@ def archived(s3: PlannedS3) -> Iterator[Row]:
 
 
 def refuse(s3: S3, settings: S3ArchiverConfig, partition: TopicPartition, offset: int | None) -> None:
-    """The connector's alter_offsets: no record may be archived twice."""
+    """Refuse offsets at which records would be archived twice, as the connector's alter_offsets does."""
     if problems := problems_of(s3, settings, {partition: offset}, {}, {}):
         raise ConnectException("; ".join(problems))
 
@@ -163,7 +163,7 @@ def beside(**more: Any) -> dict[str, Any]:
 
 
 def archived_in_all_views(s3: PlannedS3) -> Iterator[Row]:
-    """Records in files of values, keys and headers, as often as in the view that has them most."""
+    """Return the archived records, each as often as in the view (values, keys, headers) that repeats it most."""
     layout = config(KEYS).layout()
     counted = {view: Counter[Row]() for view in VIEWS}
     for where, found in s3.objects.items():
@@ -187,7 +187,7 @@ def test_files_of_keys_and_headers_are_exactly_once() -> None:
 
 
 def archived_values(s3: PlannedS3) -> Iterator[Row]:
-    """Records of files without views. As many empty files must be visible."""
+    """Return records of files of values; the files of keys are left out."""
     data = {where.key: found.data for where, found in s3.objects.items() if where.key.endswith(".avro")}
     return rows_of({key: found for key, found in data.items() if not key.endswith(".keys.avro")})
 
@@ -235,7 +235,7 @@ def test_keys_are_written_alone_if_their_values_are_visible() -> None:
     make = functools.partial(make_archiver, Aborting, **beside())
     assert withdrawn(make, BESIDE, notes=2, read_back=archived_in_all_views) == 1
     steps = (("deliver", 1, 3), ("deliver", 0, 3), ("revoke", 0), ("deliver", 0, 1))
-    for refused in range(40, 56):  # among them the requests that complete uploads
+    for refused in range(40, 56):  # the range includes the requests that complete uploads
         fault = ("fault", DESTINATION, refused, "permanent error")
         replay([fault, *steps], make, read_back=archived_in_all_views, **BESIDE)
 
@@ -263,7 +263,7 @@ def withdrawn(
     notes: int,
     read_back: Callable[[PlannedS3], Iterator[Row]] = archived,
 ) -> int:
-    """Count the kit's withdrawals when the response to a closing commit is lost."""
+    """Count the withdrawals in a case of the kit in which the response to a closing commit is lost."""
     counted = Counter[str]()
     trial = Trial(Subject(make, read_back, **options), counted)
     try:
@@ -308,7 +308,7 @@ def test_kit_does_not_freeze_a_task_that_discards_in_close() -> None:
 
 
 class AbortingInSilence(Aborting):
-    """And treats a missing committed upload as published."""
+    """An ``Aborting`` archiver that treats a missing committed upload as published."""
 
     def publish(self, partition: TopicPartition, tokens: Sequence[Token]) -> None:
         with contextlib.suppress(UnpublishableException):
@@ -354,7 +354,7 @@ class ServedS3:
 
 
 class SpoiledClient:
-    """The archiver's own client; requests that the plan picks fail on the wire."""
+    """The archiver's own client, before a server that answers planned requests with faults."""
 
     def __init__(self, client: S3, site: ServedS3) -> None:
         self._client = client

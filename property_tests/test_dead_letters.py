@@ -81,7 +81,7 @@ class World:
 
 
 class Letter(Future[None]):
-    """Written when the engine waits for it at the latest, as by a producer's flush."""
+    """A dead letter that is written at the latest when the engine waits for it, as by a producer's flush."""
 
     def __init__(self, world: World, record: SinkRecord) -> None:
         super().__init__()
@@ -228,7 +228,7 @@ def test_no_record_is_dropped(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.CRITICAL)
     happened.clear()
     rounds = -(-max(CASES, settings.default.max_examples) // _ROUND)
-    # Hypothesis varies the first cases of a seed, so that some events are rare in the whole run: further
+    # Hypothesis varies the first cases of a seed, so some events may be missing from a whole run: further
     # rounds with other seeds follow.
     for number in range(4 * rounds):
         if number >= rounds and all(happened[name] for name in HAPPENS):

@@ -27,7 +27,7 @@ MARKER = sync_marker("property")
 SCHEMA = fastavro.parse_schema(dict(RECORD_SCHEMA))
 PLAIN_SCHEMA = json.loads(
     json.dumps(RECORD_SCHEMA).replace("timestamp-millis", "none")
-)  # any 64 bits are read
+)  # the encoding passes any 64 bits through
 RUN = settings(max_examples=200, deadline=None)
 LOOPS = pytest.mark.parametrize("loop", [plain_loop, compiled_loop], ids=["plain", "compiled"])
 HEADER_TYPE = HEADERS_TYPE.value_type
@@ -39,7 +39,8 @@ Row = dict[str, Any]
 longs = st.integers(-(2**63), 2**63 - 1) | st.integers(-70, 70) | st.sampled_from([-1, 8_191, 8_192, 2**48])
 milliseconds = st.none() | longs
 texts = st.text(max_size=12)
-# text, so that it can be laid out as a string column too; lengths around where varints grow
+# Blobs are made of text, so that they can also be laid out as a string column. Their lengths include those at
+# which a varint grows by a byte.
 blobs = st.none() | texts.map(str.encode) | st.integers(0, 9_000).map(lambda size: b"v" * size)
 header = st.fixed_dictionaries({"key": texts, "value": st.none() | st.binary(max_size=70)})
 headers = st.none() | st.lists(header, max_size=3) | header.map(lambda one: [one] * 70)
@@ -74,7 +75,7 @@ partitions = st.builds(TopicPartition, st.text(min_size=1, max_size=80), st.inte
 @st.composite
 def batches(draw: st.DrawFn) -> tuple[list[Row], pa.RecordBatch]:
     rows = draw(st.lists(row, max_size=12))
-    if draw(st.booleans()) and rows:  # columns that are equal in all rows are encoded in another way
+    if draw(st.booleans()) and rows:  # columns with the same value in all rows are encoded by other code
         rows = [{**rows[0], "offset": each["offset"]} for each in rows]
     layout = draw(layouts)
     dropped = draw(st.sets(st.sampled_from(sorted(layout)), max_size=2))
@@ -94,13 +95,13 @@ def _as_is(column: pa.Array) -> pa.Array:
 
 
 def _moved(column: pa.Array) -> pa.Array:
-    """A slice of something longer, so that values and validity bits have offsets in their buffers."""
+    """Return the column as a slice of a longer one: its values and validity bits begin inside buffers."""
     exercised["columns that are slices"] += 1
     return pa.concat_arrays([column[:1]] * 3 + [column]).slice(3 * len(column[:1]))
 
 
 def _filled_nulls(column: pa.Array) -> pa.Array:
-    """Nulls with garbage in the values buffer."""
+    """Return the column with random bytes in the values buffer under its nulls."""
     if column.type not in (pa.binary(), pa.int64()) or column.null_count in (0, len(column)):
         return column
     exercised["columns with something behind nulls"] += 1
@@ -110,7 +111,7 @@ def _filled_nulls(column: pa.Array) -> pa.Array:
 
 
 def _moved_items(column: pa.Array) -> pa.Array:
-    """Lists whose items, and fields of items, are slices."""
+    """Return lists whose items, and fields of items, are slices of longer arrays."""
     if column.type != HEADERS_TYPE or not len(column.values):
         return column
     exercised["headers with children that are slices"] += 1

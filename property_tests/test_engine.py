@@ -45,7 +45,7 @@ OPTIONS = EngineOptions(
     commit_interval=5.0, retry=RetryPolicy(timeout=2.0, max_delay=1.0), max_poll_records=3
 )
 PERIODIC = (None, ClosingReason.FAILURE)
-"""Calls of a periodic commit; a permanently failing put also closes its partition."""
+"""Calls of a periodic commit. If ``put`` fails permanently, its partition is closed too."""
 
 CASES = 200
 """Minimum number of cases for each method that may fail, and for all of them together."""
@@ -91,7 +91,7 @@ class Engine(RuleBasedStateMachine):
         """A task whose write failed loses its partitions, and another takes over."""
         try:
             self.checked(call, may_close)
-        except StoreUnavailable:  # a write failed, but no other task has fenced this one
+        except StoreUnavailable:  # after a failed write, although no other task has fenced this one
             self.end_of_task()
 
     def checked(self, call: Callable[[], None], may_close: Iterable[ClosingReason | None]) -> None:
@@ -220,7 +220,7 @@ class Engine(RuleBasedStateMachine):
     @rule(step=st.sampled_from(["commit", "tick", "close", "flush"]))
     @precondition(lambda self: self.zombies)
     def zombie(self, step: str) -> None:
-        """Nothing that a fenced task does changes what is durable or visible."""
+        """Check that nothing a fenced task does changes what is durable or visible."""
         zombie = self.zombies[-1]
         happened[f"a zombie tried to {step}"] += 1
         durable, visible = self.log.saved, list(self.world.visible)
@@ -256,7 +256,7 @@ class Engine(RuleBasedStateMachine):
             return
         for outcome in self.worker.outcomes():
             if outcome.partition not in self.sink.accepted:
-                continue  # it was never opened: its tokens could not be published, or open failed
+                continue  # never opened: its tokens could not be published, or open failed
             accepted = self.sink.accepted[outcome.partition]
             committed = self.worker.committed(outcome.partition)
             floor = self.sink.begin[outcome.partition] if committed is None else committed
@@ -300,7 +300,7 @@ class Engine(RuleBasedStateMachine):
 
 
 def engine_with_faults_of(methods: Sequence[str], first: Sequence[Fault] = ()) -> type[Engine]:
-    """The machine with faults in these methods; the first faults may be given."""
+    """Return the machine with faults in these methods; ``first`` are faults of their first calls."""
     faults = [(method, fault) for method in methods for fault in FAULTS[method]]
     kinds = [TwoPhase] if set(methods) <= {"publish", "discard"} else [Buffering, TwoPhase]
 
@@ -327,7 +327,8 @@ def test_engine_keeps_its_contract_under_random_schedules(
 ) -> None:
     caplog.set_level(logging.CRITICAL)
     happened.clear()
-    # A fault after others may never be reached, so each one is the first in its share of the cases.
+    # A fault that comes after others may never be reached, so each fault is the first one in some of the
+    # cases.
     machines = (
         [engine_with_faults_of(list(FAULTS))]
         if failing == "anything"
@@ -335,7 +336,7 @@ def test_engine_keeps_its_contract_under_random_schedules(
     )
     rounds = -(-max(CASES, settings.default.max_examples) // len(machines) // _ROUND)
     expected = EVENTS if failing == "anything" else {f"{failing}: {fault}" for fault in FAULTS[failing]}
-    # Hypothesis varies the first cases of a seed, so that some events are rare in the whole run: further
+    # Hypothesis varies the first cases of a seed, so some events may be missing from a whole run: further
     # rounds with other seeds follow.
     for number in range(4 * rounds):
         if number >= rounds and expected <= {name for name, count in happened.items() if count}:

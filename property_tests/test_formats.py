@@ -101,7 +101,7 @@ def test_compiled_and_plain_loop_agree(kind: ValueKind, column: pa.Array) -> Non
     if compiled_values is None:
         missing("the compiled loop", "install with a C compiler")
     before = bytes(5) if kind is ValueKind.FRAMED else b""
-    if kind is ValueKind.JSON:  # the format gets only JSON that the converter has checked
+    if kind is ValueKind.JSON:  # this format gets only JSON that the converter has checked
         column = read_json(column.cast(pa.binary())).column.storage
     known = column.cast(pa.large_binary())
     ours, plain = compiled_values(known, kind, before, b"\n"), plain_values(known, kind, before, b"\n")
@@ -147,7 +147,6 @@ def _is_text(value: bytes) -> bool:
 @given(column=columns())
 @RUN
 def test_a_row_is_one_line_of_json_or_bad_or_null(column: pa.Array) -> None:
-    """Values that Python's json accepts are not bad."""
     values = column.cast(pa.binary())
     texts = read_json(values)
     lines = pieces_of(encode(JsonLines(nulls="ignore"), batch(texts.column)))

@@ -107,14 +107,13 @@ stretches = st.lists(st.tuples(st.integers(1, 3 * SIZE), densities), min_size=1,
 @pytest.mark.extended
 @settings(max_examples=max(DEPTH.examples // 4, 50))
 @given(stretches=stretches, looks=st.integers(50, 600), most=st.sampled_from([SIZE, 3 * SIZE, 50_000_000]))
-# The range was cut to fewer records than the planner had waited for.
+# The planner waited for more records than it then put into the range.
 @example(stretches=[(941, 1), (3, 1000)], looks=50, most=SIZE)
-# The records of nine files were read without result.
+# The job read the records of nine files, and completed none.
 @example(stretches=[(989, 1), (8, 1000)], looks=600, most=SIZE)
 def test_changing_gaps_cost_at_most_three_jobs_per_file_and_half_as_many_records_again(
     stretches: list[Stretch], looks: int, most: int
 ) -> None:
-    """Records read without result for the last file come on top."""
     records = sum(count for count, _ in stretches)
     partition = Gapped(stretches * (20 * SIZE // records + 1), most)
     partition.grow(looks)
@@ -129,7 +128,7 @@ def test_changing_gaps_cost_at_most_three_jobs_per_file_and_half_as_many_records
 
 @pytest.mark.parametrize("every", extended_after(1, [10, 2, 100]))
 def test_dense_records_after_sparse_ones_do_not_wait_for_the_estimate(every: int) -> None:
-    """One wrong estimate is corrected by the next generation; from then on a file at a time."""
+    """After one wrong estimate, each generation reads the records of one file."""
     partition = Gapped([(5 * SIZE, every), (100 * SIZE, 1)])
     partition.grow(looks=(5 * every + 100) * 5)
 

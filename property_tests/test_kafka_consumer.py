@@ -26,7 +26,7 @@ name = st.binary(max_size=8).map(lambda raw: raw.replace(b"\0", b"")) | st.text(
 )
 record = st.builds(
     Fake,
-    offset=st.integers(0, 3),  # the gap before it; offsets are made of these
+    offset=st.integers(0, 3),  # offsets of the messages are sums of these gaps
     key=content,
     value=content,
     timestamp=st.sampled_from((-1, 0, -5, 1_700_000_000_000, 2**62)),
@@ -74,7 +74,7 @@ def run(
             for end, rows, size in calls
         ]
     library.consumer.close()
-    assert library.given == {}  # also messages that were not read are destroyed
+    assert library.given == {}  # messages that were not read must be destroyed, too
     assert library.closed == 1
     return found
 
@@ -103,7 +103,7 @@ def texts(found: Sequence[Filled]) -> list[str]:
     events = [each.event.error for each in found if each.event]
     return [
         error.str() for error in events if error.code() != BAD_MESSAGE
-    ]  # the plain client says what to do
+    ]  # the result of the plain client is the expected one
 
 
 def as_utf_8(headers: tuple[tuple[bytes, bytes | None], ...]) -> tuple[tuple[bytes, bytes | None], ...]:
@@ -140,7 +140,7 @@ def as_rows(found: Sequence[Filled]) -> list[dict[str, Any]]:
 def test_each_record_before_the_end_is_read_once_and_in_order(
     client: str, sent: list[Fake | None], calls: list[tuple[int, int, int]]
 ) -> None:
-    # The plain client reads no other header keys: see tests/topics/test_kafka_consumer.py.
+    # The plain client reads header keys of valid UTF-8 only: see tests/topics/test_kafka_consumer.py.
     if client == "plain":
         sent = [each and replace(each, headers=as_utf_8(each.headers)) for each in sent]
     ends = sorted(end for end, _, _ in calls)
@@ -173,4 +173,4 @@ def weight(row: dict[str, Any]) -> int:
     own = len(row["key"] or b"") + len(row["value"] or b"")
     return own + sum(
         len(each["value"] or b"") for each in headers
-    )  # names may have been replaced by longer ones
+    )  # names are not counted, because the reader may have replaced invalid ones by longer ones

@@ -18,7 +18,7 @@ MODULES = sorted(
 
 
 def private_names(source: str) -> list[str]:
-    """Private names that a module imports, patches or calls and does not define itself."""
+    """Return private names that a module imports, patches or calls and does not define itself."""
     tree = ast.parse(source)
     own = {
         node.name if isinstance(node, (ast.FunctionDef, ast.ClassDef)) else node.attr

@@ -47,7 +47,7 @@ EXPECTED = (
     "error although it took effect",
 )
 RARE = ("late row was passed over before it came", "files of a part of a commit moved away")
-"""Events that may be missing from a thousand schedules: each happens about five times in them."""
+"""Events that may be missing from a thousand schedules, because they happen about five times in so many."""
 
 
 @pytest.mark.slow
@@ -142,7 +142,8 @@ def test_mutation_of_the_handover_fails(name: str, monkeypatch: pytest.MonkeyPat
 @pytest.mark.slow
 def test_archiver_is_exactly_once_in_races() -> None:
     happened = run_some(races.run, range(SEED, SEED + DEPTH.deploys))
-    # A fifth of the seeds meet one of these, a fifth the other: the few of a run may meet none.
+    # A fifth of the seeds lead to one of these events, another fifth to the other one: a short run may miss
+    # both.
     rare = ("frozen about to take its record over", "frozen about to complete an upload")
     further = range(SEED + DEPTH.deploys, SEED + 4 * DEPTH.deploys)
     more = until_each_happened(rare, happened, races.run, further)

@@ -29,7 +29,7 @@ TOPIC: Final = "numbers"
 
 
 class Numbers(SourceTask):
-    """Counts in its own source partition; aborts each fifth number, if it defines transactions."""
+    """Counts in its own source partition; if the task defines transactions, it aborts each fifth number."""
 
     def __init__(self, number: int, worker: Callable[[], WorkerSourceTask], world: World) -> None:
         self.number = number
@@ -44,7 +44,7 @@ class Numbers(SourceTask):
     def poll(self) -> Sequence[SourceRecord] | None:
         assert "stopped" not in self.calls
         self.world.sleep(self.world.dice.choice((0.0, 0.5, 3.0)))
-        self.worker().tick()  # as the engine's other thread would, while poll waits
+        self.worker().tick()  # the engine calls stop from its other thread, while poll waits
         if self.next >= NUMBERS:
             self.worker().stop()
             return None
@@ -88,7 +88,8 @@ class Cluster:
         for _ in range(40):
             if len(self.finished) == TASKS:
                 break
-            self.spawn_missing()  # while an earlier process of the task may still run: it is fenced so
+            # An earlier process of the task may still run; the new one must fence it.
+            self.spawn_missing()
             last = self.world.steps + self.world.dice.choice((40, 200, 1_000))
             while self.world.steps < last and self.world.processes:
                 self.world.step()
@@ -119,7 +120,7 @@ class Cluster:
             )
             outcome = worker.run()
             exercised[f"tasks that ended {outcome.end}"] += 1
-            # A task fails only after requests without a response for longer than it may wait.
+            # A task may fail only after requests got no response for longer than it may wait.
             if outcome.end is End.FAILED:
                 assert outcome.failure is not None
                 assert re.search(UNANSWERED, outcome.failure.message), outcome.failure.trace

@@ -17,7 +17,7 @@ from tests.helpers.tiers import extended_after
 from tests.store.backends import BACKENDS, Fault, LossyStore
 from tests.store.conftest import minio_server, new_store, places, s3_credentials, s3_server
 
-__all__ = [  # fixtures
+__all__ = [  # imported as fixtures
     "minio_server",
     "minio_url",
     "new_store",
@@ -44,7 +44,7 @@ class Stores(RuleBasedStateMachine):
         self.exercised = EXERCISED[f"the store {self.backend}"]
 
     def _spelled(self, key: str) -> str:
-        """MinIO stores objects as files: an object cannot have the name of a folder of others."""
+        """Return a key that MinIO accepts, where an object cannot have the name of other objects' folder."""
         return "a+" if key == "a" and self.backend == "minio" else key
 
     @rule(key=KEYS, number=st.integers(0, 3), lost=LOST)

@@ -35,7 +35,7 @@ def snapshot(at: float, there: Iterable[str]) -> Snapshot:
 
 
 class Absences:
-    """The expected time since which each topic has been missing, as far as polls showed."""
+    """The expected time since which each topic has been missing, as far as polls could show it."""
 
     def __init__(self) -> None:
         self.since: dict[str, int] = {}
@@ -62,7 +62,7 @@ def test_alarm_names_topics_missing_for_the_grace_time(looks: Sequence[Look]) ->
         assert watch.is_in_doubt == bool(watch.gone - expected.certain(now))
         if alarm is not None:
             exercised["alarms"] += 1
-            return  # it ends the driver
+            return  # an alarm ends the driver
 
 
 @given(looks=looks)
@@ -177,7 +177,7 @@ def test_recreated_topic_is_never_read_from_the_old_offset(
                 broker.produce(topic, count)
             case "produce":
                 broker.produce(topic, count)
-            case "restart":  # the driver forgets what it saw itself, but the records in the store stay
+            case "restart":  # a new driver knows only the records in the store
                 monitor = SourceMonitor(config, broker, clock)
             case _:
                 monitor.compare_with(Read(dict(committed), dict(ids)))

@@ -114,19 +114,21 @@ class SinkTaskContext(ABC):
 
     @abstractmethod
     def offset(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """Request another position, in ``open``: for a sink that keeps its own offsets.
+        """Request another position. A sink that keeps its own offsets calls this method in ``open``.
 
-        A later position skips the records before it; they are committed with those that follow. For an
-        earlier position the runtime closes the partition and moves its commit back, and the next generation
-        begins there. This is no failure, unless it happens again and again. Both are logged. Only an
-        existing commit can move back. (Connect's consumer seeks to any position at any time.)
+        - **A later position:** the task skips the records before it. They are committed together with the
+          records that follow, and the skip is logged.
+        - **An earlier position:** the runtime closes the partition and moves its commit back, and the next
+          generation reads from there. The move is logged. It is no failure, unless the
+          partition moves back repeatedly without progress. A partition without a commit cannot move back.
+        - **A position that the source does not have:** the partition fails and its commit does not move. A
+          position after the source's end is such a position. One before its first record is, too, unless
+          ``on.data.loss=skip``.
 
-        A position that the source does not have ends the partition with a failure and moves nothing: one
-        after its end, and, unless ``on.data.loss=skip``, one before its first record.
-
-        Outside ``open``, a position other than the next record's ends the partition for this generation with
-        a failure, and the next one starts it from its commit. For a partition that is not open it is ignored
-        with a warning (in Connect it kills the task, KAFKA-10370).
+        Outside ``open``, only the position of the next record is accepted. Any other position fails the
+        partition for this generation; the next generation starts it from its commit. The request is ignored
+        with a warning if the partition is not open (in Connect it kills the task, KAFKA-10370). Connect's
+        consumer, unlike sinksdk, seeks to any position at any time.
         """
 
     @abstractmethod

@@ -146,9 +146,11 @@ class SinkRecords(Sequence[SinkRecord]):
         return offset
 
     def whole_offsets(self, rows: int) -> int:
-        """Return the number of the first ``rows`` rows (at least one) and those with the last one's offset.
+        """Return how many rows to take, from ``rows`` on, so that all rows of the last offset are taken.
 
-        Without a transform that multiplies records this is ``rows``, or the batch's length if that is less.
+        The result differs from ``rows`` in three cases. It is larger if further rows have the same offset,
+        because a transform has turned one record into several. It is the batch's length if ``rows`` exceeds
+        that. It is computed for one row if ``rows`` is 0.
         """
         if rows >= len(self):
             return len(self)

@@ -12,7 +12,7 @@ from property_tests.simulation import frame_schedule, schedule, source_schedule,
 from property_tests.simulation.runs import Run, run_all
 from property_tests.simulation.seeds import ScheduleFailed
 
-_EVERY = 10.0  # seconds between two lines
+_EVERY = 10.0  # seconds between two progress lines
 _COUNTED = ("records archived", "rows copied", "rows written", "rows inserted")
 
 

@@ -92,14 +92,14 @@ CHANGES = {
     "PutObject",
     "DeleteObject",
 }
-# A late process may change objects with these names, because only one incarnation reads or writes them.
+# Objects with these names may be changed by a late process, because only one incarnation uses them.
 OWN = ("/_sinksdk/deleted/", "/_sinksdk/probes/")
 
 
 class SimulatedS3(FakeS3):
-    # Stores differ by schedule: in conditional writes, in the memory of completed uploads, in errors of
-    # requests that took effect, in the delay of upload listings. A plain one behaves as AWS does, without
-    # long outages.
+    # The S3 model of a schedule differs in conditional writes, in whether it remembers completed uploads, in
+    # errors of requests that took effect, and in the delay of upload listings. A plain model behaves as AWS
+    # does, without long outages.
     def __init__(self, world: World, on_complete: Callable[[str], None], *, is_plain: bool) -> None:
         chance = random.Random(f"{world.seed} store")  # noqa: S311 - chance, not secrets
         conditions = (
@@ -116,7 +116,7 @@ class SimulatedS3(FakeS3):
         self._chance = chance
         # Chance that a request that took effect fails with an error.
         self.contradicts = 0.0 if is_plain else chance.choice((0.0, 0.0, 0.02, 0.1))
-        # Chance that a listing shows uploads as of the previous listing, or omits some.
+        # Chance that a listing is the previous one, or omits some uploads.
         self.lags = 0.0 if is_plain else chance.choice((0.0, 0.2, 0.6))
         self._listed: dict[str, list[PendingUpload]] = {}
         self.shown_late = set[str]()
@@ -126,7 +126,7 @@ class SimulatedS3(FakeS3):
         self.time = world.time  # type: ignore[method-assign] # the endpoint's clock
         away = random.Random(f"{world.seed} away")  # noqa: S311 - chance, not secrets
         begin = away.uniform(0.5, 8.0) if not is_plain and away.random() < 0.5 else math.inf
-        # An outage: requests for a task's uploads are throttled.
+        # During an outage, requests for a task's uploads are throttled.
         self._away = begin, begin + away.choice((30.0, 90.0))
 
     def list_uploads(self, bucket: str, prefix: str) -> Iterator[PendingUpload]:
@@ -185,8 +185,9 @@ class SimulatedS3(FakeS3):
 
 
 class SimulatedGroup:
-    # Kafka cannot fence group commits: a late driver sets the group back until the next commit, so an
-    # operator would have to check it first. Here writes of any process but the newest driver are dropped.
+    # Kafka cannot fence commits of a consumer group: a late driver may set the group back until the next
+    # commit, and an operator would have to check the group first. The model drops writes of all drivers but
+    # the newest.
     def __init__(self, world: World, on_write: Callable[[Mapping[TopicPartition, int]], bool]) -> None:
         self._world = world
         self._on_write = on_write
@@ -304,7 +305,8 @@ class SimulatedTask(S3ArchiverTask):
                 self.archive.world.sleep(seconds)
 
     def _is_asked_to_close(self, partitions: Iterable[TopicPartition]) -> bool:
-        # The plan of the generation says so, the generation ends, or the partition fails.
+        # The task must close if its generation's plan says so, if the generation ends, or if a partition
+        # fails.
         reason, plan = self.context.closing_reason(), self.archive.plan(self.context.generation())
         if plan is None or reason is ClosingReason.FAILURE:
             return True
@@ -368,14 +370,14 @@ def _settings(world: World, *, whole_files: bool) -> dict[str, str]:
 
 
 class Archive:
-    # Whole files end by count only, closing has a minute, and S3 has no long outage, so that a planned end
-    # leaves no tail to read again. Schedules with topic changes have no transform, deletion or group of
+    # A planned end must leave no uncommitted records: files end by count only, closing may take a minute, and
+    # S3 has no long outage. Schedules with topic changes have no transform, no deletion and no group of
     # files.
     current: ClassVar[Archive]
     copy: dict[str, Stored] | None = None
     copied: Mapping[TopicPartition, int] = MappingProxyType({})
     _begins_of_parts: Mapping[TopicPartition, int] = MappingProxyType({})
-    # True: the store is a restored copy, and the archive holds more than the store's commits cover.
+    # True if the store is a restored copy: the archive then holds more than the store's commits cover.
     is_behind = False
 
     def __init__(self, world: World, *, whole_files: bool = False, topic_changes: bool = False) -> None:
@@ -388,7 +390,7 @@ class Archive:
         self.put: Counter[tuple[TopicPartition, int]] = Counter()
         raw = _settings(world, whole_files=whole_files)
         self._retry_timeout = int(raw["errors.retry.timeout"]) / 1000
-        # A separate generator: schedules without a deletion stay the same.
+        # With a random generator of its own, a deletion does not change what other schedules do.
         self.operator = random.Random(f"{world.seed} deletes")  # noqa: S311 - chance, not secrets
         is_plain = whole_files or topic_changes
         self.deletes = not is_plain and self.operator.random() < 0.3
@@ -397,11 +399,11 @@ class Archive:
             raw["offset.source"] = "group"
         transforms = random.Random(f"{world.seed} transforms")  # noqa: S311 - chance, not secrets
         if not is_plain and transforms.random() < 0.4:
-            # Spark never parses the query: the log does what a transform would do.
+            # Spark never parses this query: the simulated log drops and multiplies records instead.
             raw["records.sql"] = "SELECT * FROM records"
             world.happened["schedules with a transform"] += 1
             self.portion = transforms.choice((None, 2))
-        # A deletion forgets which rows are visible above a withdrawn commit: see docs/decisions/0037.
+        # A deletion forgets which rows above a withdrawn commit are visible: see docs/decisions/0037.
         self.groups = Groups(world, are_wanted=not is_plain)
         changes = not whole_files and self._changes(raw, surely=topic_changes)
         self._bad = None if whole_files or changes else self._some_bad(raw)
@@ -422,13 +424,13 @@ class Archive:
             log=self.changing,
         )
         self.cluster.log.on_late = self._comes_late
-        # Each late row passed to a task has its partition's commit at that time.
+        # Each late row, with its partition's commit at the time when a task received the row.
         self._late: dict[tuple[Process, TopicPartition], tuple[LateRow, int]] = {}
         self.cluster.records.on_change = self._on_change
         self._bystander = Bystander(self.cluster.records.stored)
         self._rows: dict[str, tuple[str, Any]] = {}
         self._whole: dict[int, tuple[TaskRecord, TaskRecord | None]] = {}
-        # None: not a file of records.
+        # Decoded objects; the value is None for an object that is no file of records.
         self._decoded: dict[Location, FakeObject | None] = {}
         self._visible: dict[Content, list[int]] = {
             Content(partition, view): []
@@ -436,7 +438,7 @@ class Archive:
             for view in self.groups.views
         }
         self._highest: dict[TopicPartition, int] = {}
-        # Starts of the present incarnation, for partitions without a commit.
+        # Positions at which partitions without a commit begin, in the present incarnation of the connector.
         self._begins: dict[TopicPartition, int] = {}
         # Offsets with rows visible above a withdrawn commit.
         self._parted: dict[Content, set[int]] = defaultdict(set)
@@ -518,13 +520,14 @@ class Archive:
                 self.world.violation(f"to be tried again after errors.retry.timeout: {failure.message}")
 
     def _expect_order_to_count(self, result: TaskResult) -> None:
-        # A late row ends the commits of its partition, and the connector's error names its offset.
+        # A late row must stop the commits of its partition, and the connector's error must name its offset.
         for outcome in result.outcomes:
             row, committed = self._late.pop((self.world.current.threads[0], outcome.partition), (None, 0))
             if row is None:
                 continue
             if outcome.failure is None or not outcome.failure.is_final:
-                # An earlier attempt may have committed up to the end: those offsets are not read again.
+                # If an earlier attempt has committed up to the end, this attempt did not read the offsets
+                # again.
                 if outcome.failure is None and outcome.read_to > max(row.highest + 1, committed):
                     self.world.violation(f"{row} came late, and nobody minded")
                 continue  # the partition closed before its rows were checked
@@ -535,7 +538,7 @@ class Archive:
                 )
             if f"late or repeated: {row.offset}" not in outcome.failure.message:
                 self.world.violation(f"{row} came late, and is not named: {outcome.failure.message}")
-            # Commits of a newer attempt do not count: it has read those offsets itself.
+            # Commits of a newer attempt do not count, because that attempt has read the offsets itself.
             if row.offset < min(committed, outcome.committed or 0):
                 self.world.happened["late row was passed over before it came"] += 1
                 if f"which skips {row.offset}" not in outcome.failure.message:
@@ -584,7 +587,7 @@ class Archive:
             if entry is None or planned.start >= planned.end:
                 continue
             epochs = entry.leader_epoch, planned.leader_epoch
-            # The next plan sees leaders that were elected after this plan's request.
+            # Leaders elected after this plan's request are known to the next plan only.
             lost = None if None in epochs else log.lost_since(partition, *epochs)
             is_past_lost = lost is not None and lost < entry.offset
             if planned.start <= entry.offset and not is_past_lost:
@@ -606,7 +609,8 @@ class Archive:
                 self.world.violation(f"the driver of claim {claims[1]} configured over that of {claims[0]}")
 
     def _may_write(self, offsets: Mapping[TopicPartition, int]) -> bool:
-        # Only writes of the newest driver count, and records below their offsets must be visible.
+        # The group accepts writes of the newest driver only. All records below the written offsets must be
+        # visible.
         for partition, offset in offsets.items():
             if unseen := self._unseen(partition, offset):
                 self.world.violation(f"{partition}: the group is set to {offset}, nobody can see {unseen}")
@@ -632,7 +636,8 @@ class Archive:
         return (log.good if content.view else log.with_value)[content.partition]
 
     def _check_deletion(self, last: TaskCountRecord) -> None:
-        # The commits are gone now: all records are visible, and the group has their offsets.
+        # The connector's commits are deleted by now: all records must be visible, and the group has their
+        # offsets.
         for (partition, _), offsets in self.visible().items():
             group = self.group.at.get(partition, 0)
             if offsets and offsets[-1] >= group:
@@ -666,7 +671,7 @@ class Archive:
         self.cluster.start_operator("offsets altered", ask)
 
     def keep_or_restore_the_store(self) -> None:
-        # Everything is stopped for a restore; otherwise records would be lost.
+        # All processes are stopped before a restore, because running ones would lose records.
         stored = self.cluster.records.stored
         if self.copy is None:
             self.copy = dict(stored) if self.commits() and not self.has_rows_ahead() else None
@@ -684,7 +689,7 @@ class Archive:
         self.copy = None
         self._rows.clear()
         self._whole.clear()
-        # No record in the store names these uploads any more: a rule of the bucket aborts them.
+        # No record in the store names these uploads any more, so a lifecycle rule of the bucket aborts them.
         self._left |= self.s3.uploads.keys()
         commits = self.commits()
         self._pending = {p: {token.id for token in entry.publish} for p, entry in commits.items()}
@@ -700,7 +705,7 @@ class Archive:
         ) or any(self._was_archived_again(partition, entry) for partition, entry in commits.items())
 
     def _was_archived_again(self, partition: TopicPartition, entry: PartitionCommit) -> bool:
-        # Files of the commit's own unpublished tokens do not count.
+        # Files of the commit's own unpublished tokens are not archived again.
         if not entry.publish:
             return False
         nonces = {location_of(token): token.data["nonce"] for token in entry.publish}
@@ -719,7 +724,7 @@ class Archive:
         )
 
     def _unknown(self, content: Content, offsets: list[int], entry: PartitionCommit | None) -> list[int]:
-        # The commit itself lists some of the visible rows above it.
+        # The commit lists the rows above it that are known to be visible.
         committed = self._highest.get(content.partition, 0)
         skip = self.groups.runs(Archived.of(entry.as_offset() if entry else None).skip, content.view)
         return [o for o in offsets[bisect.bisect_left(offsets, committed) :] if not is_in(skip, o)]
@@ -779,7 +784,8 @@ class Archive:
                 dice.choice((self.restore_topic, log.create_again))()
             elif log.id != "first":
                 dice.choice((self.restore_topic, log.delete, log.create_again))()
-            elif self._highest and max(self._highest.values()):  # the first plan has the topic's id
+            # With a commit, the first plan has recorded the topic's id.
+            elif self._highest and max(self._highest.values()):
                 dice.choice((log.delete, log.delete, log.create_again_at_once))()
         elif log.id != "first":
             self.restore_topic()
@@ -854,7 +860,7 @@ class Archive:
         return count.claimed if count else 0
 
     def _row(self, key: str, model: type[V]) -> V | None:
-        # Each version is decoded once, because this runs after each change.
+        # This method runs after each change, so it decodes each version of a record once.
         stored = self.cluster.records.stored.get(key)
         if stored is None:
             return None
@@ -946,7 +952,7 @@ class Archive:
             if entry is None or (entry.partly_visible_to or 0) <= offsets[-1]:
                 return f"offsets up to {offsets[-1]} are visible, the commit at {committed} does not say so"
             if self.deletes and self.cluster.is_deleting:
-                # The event is counted once per schedule, because each step makes this check.
+                # This check runs in each step, but the event counts once per schedule.
                 self.world.happened["schedules whose deletion waited for rows above a commit"] = 1
             self._parted[content].update(offsets[bisect.bisect_left(offsets, committed) :])
             self.world.happened[f"{view or 'rows'} visible above a withdrawn commit"] += 1
@@ -967,7 +973,7 @@ class Archive:
     def _completed(self, upload_id: str) -> None:
         self.check()
         siblings = self._siblings(upload_id)
-        # A group counts as complete only as far as S3 shows its objects.
+        # An upload does not count as expired if a late listing still showed it as open.
         if gone := siblings & self.groups.gone.get(self.world.current, set()) - self.s3.shown_late:
             self.world.violation(f"{upload_id} is completed, though {gone} of its group had expired before")
         pending = [upload for upload in sorted(siblings) if upload in self.s3.uploads]
@@ -999,7 +1005,7 @@ class Archive:
         self.check()
         for content, offsets in self.visible().items():
             partition = content.partition
-            # Late rows may have been skipped: all rows of an offset, or those that were not visible above a
+            # Late rows may have been skipped: all rows of their offset, or those not yet visible above a
             # withdrawn commit.
             seen, parted = Counter(offsets), self._parted[content]
             left = {o: seen[o] for o in self.cluster.log.withheld[partition] if not seen[o] or o in parted}

@@ -32,19 +32,19 @@ class _Topic(NamedTuple):
 
 
 class ChangingLog(Log):
-    # Readers know only the topic's name, as Kafka's do: they continue in a recreated topic of the same name.
+    # As in Kafka, readers know only the topic's name: they continue in a recreated topic of the same name.
     def __init__(self, world: World, partitions: int, seed: int, *, bad: object = None) -> None:
         assert bad is None, "its values say which topic they are of"
         super().__init__(partitions, seed)
         self._world = world
         self.events = random.Random(f"{seed} events")  # noqa: S311 - chance, not secrets
         self.kinds = self.events.sample(("retention", "truncation", "recreation"), self.events.randint(1, 2))
-        # None: the topic is deleted.
+        # None while the topic is deleted.
         self.id: str | None = "first"
         self.starts = dict.fromkeys(self.records, 0)
         self.epochs = dict.fromkeys(self.records, 1)
         self.begins: dict[TopicPartition, dict[int, int]] = {partition: {1: 0} for partition in self.records}
-        # A partition once had other records below this offset.
+        # Below this offset, a partition may have had other records before.
         self.peaks = dict.fromkeys(self.records, 0)
         self.before = self._another(seed)
         self.shaken = set[TopicPartition]()
@@ -83,7 +83,7 @@ class ChangingLog(Log):
         self.begins[partition][self.epochs[partition]] = loses_from
 
     def _give_up(self, partition: TopicPartition, committed: int, offsets: range) -> None:
-        # A task that has read lost records may archive them.
+        # These records were lost, but a task that has read them may archive them.
         self.shaken.add(partition)
         self.withheld[partition].update(
             o for o in self.expected[partition] if o in offsets and o >= committed
@@ -172,7 +172,7 @@ class ChangingLog(Log):
         return self._ask("ends of epochs", effect)
 
     def lost_since(self, partition: TopicPartition, epoch: int, newest: int | None = None) -> int | None:
-        # None: no later epoch began.
+        # Return None if no later epoch has begun.
         last = self.epochs[partition] if newest is None else newest
         begins = self.begins[partition].items()
         return min((begin for number, begin in begins if epoch < number <= last), default=None)
@@ -216,7 +216,7 @@ class ChangingLog(Log):
                     yield batch_of(some)
                     at = some[-1].offset + 1
                 elif self.ends[partition] >= offsets.end:
-                    break  # the range ends in a gap
+                    break  # the range ends with offsets without records
                 else:
                     world.happened["range that the log no longer has"] += 1
                     world.sleep(5.0)

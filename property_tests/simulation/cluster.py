@@ -95,7 +95,7 @@ class SimulatedGeneration:
         self._leave()
 
     def _leave(self) -> None:
-        # An executor that is cut off from the network continues.
+        # Tasks on an executor that is cut off from the network continue.
         for slot in self.slots:
             for process in slot.attempts:
                 if process.is_alive:
@@ -119,12 +119,12 @@ class Cluster(ABC):
         self._drivers: dict[Process, ClosingSignal] = {}
         self._generations: list[SimulatedGeneration] = []
         self._orphans: list[Process] = []
-        # Changes by an operator apply to drivers that start from now on.
+        # An operator's changes of settings apply to drivers that start after them.
         self.settings: dict[str, str] = {}
         self.started = 0
         self.deletions = 0
         self.operators: list[Process] = []
-        # "well", or the name of the driver's error.
+        # Per driver that has ended: "well", or the name of its error.
         self.ended: dict[str, str] = {}
 
     @abstractmethod
@@ -235,7 +235,7 @@ class Cluster(ABC):
     def wish(self, what: str, **config: str) -> None:
         herder = Herder(Bystander(self.records.stored))
         if self.name not in herder.connectors() or self.is_deleting:
-            return  # no driver has claimed yet, or none will again
+            return  # no driver has claimed the connector yet, or none will again
         self.world.tell(f"an operator asks for {what}")
         self.world.happened[f"operator: {what}"] += 1
         if what == "configure":

@@ -29,7 +29,8 @@ MOST_TASKS: Final = 4
 
 
 class Round(NamedTuple):
-    # ``recorded`` and ``tasks`` are the task count record before (None: missing) and now.
+    # ``recorded`` is the number of tasks in the task count record before this round (None: missing),
+    # ``tasks`` the number after it.
     is_pending: bool
     recorded: int | None
     tasks: int
@@ -139,7 +140,7 @@ class Copies:
         if before is None or after["planned"] == before["planned"]:
             self.reader.fences[driver].clear()  # the driver has claimed, and now decides which tasks to fence
             return
-        if after["transactional_tasks"] is None:  # only an unconditional write can remove the number
+        if after["transactional_tasks"] is None:  # only a write without compare-and-set can remove the number
             self.world.violation(f"the task count record of generation {before['planned']} was lost")
             return
         plans = [self._plan(before["planned"]), self._plan(after["planned"])]

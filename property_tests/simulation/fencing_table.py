@@ -11,12 +11,12 @@ from property_tests.simulation.world import Chaos, Process, World
 from sinksdk import ClosingReason
 
 _TABLES: Final = 4
-_FROZEN_FOR: Final = 500.0  # seconds: until long after all others have ended
+_FROZEN_FOR: Final = 500.0  # seconds: the process wakes long after all others have ended
 
 
 class Case(NamedTuple):
-    # ``fenced`` holds the transactional ids that the driver fences; 0 tasks before: the connector has never
-    # run.
+    # ``fenced`` holds the transactional ids that the driver must fence. ``before`` is 0 if the connector has
+    # never run.
     before: int
     after: int
     is_pending: bool
@@ -27,7 +27,8 @@ class Case(NamedTuple):
 
 
 class Seen(NamedTuple):
-    # ``recorded`` is the task count record afterwards; zombies resumed in a transaction and were fenced.
+    # ``recorded`` is the task count record afterwards. ``zombies`` is the number of tasks that resumed in a
+    # transaction and were fenced.
     fenced: frozenset[int]
     recorded: int
     zombies: int
@@ -68,7 +69,7 @@ def _live(world: World, case: Case) -> Seen:
 
 
 def _freeze_all_in_transactions(copies: Copies, tasks: int) -> set[Process]:
-    # The driver freezes last: a driver that ends would have its tasks killed.
+    # The driver freezes last: if it ended, its tasks would be killed with it.
     for table in copies.tables.lengths:
         copies.tables.grow(table, 4)
     driver = copies.cluster.start_driver(**_settings(tasks, is_other=False))
@@ -78,7 +79,7 @@ def _freeze_all_in_transactions(copies: Copies, tasks: int) -> set[Process]:
         for process in set(copies.in_a_transaction()) - frozen:
             copies.freeze(process, "in a transaction", _FROZEN_FOR)
             frozen.add(process)
-    # A driver that ends would have its tasks killed.
+    # If the driver ended, its tasks would be killed with it.
     copies.freeze(driver, "beside its tasks", 10 * _FROZEN_FOR)
     return frozen
 

@@ -64,7 +64,7 @@ def tasks_publish_before_commit(patch: Patch) -> None:
 
 
 def attempts_discard_tokens_of_others(patch: Patch) -> None:
-    # Spark may commit the result of the other attempt.
+    # Spark may commit the result of the attempt whose tokens are discarded.
     patch.setattr(task, "HeldCommits", _DiscardsAll)
 
 
@@ -78,7 +78,7 @@ class _DiscardsAll(HeldCommits):
 
 
 def tokens_of_failed_attempts_committed(patch: Patch) -> None:
-    # Spark did not take the result of these attempts.
+    # Spark discarded the results of the attempts whose tokens this mutation commits.
     def greedy(connector: str, before: Settled, shares: Iterable[Share], **rest: Any) -> Settled:
         more = []
         for share in shares:
@@ -127,12 +127,12 @@ def abort_discards_committed_tokens(patch: Patch) -> None:
 
 
 def fenced_runs_not_remembered(patch: Patch) -> None:
-    # With this mutation two queries take the connector over from each other without end.
+    # With this mutation, two queries endlessly take over the connector from each other.
     writes_as(patch, PLANS, lambda plan: {**plan, "frames": {**plan["frames"], "superseded": []}})
 
 
 def additional_tasks_not_recorded(patch: Patch) -> None:
-    # The tokens of these tasks are then neither fenced nor discarded.
+    # Without the record, tokens of these tasks are neither fenced nor discarded.
     plan, claim_from, counted = Generations.plan, Generations.claim_from, dict[int, int]()
 
     def noted(self: Generations, claim: Claim, tasks: Sequence[Any], *arguments: Any, **named: Any) -> Any:

@@ -36,7 +36,7 @@ class _Sink(SinkConnector):
 
 
 class Namesake:
-    # A sink connector under the DataFrames' name, with a topic of their name, must be refused.
+    # A sink connector of the same name, reading a topic of that name, must be refused.
     def __init__(self, spark: Spark) -> None:
         self._world = spark.world
         log = Log(5, spark.world.seed, topic=TOPIC)
@@ -122,7 +122,8 @@ def _calm_down(spark: Spark) -> None:
     _wait(world, *spark.running.values())
     for query in spark.queries:
         spark.come_right(query)
-        # Tasks of a dead driver may still take the connector over, once for each run that has not written.
+        # Tasks of a dead driver may still take the connector over: each run that has not written may do so
+        # once.
         for _ in range(3 + spark.runs_yet_to_write()):
             if query.is_stream and query.done < len(query.batches):
                 _wait(world, spark.start(query))
@@ -154,7 +155,7 @@ def _wait(world: World, *processes: Process) -> None:
 def _check(spark: Spark) -> None:
     world, visible = spark.world, spark.destination.visible()
     world.happened["table that keeps offsets"] += spark.is_table
-    # The second attempt at a micro-batch may repeat its rows if another write came between the two.
+    # If another write came between two attempts at a micro-batch, the second attempt may repeat its rows.
     is_alone = len(spark.queries) <= 2
     world.happened["query alone with a table"] += spark.is_table and is_alone
     if spark.is_table and is_alone and spark.destination.repeated:

@@ -58,7 +58,7 @@ class Destination:
     def __init__(self, world: World) -> None:
         self.files: dict[str, File] = {}
         self.committed: set[tuple[str, int | None]] = set()
-        # A table that keeps its own offsets has the next offset, and the generation that owns it.
+        # A table that keeps its own offsets stores the next offset, and the generation that owns the table.
         self.watermarks: dict[TopicPartition, tuple[int, int]] = {}
         self.repeated = 0
         self._world = world
@@ -206,8 +206,8 @@ class TableTask(SinkTask):
 
 @dataclass(slots=True)
 class Query:
-    # The state is kept between runs. ``right`` is the value of ``done`` before an operator restored an older
-    # copy.
+    # The query keeps this state between its runs. ``right`` is the value of ``done`` before an operator
+    # restored an older copy.
     name: str
     is_stream: bool
     batches: list[list[str]] = field(default_factory=list)
@@ -402,7 +402,7 @@ class Spark:
             self.world.happened["a run takes over"] += 1
 
     def runs_yet_to_write(self) -> int:
-        # Each of these runs may take over once while one of its tasks runs.
+        # Each run that has not written yet may take over once, while one of its tasks runs.
         return self._runs - len(self._writers)
 
     def unpublished(self) -> list[str]:

@@ -23,7 +23,7 @@ from sinksdk.connectors.s3_archiver.partitioners.folders import Folders, Split
 
 FLUSH_SIZE = 6
 _STRINGS: Final = "org.apache.kafka.connect.storage.StringConverter"
-# Values that are not UTF-8 are bad records.
+# Values that are not UTF-8 are bad records here.
 VALUES: Final = {"format.class": "JsonFormat", "value.converter": _STRINGS}
 _WITH_KEYS_AND_HEADERS: Final = {
     **VALUES,
@@ -52,7 +52,7 @@ class Groups:
         self.siblings_expire = 0.0
         self.settings: dict[str, str] = {}
         self.views: tuple[str, ...] = ("",)
-        # Every n-th record has no value, and is in the folder for tombstones; 0: none.
+        # Every n-th record is a tombstone, and archived in the folder for tombstones; 0: none.
         self.tombstones = 0
         self.gone: dict[Process, set[str]] = {}
         self._runs: dict[str, Runs] = {}
@@ -72,7 +72,7 @@ class Groups:
             world.happened["schedules with files of keys and headers"] += 1
             self.views = ("", "keys", "headers")
             self.settings = dict(_WITH_KEYS_AND_HEADERS)
-            self.arguments["file_format"] = None  # the settings name the format
+            self.arguments["file_format"] = None  # None: the settings name the format
             if chance.random() < 0.5:
                 world.happened["schedules with records that have a key and no value"] += 1
                 self.settings["behavior.on.null.values"] = "write"
@@ -99,7 +99,7 @@ def offsets_in(name: FileName, data: bytes) -> list[int]:
 
 
 def numbers_in(name: FileName, data: bytes) -> list[int]:
-    # Numbers of a recreated topic are larger than its offsets.
+    # Records of a recreated topic have numbers that are larger than the topic's offsets.
     if name.extension == ".avro":
         return [int(row["value"] or 0) for row in fastavro.reader(io.BytesIO(data))]  # type: ignore[index, call-overload]
     rows = [json.loads(line) for line in data.splitlines()]
@@ -125,7 +125,7 @@ def _limits(chance: random.Random) -> Limits:
 
 
 class SimulatedFolders(Folders):
-    # Some folders depend on the wall clock, which differs at the next reading.
+    # Some folders depend on the wall clock, so a row that is read again may get another folder.
     def __init__(self, seed: int, chance: random.Random) -> None:
         self._seed = seed
         self._folders = chance.choice((1, 2, 2, 3, 5))

@@ -188,7 +188,7 @@ def unpublished_tokens_overwritten(patch: Patch) -> None:
 
 
 def uploads_aborted_by_listing(patch: Patch) -> None:
-    # An unknown upload may be committed by now.
+    # An upload that the listing shows and the task does not know may be committed by now.
     def tidy(task: SimulatedTask, partitions: Collection[TopicPartition]) -> None:
         s3 = task.archive.s3
         for partition in partitions:
@@ -252,7 +252,7 @@ def later_group_published_first(patch: Patch) -> None:
 
 
 def withdrawn_group_not_aborted(patch: Patch) -> None:
-    # Another process may complete the uploads that are not aborted.
+    # Uploads that are not aborted can still be completed by another process.
     publish, abort, publishing = SimulatedTask.publish, SimulatedS3.abort_upload, set[Process]()
 
     def noted(self: SimulatedTask, partition: TopicPartition, tokens: Sequence[Token]) -> None:
@@ -407,7 +407,7 @@ def restored_store_not_detected(patch: Patch) -> None:
 
 
 def records_before_late_row_committed(patch: Patch) -> None:
-    # A failing put commits; a late row must not.
+    # The closing commit is right after a failing put, but not after a late row.
     patch.setattr(TaskScope, "casts_doubt", lambda self, error: False)
 
 
@@ -439,7 +439,7 @@ def close_without_commit(patch: Patch) -> None:
     patch.setattr(WorkerSinkTask, "close", release)
 
 
-# These mutations cost progress, never a record: a rolling deploy must fail.
+# These mutations lose no record, but delay the connector: the check of a rolling deploy must fail.
 ROLLING: Mapping[str, Plant] = plants(
     new_driver_skips_handover,
     old_driver_never_yields,

@@ -30,7 +30,7 @@ from property_tests.simulation import (
 from property_tests.simulation.runs import Run
 from property_tests.simulation.seeds import ScheduleFailed
 
-PATIENCE = 180.0  # seconds of computing until a mutation must have been noticed, if its pin misses
+PATIENCE = 180.0  # CPU seconds in which a mutation must be detected if its pinned seed no longer detects it
 _FILE = Path(__file__).with_name("pins.json")
 
 Mutations = Mapping[str, Callable[[pytest.MonkeyPatch], None]]

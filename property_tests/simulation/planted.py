@@ -140,7 +140,7 @@ def ignores_compare(patch: Patch, kind: re.Pattern[str]) -> None:
 
 
 class TakingOver:
-    # The last step of taking over checks for a newer generation.
+    # As the last step of taking over, a task checks for a newer generation.
     def __init__(self) -> None:
         self._have_written: WeakSet[SimulatedStore] = WeakSet()
         self._are_done: WeakSet[SimulatedStore] = WeakSet()

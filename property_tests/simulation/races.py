@@ -15,7 +15,8 @@ from sinksdk import TopicPartition
 from sinksdk.connectors.s3_archiver.s3.client import Location
 from sinksdk.store.base import Versioned
 
-_FROZEN = (60.0, 120.0, 300.0, 3_000.0)  # seconds: until the connector is deleted, or created again
+# Seconds, after which the connector may be deleted, or created again.
+_FROZEN = (60.0, 120.0, 300.0, 3_000.0)
 _SETTINGS = {"tasks.max": "1", "generation.max.records": "1000", "offset.flush.interval.ms": "500"}
 
 
@@ -34,7 +35,7 @@ def run(seed: int) -> Counter[str]:
 
 
 def _attempts_that_commit_again(archive: Archive) -> None:
-    # Attempts die between commit and publish, or after a withdrawal.
+    # Attempts are killed between commit and publish, or after a withdrawal.
     world, cluster, dice = archive.world, archive.cluster, archive.world.dice
     world.chaos = Chaos(switch=1.0, lost_after=dice.choice((0.0, 0.0, 0.02)))
     for partition in cluster.log.records:
@@ -66,7 +67,7 @@ def _pending(archive: Archive) -> dict[TopicPartition, int]:
 
 
 def _deleted_while_taken_over(archive: Archive) -> None:
-    # Attempts freeze before they take their records over, the driver dies, and the connector is deleted.
+    # Attempts freeze before they claim their task records, the driver dies, and the connector is deleted.
     world, cluster, dice = archive.world, archive.cluster, archive.world.dice
     world.chaos = Chaos(switch=1.0)
     for partition in cluster.log.records:
@@ -116,7 +117,7 @@ def _completed_after_a_withdrawal(archive: Archive) -> None:
     _go_on(archive, 900, lambda: world.happened["commit withdrawn"] > withdrawn)
     _go_on(
         archive, dice.choice((0, 1, 2, 3, 5, 10, 20))
-    )  # the next owner may discard the withdrawn tokens in this time
+    )  # meanwhile the next owner may discard the withdrawn tokens
     for process in frozen:
         for thread in process.threads:
             thread.is_frozen_until = world.now()

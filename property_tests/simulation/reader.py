@@ -63,7 +63,7 @@ class Reader:
             self._overtaken.add(process)
 
     def has_read(self, process: Process, table: str) -> None:
-        # No earlier task may write rows of this table from now on.
+        # From now on, no earlier task may write rows of this table.
         attempt = self.attempts[process]
         if process in self._overtaken:
             self._world.violation(f"{process.name} begins, and was overtaken before it had fenced anybody")
@@ -76,7 +76,7 @@ class Reader:
         self._owners[table] = max(self._owners.get(table, attempt), attempt)
 
     def is_complete(self) -> bool:
-        """Whether each row is visible, or belongs to an aborted transaction."""
+        """Return whether each row is visible or belongs to an aborted transaction."""
         return all(self.offsets[table] == length for table, length in self._tables.lengths.items())
 
     def check_end(self) -> None:
@@ -98,7 +98,7 @@ class Reader:
         sent = [(record.value or b"").decode() for record in self.open.get(process, ())]
         if sorted(row.value for row in fresh) != sorted(sent):
             self._world.violation(f"{[row.value for row in fresh]} are visible of a transaction of {sent}")
-        self.open[process] = []  # done even if the response to the commit is lost
+        self.open[process] = []  # the transaction is committed even if its response is lost
         self.rows += len(fresh)
         for row in fresh:
             table, number = _parsed(row)

@@ -13,15 +13,15 @@ import pytest
 
 Run = Callable[[int], Counter[str]]
 
-# So many schedules are enough for each kind of fault to happen in each test.
+# With this many schedules, each kind of fault happens in each test.
 AT_ONCE = 1_000
 
-# Enough for ``make test``: seconds, without the rarest faults.
+# ``make test`` runs this many schedules: they take seconds, and omit the rarest faults.
 IN_BRIEF = 40
 
 TIMEOUT = pytest.mark.timeout(1800)
 
-_REPORTED = 25  # schedules a process runs before it reports
+_REPORTED = 25  # schedules that a process runs before it reports
 
 
 def portions(schedules: int, first: int) -> list[range]:

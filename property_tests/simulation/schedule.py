@@ -25,7 +25,7 @@ def run_topic_changes(seed: int) -> Counter[str]:
 
 
 def run_rolling_deploy(seed: int) -> Counter[str]:
-    # No record may be read twice if there are no faults.
+    # Without faults, no record may be read twice.
     return _told(seed, partial(Archive, whole_files=True), _rolling_deploy, f"run_rolling_deploy({seed})")
 
 
@@ -63,12 +63,12 @@ def _rolling_deploy(archive: Archive) -> None:
     cluster.start_driver(**_variation(dice))
     _run_until(archive, lambda: not first.is_alive)
     more = archive.claimed() - before
-    if more > 2:  # more than the running generation, and the claim of its successor
+    if more > 2:  # two are allowed: the generation that runs, and the one that the successor claims
         world.violation(f"the first driver was asked to give way, and went on: {more} more generations")
     if cluster.ended[first.name] != "FencedException":
         world.violation(f"the first driver ended: {cluster.ended[first.name]}")
-    # The second driver's first generation reads what the first driver left. The third driver, which the end
-    # starts, is not part of the deploy, and may treat a frozen second driver as dead.
+    # The second driver's first generation reads what the first driver left. At the end, a third driver
+    # starts. It is not part of the deploy, and may treat a frozen second driver as dead.
     took_over = archive.claimed()
     _run_until(archive, lambda: archive.claimed() > took_over)
     again = [record for record, times in archive.put.items() if times > 1]
@@ -206,7 +206,7 @@ def _calm_down(archive: Archive) -> None:
         cluster.settings["on.data.loss"] = "skip"
     _recover(archive)
     _catch_up(archive)
-    # The marker of an incarnation is removed with it.
+    # A deletion also removes the marker of its incarnation.
     late = {location: archive.s3.objects[location].data for location in archive.files()}
     for driver in cluster.drivers:
         cluster.ask(driver, ClosingReason.SHUTDOWN, final=True)
@@ -237,7 +237,7 @@ def _recover(archive: Archive) -> None:
 
 
 def _catch_up(archive: Archive) -> None:
-    # A driver that was frozen before its first claim may resume and be the newest.
+    # A driver that was frozen before its first claim may resume, and then is the newest.
     cluster = archive.cluster
     for _ in range(MOST_DRIVERS + 1):
         while cluster.is_deleting:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from property_tests.simulation.cluster import Cluster
 from property_tests.simulation.world import Violation, World, in_words
 
-ENOUGH = 40_000  # steps until all processes end without faults
+ENOUGH = 40_000  # once faults stop, all processes must end within this number of steps
 
 
 class ScheduleFailed(AssertionError):
@@ -18,7 +18,7 @@ class ScheduleFailed(AssertionError):
 
 
 def told(seed: int, live: Callable[[World], object], again: str) -> Counter[str]:
-    # The seed also determines the module ``random`` itself; ``again`` is the command that replays it.
+    # The seed also initialises the module ``random``; ``again`` is the command that replays the schedule.
     world, chance = World(seed), random.getstate()
     random.seed(seed)
     logging.disable(logging.CRITICAL)

@@ -37,24 +37,24 @@ from sinksdk.worker.watches import ClosingWatch
 
 
 class LateRow(NamedTuple):
-    # ``highest`` is the highest offset that came before the row.
+    # ``highest`` is the highest offset that was read before the late row.
     partition: TopicPartition
     offset: int
     highest: int
 
 
 class Bad(NamedTuple):
-    # At most ``of_eight`` of eight offsets are bad, or all with the chance of ``blocks``. Bad tombstones are
-    # reported and skipped.
+    # Of eight offsets in a row at most ``of_eight`` are bad, except that all are with probability ``blocks``.
+    # With ``are_tombstones``, records without a value are bad: they are reported and skipped.
     of_eight: int
     blocks: float
     are_tombstones: bool = False
 
 
 class Log:
-    # Offsets may have gaps, and rows may come out of order. A transform may drop and multiply records, the
-    # same ones at each reading. Keys and headers contain the offset, as values do; every n-th record is a
-    # tombstone. Late rows and the transform have their own generators, so that other choices stay the same.
+    # Offsets may have gaps, and rows may come out of order. A transform may drop and multiply records; it
+    # does the same at each reading. Keys and headers contain the offset, as values do. Late rows and the
+    # transform have random generators of their own, so that they do not change other choices of a seed.
     def __init__(
         self,
         partitions: int,
@@ -74,14 +74,14 @@ class Log:
         chance = random.Random(f"transform {seed}")  # noqa: S311 - chance, not secrets
         self._drops_blocks = chance.choice((0.1, 0.4, 0.8)) if is_transformed else 0.0
         self._weights = chance.choice(((1, 0, 0, 0), (1, 4, 1, 1), (4, 2, 1, 1), (1, 1, 4, 4)))
-        # Every n-th record has an empty value or none, and is archived; 0: none.
+        # Every n-th record has an empty value or none, and must be archived; 0: none.
         self.blanks = 0
         # Chance that a transform fails while a task's ranges are read.
         self.cuts = 0.0
         self.dice = random.Random(f"order {seed}")  # noqa: S311 - chance, not secrets
-        # Chance that a row comes late when a range is read; the next reading may be in order.
+        # Chance that a row comes late when a range is read. The next reading may have it in order.
         self.breaks_order = 0.0
-        # A commit may have passed these offsets before they came.
+        # Offsets of late rows: a commit may have passed them before they were read.
         self.withheld: dict[TopicPartition, set[int]] = defaultdict(set)
         self.on_late: Callable[[LateRow], None] = lambda _: None
         self.records: dict[TopicPartition, list[SinkRecord]] = {
@@ -243,7 +243,7 @@ class Log:
             late, rest = self._hold_back(rows)
             yield from _in_batches(world, rows)
             if late is not None:
-                if self.dice.random() < 0.5:  # so late that a commit skips it
+                if self.dice.random() < 0.5:  # so late that a commit has already skipped the row
                     world.sleep(1.0)
                     yield None
                 self.on_late(LateRow(partition, late.offset, rows[-1].offset))
@@ -298,7 +298,7 @@ def _columns(rows: Sequence[SinkRecord]) -> dict[str, Any]:
 
 
 class DeadLetters:
-    # A writer that is killed loses the letters that its task did not wait for.
+    # When a writer is killed, letters that its task did not wait for are lost.
     def __init__(self, world: World) -> None:
         self.world = world
         self.dice = random.Random(f"{world.seed} letters")  # noqa: S311 - chance, not secrets

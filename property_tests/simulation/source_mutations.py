@@ -125,7 +125,7 @@ def _may_run_at(patch: Patch, time: int) -> None:
 
 
 def newer_claims_ignored(patch: Patch) -> None:
-    # Tasks that start after a newer fencing round then continue.
+    # The mutation lets tasks continue that start after a newer fencing round.
     reads_as(patch, COUNT, _as_planned, task)
     patch.setattr(Attempt, "owns_task", lambda self: True)
 

@@ -17,11 +17,11 @@ from sinksdk import ClosingReason, ConnectException
 
 MOST_DRIVERS = 6
 WISHES = ("pause", "stop", "resume", "resume", "restart", "rebalance", "flush", "configure", "configure")
-# Every n-th schedule writes to a topic directory, on the real file system.
+# Every n-th schedule writes to a topic directory on the real file system.
 IN_A_DIRECTORY = 20
 
 
-# Every n-th schedule starts without tables: no task runs before the connector requests some.
+# Every n-th schedule starts without tables: no task runs until the connector requests one.
 WITHOUT_TABLES = 10
 
 
@@ -118,7 +118,8 @@ def _operator_wishes(copies: Copies) -> None:
 
 
 def _zombies(copies: Copies) -> None:
-    # KIP-618: tasks freeze in a transaction, after a check or in a round, and others replace them.
+    # KIP-618: tasks freeze in a transaction, after a generation check or during a fencing round; others
+    # replace them.
     world, dice = copies.world, copies.world.dice
     where, victims = dice.choice(_WHERE_IT_HURTS)
     if _go_on(copies, _A_WHILE, lambda: bool(victims(copies))):
@@ -178,7 +179,7 @@ def _driver_comes(copies: Copies) -> None:
 
 
 def _driver_is_replaced(copies: Copies) -> None:
-    # The tasks continue; the next driver may have another configuration.
+    # The driver's tasks continue; the next driver may have another configuration.
     if copies.cluster.drivers:
         driver = copies.world.dice.choice(copies.cluster.drivers)
         copies.world.tell(f"{driver.name} is killed, its tasks are not")
@@ -232,7 +233,7 @@ def _calm_down(copies: Copies) -> None:
 
 
 def _catch_up(copies: Copies) -> None:
-    # A driver that was frozen before its first claim may resume and be the newest.
+    # A driver that was frozen before its first claim may resume, and then is the newest.
     for _ in range(MOST_DRIVERS + 1):
         driver = copies.cluster.start_driver()
         run_until(copies.cluster, partial(_is_done, copies, driver))

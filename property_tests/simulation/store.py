@@ -32,7 +32,7 @@ class Records:
 
 
 class SimulatedStore(Store):
-    # Commits of few partitions are then already stored in segments.
+    # A low limit, so that commits of few partitions are already stored in segments.
     most_entries = 1
 
     def __init__(self, world: World, records: Records, *, patience: float = 30.0) -> None:
@@ -63,7 +63,7 @@ class SimulatedStore(Store):
         return written
 
     def _request(self, request: Callable[[], T], what: str) -> T:
-        # The base class would wait in real time.
+        # The wait of the base class would be in real time.
         give_up = self._world.now() + self._patience
         pause = _FIRST_PAUSE
         while True:
@@ -133,7 +133,8 @@ def _brief(key: str, stored: Stored) -> str:
         )
     if key.endswith("tasks-count"):
         return f"claimed {value['claimed']}, planned {value['planned']}, tasks {value['tasks']}"
-    if "/generations/" in key and "tasks" in value:  # other records belong to a plan
+    # Of the records of a generation, only the plan has ``tasks``.
+    if "/generations/" in key and "tasks" in value:
         ranges = [
             [f"{r['partition']}:{r['start']}-{r['end']}" for r in task["ranges"]] for task in value["tasks"]
         ]

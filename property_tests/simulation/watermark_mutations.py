@@ -32,7 +32,7 @@ def generation_continues_after_rewind(patch: Patch) -> None:
 
 
 class _GoesOn(WorkerSinkTaskContext):
-    # The engine then does not read the partition again.
+    # Without the move, the engine does not read the partition again.
     def __init__(self, scope: TaskScope, **named: Any) -> None:
         super().__init__(scope, **named)
         self.commits = scope.commits

@@ -10,7 +10,7 @@ from property_tests.simulation.world import Chaos, Violation, World
 from sinksdk import ClosingReason
 
 _MOST_DRIVERS = 5
-# Backups restored in a schedule: more than five moves back count as a loop, and end the connector.
+# Number of backups restored in a schedule: the connector ends with an error after five moves back in a row.
 _MOST_BACKUPS = 3
 
 
@@ -66,11 +66,12 @@ def _calm_down(table: TableCluster) -> None:
     for driver in cluster.drivers:
         cluster.ask(driver, ClosingReason.SHUTDOWN, final=True)
     run_until(cluster, lambda: not world.processes)
-    _catch_up(table)  # a late process may have begun something
+    _catch_up(table)  # a process that resumed late may have left something to complete
     if world.dice.random() < 0.5:
         table.table.restore()
         for partition in cluster.log.records:
-            cluster.log.produce(partition, world.dice.randint(1, 5))  # otherwise the partition is not opened
+            # Without new records no task opens the partition.
+            cluster.log.produce(partition, world.dice.randint(1, 5))
         _catch_up(table)
     run_until(cluster, lambda: not world.processes)
     table.check_end()
@@ -80,7 +81,7 @@ def _catch_up(table: TableCluster) -> None:
     cluster = table.cluster
     for _ in range(_MOST_DRIVERS + 1):
         for partition in cluster.log.records:
-            cluster.log.produce(partition, 1)  # the partition is not opened without new rows
+            cluster.log.produce(partition, 1)  # without new records no task opens the partition
         driver = cluster.start_driver(until_caught_up=True)
         run_until(cluster, lambda driver=driver: not driver.is_alive)  # type: ignore[misc]  # of this very turn
         if cluster.ended.get(driver.name) == "well":

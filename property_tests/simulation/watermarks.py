@@ -24,7 +24,7 @@ CONNECTOR = "table"
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    # ``watermark`` is the offset after the last row; generations before its owner insert nothing.
+    # ``watermark`` is the offset after the last row. A generation older than the owner inserts nothing.
     rows: tuple[int, ...] = ()
     watermark: int = 0
     generation: int = 0
@@ -48,7 +48,7 @@ class Table:
         return self._operate(f"owns {partition.partition}", effect)
 
     def insert(self, partition: TopicPartition, generation: int, offsets: Sequence[int], least: int) -> int:
-        # A watermark below the least that the task has seen is that of a restored backup.
+        # A watermark below the lowest that the task has read comes from a restored backup.
         def effect() -> int:
             found = self._owned(partition, generation)
             if found.watermark < least:
@@ -126,7 +126,7 @@ class TableTask(SinkTask):
     def pre_commit(
         self, offsets: Mapping[TopicPartition, OffsetAndMetadata]
     ) -> Mapping[TopicPartition, OffsetAndMetadata]:
-        # A skip is committed up to the end of its range; the next range continues it.
+        # A skip is committed only up to the end of the range; the next range's task commits the rest of it.
         return {
             p: replace(offset, metadata=str(min(self.watermarks[p], offset.offset)))
             for p, offset in offsets.items()

@@ -22,7 +22,7 @@ _LATENCIES: Final = (0.0, 0.001, 0.01, 0.05, 0.3)  # seconds an operation takes
 
 
 class Killed(BaseException):
-    # Operations of clean-up code have no effect.
+    # In the clean-up code of a killed process, operations have no effect.
     ...
 
 
@@ -32,8 +32,8 @@ class Violation(AssertionError):
 
 @dataclass(frozen=True, slots=True)
 class Chaos:
-    # Chances per operation: a crash comes before or after its effect, a pause is SIGSTOP, lost requests had
-    # no effect or only lost their response, refused ones are throttled.
+    # These are chances per operation. A crash comes before or after its effect, and a pause is a SIGSTOP. A
+    # lost request had no effect, or only its response was lost; a refused one was throttled.
     switch: float = 0.5
     crash: float = 0.0
     pause: float = 0.0
@@ -61,14 +61,14 @@ class Process:
         self, name: str, target: Callable[[], object], scheduler: greenlet, beside: Process | None = None
     ) -> None:
         self.name = name
-        # The main thread is first; threads are killed, frozen and cut off together.
+        # The main thread is the first one. All threads of a process are killed, frozen and cut off together.
         self.threads: list[Process] = beside.threads if beside is not None else []
         self.threads.append(self)
         self.wakes_at = 0.0
         self.is_frozen_until = 0.0
         self.is_cut_off_until = 0.0
         self.is_alive = True
-        # True once the store has refused a write of this process to a record that it owned.
+        # True once the store has refused a write of this process to a record that the process had owned.
         self.is_fenced = False
         self.greenlet = greenlet(target, scheduler)
 
@@ -120,7 +120,7 @@ class World:
         # The effect is atomic; ``lost`` and ``refused`` return the errors of a lost and of a throttled
         # request.
         if self._running is None:
-            return effect()  # a bystander, in no process
+            return effect()  # called by a bystander, outside of all processes
         self._point()
         if self.current.is_cut_off_until > self._now:
             self.happened["lost in a network partition"] += 1
@@ -164,7 +164,7 @@ class World:
         return process
 
     def kill(self, process: Process) -> None:
-        # No process may call this.
+        # Only the scheduler may call this method, no process.
         alive = [thread for thread in process.threads if thread.is_alive]
         for thread in alive:
             thread.is_alive = False

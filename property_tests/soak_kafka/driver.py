@@ -43,16 +43,16 @@ class Driver:
 
     @property
     def has_executors(self) -> bool:
-        """Whether executors are processes of their own."""
+        """Return whether executors are processes of their own."""
         return self.master.startswith("local-cluster")
 
     def workers(self) -> list[int]:
-        """Process ids of Spark's Python workers, the youngest last, without the daemons that fork them."""
+        """Return the ids of Spark's Python workers, the youngest last, without the daemons that fork them."""
         found = sorted(pid for pid, command in descendants(self.process.pid) if "pyspark.worker" in command)
         return found[1:]
 
     def executors(self) -> list[int]:
-        """Process ids of executors with a JVM of their own."""
+        """Return the ids of executors with a JVM of their own."""
         return [
             pid for pid, command in descendants(self.process.pid) if "CoarseGrainedExecutorBackend" in command
         ]

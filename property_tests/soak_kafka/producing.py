@@ -12,11 +12,11 @@ from typing import Self
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
-_TIMEOUT = 60.0  # seconds; a broker that was killed is back by then
-_PAUSE = 0.05  # seconds between two handfuls of records
+_TIMEOUT = 60.0  # seconds; a killed broker has restarted within them
+_PAUSE = 0.05  # seconds between two groups of records
 _HANDFUL = 20
-_TRANSACTION = 100  # records, at most
-_VALUE = 600  # bytes, at most
+_TRANSACTION = 100  # maximum number of records
+_VALUE = 600  # maximum number of bytes
 
 
 class Production:
@@ -38,7 +38,7 @@ class Production:
         self._threads = [threading.Thread(target=work) for work in (self._plain, self._transactional)]
         self.happened: Counter[str] = Counter()
         self.acknowledged: set[bytes] = set()
-        """Keys of plain records that the broker has acknowledged: none may be lost."""
+        """Keys of the plain records that the broker has acknowledged: none of these records may be lost."""
 
     def __enter__(self) -> Self:
         for thread in self._threads:
@@ -48,7 +48,7 @@ class Production:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """The broker must be up, so that pending records arrive."""
+        """Deliver the pending records; the broker must be running."""
         self._ended.set()
         for thread in self._threads:
             thread.join()
@@ -79,7 +79,7 @@ class Production:
                     self._transaction(producer, chance, next(numbers))
             except KafkaException:  # the broker was killed during the transaction
                 self.happened["transactions broken off"] += 1
-        self._in_transactions()  # aborts an unfinished transaction, at which readers would stop
+        self._in_transactions()  # without the abort, readers would stop at the unfinished transaction
 
     def _in_transactions(self) -> Producer:
         producer = Producer(

@@ -28,7 +28,8 @@ from tests.kafka.topics import consume, create_topic
 
 KINDS = ("broker", "driver", "worker", "executor")
 _PARTITIONS = 4
-_PATIENCE = 40.0  # seconds to wait for a commit, or for a process to kill; then the next one's turn comes
+# Seconds to wait for a commit, or for a process to kill, before the next kind of process is tried.
+_PATIENCE = 40.0
 _CATCHING_UP = 300.0  # seconds
 _LAST_WORDS = 3_000  # characters of a driver's output
 _BROKER_IS_AWAY = 2  # exit code of a driver that was started while there was no broker
@@ -98,7 +99,7 @@ class Scene:
             kind = waiting.pop()
             if kind == "executor" and not self._driver.has_executors:
                 continue
-            # Otherwise the next kill comes at once, while processes are still starting.
+            # Without this wait, the next kill would come while processes are still starting.
             if self._chance.random() < 0.75:
                 self._await_progress()
             time.sleep(self._chance.uniform(0.0, 2.0))
@@ -179,7 +180,7 @@ class Scene:
             time.sleep(0.1)
 
     def _restart_if_ended(self) -> None:
-        """A driver may end by itself only if it was started without a broker."""
+        """Restart a driver that has ended; it may end by itself only if it was started without a broker."""
         code = self._driver.process.poll()
         if code is None:
             return
@@ -198,7 +199,7 @@ class Scene:
 
 
 def differences(site: KafkaSite, confirmed: AbstractSet[bytes], happened: Counter[str]) -> Iterator[str]:
-    """Return what ``verify`` finds, and what a plain consumer and Avro reader find."""
+    """Return the differences that ``verify`` finds, and those of a plain consumer and Avro reader."""
     code, output = site.verify_with_kafka()
     if code:
         yield f"verify ended with exit code {code}:\n{output}"

@@ -36,17 +36,17 @@ from tests.kafka.topics import create_topic
 from tests.store.postgres_server import serving as serving_postgres
 
 CONNECTORS = 20
-_TOPICS = 10  # at most: two connectors share one
+_TOPICS = 10  # maximum number of topics: two connectors share one
 _PARTITIONS = 2
-_DELETED = 3  # connectors that are deleted and created again
-_PACE = 0.1  # seconds between two handfuls of records for all topics
+_DELETED = 3  # number of connectors that are deleted and created again
+_PACE = 0.1  # seconds between two groups of records for all topics
 _HANDFUL = 4
-_PATIENCE = 300.0  # seconds until everything is archived after the last outage
+_PATIENCE = 300.0  # seconds after the last outage within which everything must be archived
 
 CATCH_UP = 60.0
-"""Seconds after the broker's wake within which each connector must have committed all records of then."""
+"""Seconds within which each connector must commit all records that existed when the broker woke."""
 LAG_AGE = 15.0
-"""Seconds after which a shown lag is correct or unknown."""
+"""Seconds after which a reported lag must be correct or unknown."""
 
 Tell = Callable[[str], None]
 
@@ -68,18 +68,18 @@ class Happened:
     log: list[dict[str, Any]] = field(default_factory=list)
 
     def shapes(self, *levels: str) -> Counter[tuple[str, str]]:
-        """Log lines by level and first words, without connectors' names."""
+        """Return log lines by level and first words, without connectors' names."""
         return Counter(
             (line["level"], _shape(line["message"])) for line in self.log if line["level"] in levels
         )
 
     def without_cause(self) -> list[str]:
-        """Errors that do not name a cause: sentences of a few words."""
+        """Return errors that do not name a cause, which are sentences of a few words."""
         errors = [line for line in self.log if line["level"] in {"ERROR", "CRITICAL"}]
         return [line["message"] for line in errors if ":" not in line["message"]]
 
     def repeated(self, most: int) -> list[str]:
-        """Warnings and errors that one connector, or the server, logged more often than ``most``."""
+        """Return warnings and errors that one connector, or the server, logged more often than ``most``."""
         times = Counter(
             (line.get("connector", "the server"), _shape(line["message"]))
             for line in self.log
@@ -112,7 +112,7 @@ class Production:
         assert self._producer.flush(120) == 0, "records were not sent"
 
     def renew(self) -> None:
-        """Use another producer: after a freeze this one may never find a broker again."""
+        """Replace the producer: one from before a freeze may never find a broker again."""
         before, self._producer = self._producer, self._made()
         before.purge()
 
@@ -236,7 +236,7 @@ class Scene:
         self.say(f"all have caught up {took:.1f} s after the wake")
 
     def _ends_after(self, woken: float) -> dict[TopicPartition, int]:
-        """End offsets once the woken broker leads its partitions again."""
+        """Return the end offsets once the woken broker leads its partitions again."""
         while True:
             try:
                 return self.ends(timeout=2.0)
@@ -265,7 +265,7 @@ class Scene:
         self.say(f"{len(names)} connectors are deleted")
 
     def recover(self, pause: float) -> None:
-        """Wait until each connector has committed since, by itself."""
+        """Wait until each connector has committed since then, without a restart."""
         server = self.server
         assert server is not None
         began = time.monotonic()
@@ -286,7 +286,7 @@ class Scene:
         time.sleep(max(0.0, began + pause - time.monotonic()))
 
     def settle(self) -> None:
-        """Wait until all are RUNNING and everything is archived, tails included."""
+        """Wait until all connectors are RUNNING and have archived everything, also records that fill no file."""
         server = self.server
         assert server is not None
         began = time.monotonic()
@@ -315,7 +315,7 @@ class Scene:
         return states == {"RUNNING": self.connectors}
 
     def _behind(self, herder: Herder, wanted: Mapping[TopicPartition, int] | None = None) -> dict[str, str]:
-        """Connectors that have not committed everything up to these offsets; None: the topics' ends."""
+        """Return connectors that have not committed up to these offsets, by default the topics' ends."""
         ends = self.ends() if wanted is None else wanted
         behind = {}
         for name in self.names:
@@ -327,7 +327,7 @@ class Scene:
         return behind
 
     def wrong_lags(self, herder: Herder, waited: Mapping[TopicPartition, int]) -> list[str]:
-        """RUNNING connectors with lag 0 although records below these offsets are not committed."""
+        """Return RUNNING connectors that report lag 0 although records below these offsets are not committed."""
         found = []
         for info in herder.infos():
             left = sum(max(waited.get(p.partition, 0) - (p.committed or 0), 0) for p in info.partitions)
@@ -349,7 +349,7 @@ class Scene:
             consumer.close()
 
     def stop(self) -> None:
-        """SIGTERM; the server must exit with code 0."""
+        """Send SIGTERM; the server must exit with code 0."""
         assert self.server is not None
         if code := self.server.stop():
             raise HourFailed(f"the server ended with exit code {code}")

@@ -77,9 +77,9 @@ class Columns:
         return packed(pa.RecordBatch.from_arrays(list(columns), names=list(self.packed)))
 
     def counted(self, rows: pa.RecordBatch) -> pa.RecordBatch:
-        # Spark limits a batch by its rows. Empty copies of a large row count as rows, which makes this a
-        # limit of bytes. Spark keeps copies next to their row, because the columns that its operators read
-        # are equal.
+        # Spark limits the rows of a batch, but not its bytes. So a row of many bytes gets copies without
+        # content, and a batch with large rows reaches the limit with fewer of them. Copies stay next to their
+        # row, because all columns that Spark's operators read are the same in the row and its copies.
         if self.most is None or self.carrier is None:
             return rows
         sizes = np.asarray(pc.fill_null(pc.binary_length(rows.column(self.carrier)), 0))

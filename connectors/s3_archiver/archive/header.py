@@ -24,14 +24,18 @@ class Archived:
     """The archive of one topic partition, up to some offset.
 
     Args:
-        files: including files of keys and headers.
-        records: each counted once.
-        end: offset after the last record; without files, the beginning that an operator set.
-        skip: visible rows above the commit, as text of ``Skip``, left by a withdrawn commit.
-        withdrawn_to: offset of the withdrawal: everything below is visible. None without ``skip`` and in
-            older commits.
-        where: layout and bucket of new files, as :meth:`Layout.to_text`; empty in older commits.
-        earlier: former values of ``where``, each with the number of files up to which it counts.
+        files: the number of files, which includes files of keys and of headers.
+        records: the number of records; a record counts once, even if its key and headers have files too.
+        end: the offset after the last record. If there are no files yet, this is the offset that an operator
+            has set as the beginning, or None.
+        skip: rows above the committed offset that are visible already, because a commit was withdrawn after
+            some of its files had been published. The value is the text of a ``Skip``.
+        withdrawn_to: the offset to which that commit was withdrawn: all records below it are visible. It is
+            None if ``skip`` is empty, and in commits of older versions.
+        where: the layout and bucket of new files, as text of :meth:`Layout.to_text`. It is empty in commits
+            of older versions.
+        earlier: previous values of ``where``. Each comes with the value of ``files`` at which it was
+            replaced.
     """
 
     files: int = 0
