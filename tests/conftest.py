@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parent.parent
 SLOW = ("tests/integration", "tests/kafka", "property_tests", "examples")
-EXTENDED = ("examples",)  # authors read these tests, in which a marker would distract
+EXTENDED = ("examples",)  # connector authors read these tests, so they have no markers
 
 EXISTING_BROKER = "SINKSDK_TEST_BOOTSTRAP_SERVERS"
 
@@ -30,8 +30,8 @@ EXISTING_BROKER = "SINKSDK_TEST_BOOTSTRAP_SERVERS"
 # Spark and a few small jobs takes 12 instead of 21 CPU seconds; without a collector of many threads 2 to 4
 # less. JDK_JAVA_OPTIONS reaches drivers, executors, brokers, and what launches them.
 JVM_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-# The rest of the CPU time is for loading classes, which an archive saves: python -m
-# tests.helpers.spark_archive, which make test calls.
+# Most of the remaining CPU time is spent on loading classes. A class archive saves that: make test calls
+# python -m tests.helpers.spark_archive to create it.
 if (archive := Path(sys.prefix, "spark.jsa")).exists():
     JVM_OPTIONS += (
         f" -XX:SharedArchiveFile={archive} -Xlog:cds=off -Xlog:cds+dynamic=off -Xlog:class+path=off"

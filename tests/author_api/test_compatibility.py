@@ -1,4 +1,4 @@
-"""Verdicts on keys of other connectors, and their effect on a configuration."""
+"""Tests of the verdicts on keys of other connectors, and of the effect of these keys on a configuration."""
 
 from __future__ import annotations
 
@@ -187,13 +187,13 @@ def test_connect_keys_with_an_applied_verdict_exist() -> None:
     }
 
     own = {key for key in applied if not key.startswith(("consumer.override.", "producer.override."))}
-    own -= {"transforms.*", "transforms.*.type", "predicates.*"}  # each transform has its own such keys
+    own -= {"transforms.*", "transforms.*.type", "predicates.*"}  # every transform may have these keys
     namespaced = {
         f"{side}.converter.schema.registry.basic.auth.{key}"
         for side in ("key", "value")
         for key in ("credentials.source", "user.info")
     }
-    # Confluent's client reads these keys as those without the namespace.
+    # Confluent's client ignores the namespace of these keys.
     assert own - set(ConnectorConfig.keys()) == namespaced
 
 

@@ -586,11 +586,11 @@ def test_field_declared_again_may_have_another_default() -> None:
 
 
 def test_field_declared_again_keeps_its_bounds() -> None:
-    # Pydantic drops these bounds, but sinksdk's code relies on them.
+    # Pydantic would accept values outside of these bounds, but sinksdk's code relies on the bounds.
 
     class Again(ConnectorConfig):
         tasks_max: int = Field(default=2, alias="tasks.max")
-        # Sinksdk's own bound is at least 10.
+        # Sinksdk itself requires at least 10.
         poll_interval_ms: int = Field(default=2, ge=1, alias="poll.interval.ms")
         max_poll_records: int = Field(default=0, le=9, alias="max.poll.records")
         topics: tuple[str, ...] = ("t",)
@@ -688,7 +688,7 @@ class Silent(ConnectorConfig):
     @classmethod
     def at_least(cls, size: int) -> int:
         if size == 2:
-            raise AssertionError  # like an assert that pytest has not rewritten
+            raise AssertionError  # the text of an assert that pytest has not rewritten
         if size == 3:
             raise ValueError
         return {4: {}, 1: 1}[size]["celsius"] if size == 4 else size  # type: ignore[index]

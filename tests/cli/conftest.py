@@ -20,7 +20,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Here]:
 
 @pytest.fixture(autouse=True)
 def _without_spark(monkeypatch: pytest.MonkeyPatch) -> None:
-    """These tests end before Spark is needed, or test how it is started."""
+    """Replace Spark: these tests end before they need it, or only test how it is started."""
 
     def start_spark(*_: object, **__: object) -> None:
         message = "Spark was started"

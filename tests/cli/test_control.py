@@ -46,7 +46,7 @@ def store(here: Here) -> Iterator[Store]:
 
 
 def driven(store: Store, *, failures: int = 0) -> StatusKeeper:
-    """A driver of another process sent a heartbeat just now."""
+    """Store the heartbeat of a driver of another process."""
     keeper = StatusKeeper(store, "lines", "elsewhere:7#1", SystemWallClock())
     row = PlannerState(
         topic="flights", partition=0, end=100, failures=failures, error="S3 says no" if failures else None
@@ -150,7 +150,7 @@ def test_a_missing_connector_is_an_error(here: Here, store: Store, command: list
 
 
 def test_a_missing_store_is_not_created(here: Here) -> None:
-    # A mistyped URL must not show an empty list.
+    # An empty list would hide the mistake in a mistyped URL.
     result = here.sinksdk("list", "--store", "sqlite:///absent.sqlite")
 
     assert result.exit_code == 2

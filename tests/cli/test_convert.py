@@ -65,7 +65,7 @@ def test_convert_notes_warnings_of_validate(here: Here) -> None:
 
 @pytest.mark.parametrize("name", ["AivenKafkaConnectS3SinkConnector", "S3SinkConnector"])
 def test_convert_of_its_own_output_changes_nothing(here: Here, name: str) -> None:
-    # Aiven's class has two names, neither of which starts as it is.
+    # Both names of Aiven's class are unknown to sinksdk until they are converted.
     written = {**AIVEN, "config": {**AIVEN["config"], "connector.class": f"io.aiven.kafka.connect.s3.{name}"}}
     file = here.file("aiven.json", json.dumps(written))
     first = here.sinksdk("convert", file)

@@ -28,7 +28,7 @@ PLAN = GenerationPlan(generation=1, config_version=1, tasks=(), committed=())
 
 
 class FakeConnector:
-    """Runs until it is closed; then raises the given failure."""
+    """Runs until it is closed, then raises the given failure."""
 
     def __init__(self, error: Exception | None = None) -> None:
         self.reasons: list[ClosingReason] = []

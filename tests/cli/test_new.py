@@ -135,7 +135,7 @@ def test_a_package_of_any_name_passes_ruff(tmp_path: Path, kind: Kind, name: str
 
 
 def test_an_empty_folder_is_filled_and_keeps_its_inode(here: Here) -> None:
-    # A shell in the folder must stay in it.
+    # The name must not make a shell leave the folder.
     (here.folder / "mine").mkdir()
     inode = (here.folder / "mine").stat().st_ino
 
@@ -217,7 +217,7 @@ def test_a_folder_that_another_process_created_is_not_changed(tmp_path: Path, ki
 def test_local_mk_names_the_installed_sinksdk(
     here: Here, monkeypatch: pytest.MonkeyPatch, direct_url: dict[str, object] | None, wanted: str
 ) -> None:
-    # A package index leaves no direct_url.json (PEP 610).
+    # Packages from an index have no direct_url.json (PEP 610).
     text = None if direct_url is None else json.dumps(direct_url).replace("{folder}", str(here.folder))
 
     class Installed(Distribution):

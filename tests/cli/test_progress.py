@@ -119,8 +119,8 @@ def test_committed_records_exclude_the_tail(progress: RunProgress) -> None:
 
 
 def test_commits_of_a_running_generation_count(progress: RunProgress) -> None:
-    # A frozen driver that was replaced never sees the end of its generation. A task's next attempt counts
-    # from 0; what the killed one had committed stays counted.
+    # A frozen driver that was replaced never sees the end of its generation. The next attempt at a killed
+    # task counts from 0, but the records that the killed attempt committed stay counted.
     progress.planned(plan(1, {0: 0}))
     progress.progress([view(committed=60, position=70, records=70, tail=10)])
     progress.progress([view(committed=60, position=60, records=0)])

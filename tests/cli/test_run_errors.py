@@ -35,7 +35,7 @@ def closed_port() -> Iterator[int]:
 
 
 def test_exit_codes_have_their_documented_values() -> None:
-    # Scripts and supervisors depend on the numbers.
+    # Scripts and supervisors depend on the exit codes.
     assert {code.name: int(code) for code in ExitCode} == {
         "DONE": 0,
         "FAILED": 1,
@@ -93,7 +93,7 @@ def test_a_missing_configuration_file_does_not_hide_other_problems(here: Here) -
 
 
 def test_unknown_keys_are_warned_of_first(here: Here) -> None:
-    # A misspelt key explains the missing one.
+    # The missing key is in the configuration, but misspelt.
     config = here.config(out_folder=None, out_foldr="x", format_class="y")
 
     result = here.sinksdk("run", config, "--topic-directory", here.topic())
@@ -349,8 +349,8 @@ NEWER = "which this version of sinksdk does not know; a newer version has writte
 def test_an_unreadable_store_exits_2(
     here: Here, key: str, value: dict[str, Any], version: int, message: str
 ) -> None:
-    # A newer sinksdk has written the store, or it is damaged: on exit code 1 a supervisor would restart the
-    # command without end.
+    # A supervisor would restart the command endlessly on exit code 1, although only an operator can help: a
+    # newer sinksdk has written the store, or the store is damaged.
     store = open_store("sqlite:///commits.sqlite", create=True)
     found = store.get(key)
     store.put(key, value, found.version if found else None, version=version)

@@ -103,7 +103,7 @@ def test_offsets_are_shown_altered_and_reset(here: Here, store: Store) -> None:
 
 
 def test_a_sources_offsets_need_its_topics(here: Here, store: Store) -> None:
-    # A mistyped directory must not look like a source that has read nothing.
+    # An empty result for a mistyped directory would look like a source that has read nothing.
     unsaid = here.sinksdk("offsets", "show", "c")
     mistyped = here.sinksdk("offsets", "show", "c", "--topic-directory", "topisc")
     both = here.sinksdk("offsets", "show", "c", *DIRECTORY, "--bootstrap-servers", "localhost:9092")

@@ -40,7 +40,7 @@ def test_addresses_with_a_port_are_accepted(servers: str) -> None:
     ],
 )
 def test_an_address_without_a_port_is_refused(servers: str, wrong: str) -> None:
-    # Regression: librdkafka assumes port 9092.
+    # Regression: without a port, librdkafka connects to port 9092.
     with pytest.raises(ConfigException) as caught:
         SourceOptions(bootstrap_servers=servers).topics()
 

@@ -60,7 +60,7 @@ def test_a_source_creates_its_topic_directory(here: Here) -> None:
 def test_more_tasks_than_task_slots_are_warned_of_before_spark_starts(
     here: Here, capsys: pytest.CaptureFixture[str], master: str, tasks: int, is_warned: bool
 ) -> None:
-    # The result is only a warning, because the connector may return fewer task configurations.
+    # The problem is only a warning, because the connector may return fewer task configurations.
     options = DeploymentOptions(TopicDirectory("topics"), "sqlite:///store.db", SparkOptions(master))
     prepare(config(here, **{"tasks.max": tasks}), options, warn)
 
@@ -69,7 +69,7 @@ def test_more_tasks_than_task_slots_are_warned_of_before_spark_starts(
 
 
 def test_a_misspelt_source_is_one_problem(here: Here) -> None:
-    # Regression: a sink's missing topics were reported as well.
+    # Regression: the command also reported that topics are missing, as for a sink.
     path = here.file("numbers.json", json.dumps({"name": "n", "config": {"connector.class": SOURCE + "x"}}))
     result = here.sinksdk("validate", path)
 

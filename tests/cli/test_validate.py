@@ -203,7 +203,7 @@ def test_an_unloadable_class_does_not_hide_other_problems(here: Here, name: str 
     ],
 )
 def test_an_error_in_a_connectors_hook_names_class_and_hook(here: Here, body: str, problem: str) -> None:
-    module = f"bad{abs(hash(body))}"  # Python imports a module once per process
+    module = f"bad{abs(hash(body))}"  # Python imports a module only once per process
     here.file(f"{module}.py", f"from linesink import *\n\n\nclass Bad(Sink):\n    {body}\n")
 
     result = here.sinksdk("validate", here.config(connector_class=f"{module}:Bad"))
@@ -243,7 +243,8 @@ def test_references_are_resolved_and_their_values_never_shown(
 
 
 def test_a_reference_to_an_unknown_provider_is_a_problem(here: Here) -> None:
-    # Connect has Vault and Kubernetes providers, whose references would be used as the secret itself.
+    # sinksdk lacks Connect's Vault and Kubernetes providers: their references would be used as the secret
+    # itself.
     result = here.sinksdk(
         "validate", here.config(out_folder="${secrets:connect/out:folder}", format_class="${vault:x:y}")
     )

@@ -94,7 +94,7 @@ def test_alter_offsets_is_called_before_offsets_are_committed() -> None:
 
 
 def test_a_reset_passes_every_committed_partition_to_the_connector() -> None:
-    # Each offset is None; a second reset has no partitions, as in Connect.
+    # A reset has the offset None for each partition. A second reset has no partitions, as in Connect.
     setup = Setup()
     setup.herder.reset_offsets("c")
     setup.herder.reset_offsets("c")
@@ -252,7 +252,7 @@ def test_altering_waits_for_closing_tasks_at_most_the_graceful_timeout_or_patien
 
 
 def test_altering_does_not_wait_for_a_dead_driver() -> None:
-    # The driver sends no heartbeat any more, and a zombie of it is fenced.
+    # The driver has stopped sending heartbeats; if it resumes, it is fenced.
     setup = Setup()
     setup.driven()
 

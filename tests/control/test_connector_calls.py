@@ -91,7 +91,7 @@ def author(connector: SinkConnector | None = None) -> ConnectorCalls:
     ids=lambda value: type(value).__name__,
 )
 def test_stop_receives_the_flag_if_its_signature_has_one(connector: Declared, expected: object) -> None:
-    # Connectors from before KIP-883 take no flag.
+    # Connectors written before KIP-883 define ``stop`` without a parameter.
     author(connector).stop(is_deleted=True, timeout=5)
     assert connector.stopped == expected
 

@@ -29,7 +29,7 @@ DATAFRAME_IS = "'c' in store .* is written by DataFrames"
 
 
 def written(store: MemoryStore, kind: ConnectorKind | None) -> Query:
-    # None stands for a record of an older version.
+    # None stands for a record that an older version wrote without a kind.
     registry.change(store, "c", lambda r: r, otherwise=lambda: created(RAW, "STOPPED", kind="dataframe"))
     if kind is None:
         row = table.read(store, config_key("c"), ConnectorRecord)
@@ -95,7 +95,8 @@ def test_a_driver_of_a_dataframes_name_does_not_start(
 
 
 def test_a_driver_that_claims_a_dataframes_generation_plans_nothing(store: MemoryStore) -> None:
-    # The commits of the previous generation are row numbers, although the record names another kind.
+    # The previous generation was a DataFrame's, so its commits are row numbers, although the record says
+    # "sink".
     record = created(RAW, kind="sink")
     registry.change(store, "c", lambda r: r, otherwise=lambda: record)
     made, launcher, _ = driver(Source({P0: 20}), Task, store=store)
@@ -122,7 +123,7 @@ def test_a_dataframe_is_not_written_to_a_connectors_name(
 
 
 def test_the_record_of_a_dataframe_has_its_kind(tmp_path: Path) -> None:
-    # Records of an older version are completed at the first write.
+    # The next write adds the kind to a record of an older version.
     prepare_writer(options(tmp_path), VALUE)
     store = open_store(f"sqlite:///{tmp_path}/store.sqlite", create=True)
     assert registry.find(store, "a").kind == "dataframe"
@@ -133,7 +134,7 @@ def test_the_record_of_a_dataframe_has_its_kind(tmp_path: Path) -> None:
 
 
 def test_a_query_is_fenced_once_a_connector_has_its_name(store: MemoryStore) -> None:
-    # The name was deleted and created again: before the connector's first generation, and after it.
+    # The connector's name was deleted and created again by another kind of writer.
     query = written(store, "dataframe")
     share = query.task(1, ["c"])
     Generations(store, "c").forget()

@@ -79,7 +79,7 @@ def test_a_hanging_group_does_not_block_commits() -> None:
 def test_an_outage_of_the_group_is_logged_once_and_its_offsets_are_written_later(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # Once the group is available again, it gets all missed commits, and the log says so.
+    # Once the group is available again, it receives all missed commits, and the driver logs that.
     monkeypatch.setattr(consumer_group, "_RETRY", 0.01)
     group = Group()
     group.is_down = True

@@ -64,7 +64,8 @@ def test_changed_end_offsets_are_written_at_most_every_second(scene: Scene) -> N
 
 
 def test_a_commit_is_stored_with_its_timestamp(scene: Scene) -> None:
-    # A commit from before the first poll has no timestamp; the next driver continues with the known ones.
+    # A commit older than the first poll has no timestamp; the next driver continues with the known
+    # timestamps.
     scene.keeper.committed({P0: 5, P1: None})
     scene.clock.advance(10)
     scene.keeper.committed({P0: 5, P1: None})
@@ -109,7 +110,7 @@ def test_a_hanging_or_failing_source_blocks_nothing_and_is_queried_again(scene: 
     watch.query_if_due()
     scene.clock.advance(60)
     watch.query_if_due()
-    assert len(waiting) == 1  # the first poll still runs
+    assert len(waiting) == 1  # the first poll has not returned yet
     since = scene.clock.time() - 60
     assert scene.written().unknown_since == since, "a paused connector's lag is not the last known one"
 

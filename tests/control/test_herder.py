@@ -62,7 +62,7 @@ def test_a_connector_may_be_created_stopped(herder: Herder) -> None:
     "action", ["connector", "pause", "resume", "stop", "restart", "rebalance", "flush", "offsets"]
 )
 def test_requests_to_a_missing_connector_are_refused(herder: Herder, action: str) -> None:
-    # Connect responds with 404.
+    # As in Connect, pausing a paused connector changes nothing.
     with pytest.raises(ConnectorNotFoundException, match="no connector 'c'"):
         getattr(herder, action)("c")
 
@@ -158,7 +158,8 @@ def test_offsets_are_not_altered_if_the_connector_is_deleted_or_resumed_meanwhil
 
 
 def test_an_unpublished_commit_is_not_altered(herder: Herder, store: MemoryStore) -> None:
-    # Without their tokens the records would be lost, so the connector must publish them first.
+    # Without their tokens, committed records would be lost: the connector must publish them before it is
+    # deleted.
     herder.create("c", RAW)
     task = running_task(store, "c")
     task.prepare({T0: [Token("upload")]})
@@ -171,7 +172,7 @@ def test_an_unpublished_commit_is_not_altered(herder: Herder, store: MemoryStore
 
 
 def test_a_deleted_connector_leaves_only_its_task_count(herder: Herder, store: MemoryStore) -> None:
-    # After the deletion (KIP-883) the fencing of KIP-618 stays in effect, and the name is free again.
+    # After the deletion (KIP-883) the tasks stay fenced (KIP-618), and the name can be used again.
     before = herder.create("c", {"topics": "t"})
     zombie = running_task(store, "c")
     zombie.commit({T0: OffsetAndMetadata(10)})
@@ -198,7 +199,7 @@ def test_requests_to_a_connector_being_deleted_are_refused(herder: Herder, store
 
 
 def test_deletion_resumes_after_a_crash(herder: Herder, store: MemoryStore) -> None:
-    # A crash after each removal: the next attempt finishes.
+    # The deletion crashes after each removal in turn; the next attempt completes it.
 
     class Crashing(MemoryStore):
         def __init__(self, after: int) -> None:
@@ -229,7 +230,7 @@ def test_deletion_resumes_after_a_crash(herder: Herder, store: MemoryStore) -> N
 
 
 def test_concurrent_configuration_changes_are_both_applied(herder: Herder, store: MemoryStore) -> None:
-    # After a conflict the function that derives a configuration is called again.
+    # After a conflict, the function that derives the new configuration is called again.
     herder.create("c", {"topics": "t"})
     seen: list[Mapping[str, str] | None] = []
 

@@ -141,7 +141,7 @@ def test_buckets_keep_their_order_when_the_clock_jumps_back() -> None:
 
 
 def test_repeated_failures_are_one_row_with_a_count() -> None:
-    # The latest failure is last, with its count, its partition and the end of its trace.
+    # Failures are ordered by their latest occurrence, which supplies the partition and the end of the trace.
     history = with_failures(ConnectorHistory(), NOON, failures(outcome(P0, "a"), outcome(P1, "b")))
     history = with_failures(history, NOON + 5, failures(outcome(P1, "a"), outcome(P0)))
 
@@ -179,7 +179,7 @@ def test_merged_histories_have_the_sums_and_failures_of_both() -> None:
 
 
 def test_a_failure_in_both_merged_histories_is_one_row() -> None:
-    # A driver that fails as the one before did only increments the count.
+    # A failure that equals the one of the previous driver increments the count, and adds no row.
     a = with_failures(ConnectorHistory(), NOON, failures(outcome(P0, "a"), outcome(P1, "b")))
     b = with_failures(ConnectorHistory(), NOON + 9, failures(outcome(P1, "a")))
 
@@ -281,7 +281,7 @@ def test_the_next_driver_continues_the_history(store: CountingStore, clock: Cloc
 def test_an_outage_of_the_store_loses_no_history(
     store: CountingStore, clock: Clock, caplog: pytest.LogCaptureFixture
 ) -> None:
-    # The keeper repeats a lost write later, once; the driver continues meanwhile.
+    # The keeper repeats a lost write once, later; the driver continues meanwhile.
     keeper = HistoryKeeper(store, "c", clock)
     keeper.progress(amounts(progress(5)))
     store.is_down = True

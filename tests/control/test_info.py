@@ -61,8 +61,8 @@ def test_the_task_of_a_failing_partition_is_restarting(failing: tuple[int, ...],
 
 
 def test_a_waiting_partition_is_shown_while_others_are_read() -> None:
-    # Regression: a generation that read only the other partitions hid the waiting one. The waiting partition
-    # counts as one of the last task, which is RESTARTING with the error.
+    # Regression: a generation that read only the other partitions hid the one that waits for a retry. That
+    # partition counts as one of the last task, which is RESTARTING with the error.
     first, last = task_infos((1,), (2,), failing=(0,))
 
     assert (first.state, first.partitions) == ("RUNNING", (TopicPartition("orders", 1),))

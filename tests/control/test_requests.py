@@ -28,7 +28,7 @@ class Refusing(MemoryStore):
 def test_an_outage_of_reading_requests_is_logged_at_begin_and_end(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    # The driver polls each second, so each poll would log the same line.
+    # The driver polls each second, and must not log the same line each time.
     store = Refusing()
     Herder(store).create("c", {"name": "c", "topics": "t"})
     requests = PendingRequests(store, "c", ManualClock())
@@ -98,7 +98,7 @@ def test_a_connectors_first_error_is_raised_unchanged_if_it_is_a_connect_excepti
 
 
 def test_requests_of_a_stopped_connector_have_no_effect(caplog: pytest.LogCaptureFixture) -> None:
-    # An error is logged, so that it is not lost.
+    # The exception is logged, because it is raised nowhere else.
     signal = ClosingSignal()
     requests = ConnectorRequests("c", signal)
     requests.end()

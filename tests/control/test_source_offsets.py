@@ -20,7 +20,8 @@ CONFIG = {"connector.class": "tests.runtime.running_sources:Counting", "tasks.ma
 
 
 class Moving(Counting):
-    # The connector keeps its own offsets, and records whether its tasks were fenced first.
+    # A connector that keeps its own offsets, and records whether its tasks were fenced before they were
+    # altered.
     def __init__(self, topics: MemoryTopics, *, refuses: bool = False) -> None:
         self.topics = topics
         self.refuses = refuses

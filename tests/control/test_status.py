@@ -116,7 +116,7 @@ def test_partition_states_written_last_by_an_older_version_are_used(site: Site) 
 
 
 def test_merged_sightings_are_due_earlier_never_later() -> None:
-    # Merging makes the first sighting of no end later.
+    # Each end must be covered by an entry that is at least as old.
     full = status(1, 64)
     few = fewer_sightings(full, 4)
     assert len(few.seen) <= 4

@@ -180,7 +180,7 @@ def test_a_driver_started_during_an_outage_of_the_store_adds_missed_progress_lat
 
 
 def test_a_fenced_driver_does_not_overwrite_the_totals(store: FlakyStore) -> None:
-    # Totals of the fenced driver lack the newer driver's generations: it writes none.
+    # The fenced driver's totals lack the newer driver's generations, so the fenced driver must write none.
     old = keeper(store)
     old.add(1, {0: read(10)}, {})
     newer = keeper(store)
@@ -204,7 +204,7 @@ def test_removed_totals_are_recreated(store: FlakyStore) -> None:
 
 
 def lives(store: MemoryStore) -> Iterator[str]:
-    # Three generations, of which one loses its driver.
+    # Of three generations, one loses its driver.
     made = TotalsKeeper(store, "c")
     made.catch_up()
     for generation in (1, 2, 3):
@@ -258,7 +258,7 @@ def test_a_connector_without_a_driver_keeps_its_counters(store: FlakyStore) -> N
 
 
 def test_counters_of_deleted_partitions_are_summed_up() -> None:
-    # Topics that come and go by the hour leave no rows.
+    # Topics that exist for an hour only must leave no rows behind.
     totals = ConnectorTotals()
     for generation in range(1, 101):
         partition = TopicPartition(f"hourly-{generation}", 0)

@@ -46,7 +46,7 @@ class Sink(SinkTask):
         self.taken: dict[TopicPartition, list[int]] = defaultdict(list)
 
     def fault(self, method: str) -> None:
-        """Raise the next fault of this method, if there is one."""
+        """Raise the next planned fault of this method, if there is one."""
         error = self.faults[method].popleft() if self.faults[method] else None
         if error is not None:
             raise error
@@ -101,7 +101,7 @@ class BufferingSink(Sink):
         return {p: OffsetAndMetadata(after) for p in offsets if (after := self._write(p)) is not None}
 
     def _write(self, partition: TopicPartition) -> int | None:
-        """Write what may be written, and return the offset after it."""
+        """Write the records that may be written, and return the offset after them."""
         after, least = None, 1 if self.context.is_closing() else self.size
         while len(self.buffered[partition]) >= least:
             file = self.buffered[partition][: self.size]

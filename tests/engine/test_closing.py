@@ -71,7 +71,7 @@ def test_is_closing_is_true_up_to_the_end_of_pre_commit() -> None:
 
 
 def test_is_closing_is_false_during_the_commit_write() -> None:
-    # is_closing() is False while the commit is written; KIP-275's text would leave it True.
+    # is_closing() is False while the commit is written. KIP-275's text would leave it True.
     harness = started()
     harness.assign(P0)
     harness.deliver(P0, ["a"])
@@ -130,8 +130,8 @@ def test_is_closing_can_be_read_from_a_thread_of_the_task() -> None:
 
 @pytest.mark.parametrize("reason", list(ClosingReason))
 def test_closing_reason_is_that_of_the_close_request(reason: ClosingReason) -> None:
-    # closing_reason() returns the reason inside the closing pre_commit, and None before and after. Unlike in
-    # Connect, pausing ends the generation, and so is closing.
+    # closing_reason() returns the reason inside the closing pre_commit, and None before and after. In
+    # Connect, pausing does not close partitions; here it ends the generation, which closes them.
     seen = []
 
     class Asking(Sink):

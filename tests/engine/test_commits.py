@@ -216,7 +216,7 @@ def test_a_fence_wrapped_by_the_task_is_still_raised(swallowed: type) -> None:
 
 
 def test_opening_an_open_partition_again_is_refused() -> None:
-    # A partition cannot be opened twice: the second opening would lose its state.
+    # If a partition could be opened twice, the second opening would lose the state of the first.
     harness = SinkTaskHarness(Sink)
     harness.start()
     harness.assign(P0)

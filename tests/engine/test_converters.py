@@ -85,7 +85,6 @@ def test_avro() -> None:
 
 @pytest.mark.parametrize("data", [b"", b"\x00\x00\x00\x00", b"\x01\x00\x00\x00\x01abc", b"plain text"])
 def test_the_avro_converter_refuses_bytes_without_framing(data: bytes) -> None:
-    """The registry receives no request for such bytes."""
     converter = AvroConverter(lambda schema_id: pytest.fail("asked"))
     with pytest.raises(DataException, match="do not begin with a zero byte and a schema id"):
         converter("flights", data)
@@ -250,7 +249,7 @@ def test_errors_do_not_quote_the_bytes(kind: str, data: bytes) -> None:
     with pytest.raises(DataException) as caught:
         converter("t", data)
     told = "".join(traceback.format_exception(caught.value, chain=True))
-    # Without the lines of source code in the traces.
+    # The traces are compared without the lines of source code in them.
     errors = "".join(line for line in told.splitlines() if not line.startswith(" "))
     assert "hunter" not in errors
     assert "0xfe" not in errors
@@ -310,7 +309,6 @@ def converted(options: EngineOptions, *records: SinkRecord) -> SinkRecords:
 
 
 def test_bytes_stay_arrow() -> None:
-    """The task receives the very batch that was read."""
     harness = SinkTaskHarness(Sink)
     harness.start()
     harness.assign(P0)

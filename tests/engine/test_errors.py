@@ -328,7 +328,7 @@ class Exiting(Sink):
 
 
 def test_a_system_exit_fails_the_partition_not_the_process() -> None:
-    # Regression: Spark ran the task four more times, and the failure of the job did not name the cause.
+    # Regression: Spark ran the task four more times, and the error of the failed job did not name the cause.
     harness = SinkTaskHarness(Exiting)
     harness.start()
     harness.assign(P0, P1)

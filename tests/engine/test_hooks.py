@@ -46,7 +46,7 @@ async def async_generator(*_arguments: object) -> Any:
 
 
 class CallableObject:
-    """An object whose call is a coroutine function."""
+    """An object whose call returns a coroutine."""
 
     async def __call__(self, *arguments: object) -> None:
         """Do nothing yet."""
@@ -142,7 +142,7 @@ def test_a_misspelt_hook_name_is_refused(base: type, name: str, hook: str) -> No
     ],
 )
 def test_an_attribute_in_camel_case_is_refused(base: type, name: str, attribute: str) -> None:
-    # Java's name of an attribute is refused, because nothing reads it.
+    # The Java name of an attribute is refused, because sinksdk would ignore the attribute.
     with pytest.raises(HookError, match=rf"\.{name} is never used: did you mean '{attribute}'"):
         type("Misspelt", (base,), {name: 1})
 
@@ -220,7 +220,7 @@ def test_a_connector_with_a_wrong_class_is_refused(
 
 def test_a_connector_may_still_lack_its_task_class() -> None:
     class Helper(SinkTask):
-        """A class of the package that refers to it."""
+        """The task class of a connector that is defined later."""
 
         def put(self, records: SinkRecords) -> None:
             """Accept the records without an effect."""
@@ -311,7 +311,7 @@ def test_start_that_returns_a_coroutine_fails_the_task() -> None:
 
 
 def test_poll_that_returns_a_generator_fails_the_source_task() -> None:
-    # Records that a generator yields before it raises would be lost, so poll must return its records.
+    # Records that a generator yields would be lost if it raises later, so poll must return a list.
     its = scene(Script())
     its.task.poll = iter_lines  # type: ignore[method-assign]
     outcome = its.worker.run()

@@ -25,7 +25,7 @@ from sinksdk.testing import ManualClock, SinkTaskHarness
 from tests.engine.sinks import P0, P1, BufferingSink, Letters, Sink, TwoPhaseSink, World
 
 EPOCH = 1_000_000.0
-"""What time it is whenever somebody asks for the measures."""
+"""The time at which tests read the measures."""
 
 
 class Slow(Sink):
@@ -314,8 +314,8 @@ def test_reported_records_count_as_failures_and_skipped_records() -> None:
 
 
 def test_an_untolerated_record_counts_once_as_an_error() -> None:
-    # With errors.tolerance=none the report counts as the failure; the exception that put raises after it is
-    # not another one.
+    # With errors.tolerance=none, the report counts as the failure. The exception that put raises afterwards
+    # does not count as another one.
     harness = started(ManualClock(), Reporting(), dead_letters=Letters())
     harness.assign(P0)
     harness.deliver(P0, [b"0", b"1", b"2"])

@@ -44,7 +44,7 @@ def test_offsets_that_do_not_ascend_fail_the_partition(second: list[int], said: 
 
 
 def test_records_before_a_late_offset_are_not_committed() -> None:
-    # Offset 5 comes after 4,997: a commit of 4,998 would skip it for good, so there is none.
+    # Offset 5 comes after 4,997. A commit of 4,998 would skip offset 5 for good, so nothing is committed.
     harness = broken(rows(P0, *range(5), *range(6, 4_998)), rows(P0, 5))
     harness.finish(P0)
     harness.stop()
@@ -54,7 +54,7 @@ def test_records_before_a_late_offset_are_not_committed() -> None:
 
 
 def test_a_late_offset_is_not_retriable() -> None:
-    # The source would break its order again, so the failure is final for any restart.max.attempts.
+    # The source would break its order again, so the failure is final, whatever restart.max.attempts says.
     assert broken(rows(P0, 1), rows(P0, 0)).outcome(P0).failure.is_final
     harness = broken()
     harness.task.faults["put"].append(ValueError("no"))
@@ -134,7 +134,7 @@ def test_tokens_that_cannot_be_discarded_are_kept_for_the_successor() -> None:
 
 
 def test_a_buffering_sink_writes_no_records_in_doubt() -> None:
-    # pre_commit is not called any more, so that a sink that writes in it writes nothing that is read again.
+    # pre_commit is not called any more: what a sink writes in pre_commit would be written twice.
     harness = SinkTaskHarness(BufferingSink)
     harness.start()
     harness.assign(P0)

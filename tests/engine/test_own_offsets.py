@@ -16,7 +16,7 @@ from tests.engine.sinks import P0, P1, Offsets, Sink, TwoPhaseSink, rows
 
 
 class Watermark(Sink):
-    """Requests the position in its database, if the database has one for the partition."""
+    """Requests the position in its database, if the database has a position of the partition."""
 
     marks: dict[TopicPartition, object]
 
@@ -291,7 +291,7 @@ class Table(Watermark):
 
 
 def after_a_range(*offsets: int, end: int, **options: Any) -> SinkTaskHarness:
-    """A table that has accepted a range, and its successor, which has not started yet."""
+    """A table that has accepted a range, and a successor that has not started yet."""
     marks: dict[TopicPartition, object] = {}
     harness = SinkTaskHarness(lambda: Table(marks), **options)
     harness.start()

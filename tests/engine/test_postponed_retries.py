@@ -24,7 +24,7 @@ def busy(times: int, **options: object) -> list[RetriableException]:
 
 
 class Generation:
-    """One task with P0 and P1 on a manual clock, and what it leaves to the next generation."""
+    """One task with P0 and P1 on a manual clock, and the state that it passes to the next generation."""
 
     def __init__(
         self,
@@ -60,7 +60,7 @@ class Generation:
 
     @property
     def left(self) -> Retry:
-        """What this generation leaves of P0 to a later one."""
+        """Return the state of P0 that this generation passes to a later one."""
         retry = self.failure.retry
         assert retry is not None
         return retry
@@ -113,7 +113,7 @@ def test_a_slow_failure_is_followed_by_an_equally_long_delay() -> None:
 
 
 def test_the_next_generation_retries_once_with_a_longer_delay() -> None:
-    # The delay grows across generations as within one, up to ``errors.retry.delay.max.ms``.
+    # The delay grows across generations as it does within one, up to ``errors.retry.delay.max.ms``.
     retry, waits = None, []
     for _ in range(5):
         at = retry.next_attempt if retry else 0.0

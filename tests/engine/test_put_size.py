@@ -1,4 +1,4 @@
-"""How many records one ``put`` gets, and what follows when it accepts only some of them."""
+"""The number of records of one ``put``, and the effect of accepting only some of them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tests.engine.sinks import P0, P1, Offsets, Sink, offsets_of, rows
 
 
 class Partly(Sink):
-    """Accepts as many records as the test says, then raises; ``given`` has the records of each put."""
+    """Accepts as many records as the test sets, then raises; ``given`` has the records of each put."""
 
     def __init__(self, *accepted: object) -> None:
         super().__init__()
@@ -65,7 +65,7 @@ def until_taken(harness: SinkTaskHarness) -> list[float]:
     ("count", "sizes"), [(499, [499]), (500, [500]), (501, [500, 1]), (1_700, [500] * 3 + [200])]
 )
 def test_put_gets_at_most_500_records(count: int, sizes: list[int]) -> None:
-    # As in Kafka Connect, the number does not depend on how batches are read.
+    # As in Kafka Connect, the number of records does not depend on how batches are read.
     harness = SinkTaskHarness(Partly)
     harness.start()
     harness.assign(P0)
@@ -77,8 +77,8 @@ def test_put_gets_at_most_500_records(count: int, sizes: list[int]) -> None:
 
 
 def test_max_poll_records_overrides_the_task_class() -> None:
-    # max.poll.records or, as in a Connect file, the consumer's key of that name; by default the connector's
-    # own value.
+    # The limit is max.poll.records or, as in a Connect file, the consumer's key of that name; the default is
+    # the connector's own value.
 
     def options(**config: str) -> EngineOptions:
         return EngineOptions.of(ConnectorConfig.parse({"name": "c", "topics": "t", **config}))
@@ -167,7 +167,6 @@ def test_portions_before_a_failed_one_are_committed() -> None:
 
 
 def test_periodic_commits_run_between_portions() -> None:
-    """A commit that is due or requested does not wait for the whole batch."""
     harness = partly(most=2)
     seen: list[Offsets] = []
 

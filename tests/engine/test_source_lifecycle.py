@@ -135,7 +135,7 @@ def test_a_failed_poll_fails_the_task_and_stopped_is_called_last() -> None:
 
 @pytest.mark.parametrize("method", ["commit", "commit_record"])
 def test_a_failed_commit_callback_fails_the_task(method: str) -> None:
-    # The commit stays, and the task fails, where Connect only logs the error.
+    # The commit is kept and the task fails, where Connect only logs the error.
     task = Script(lines(0), lines(1))
     task.faults[method].append(ConnectException("the queue is gone"))
     its = scene(task)

@@ -129,8 +129,8 @@ def test_a_task_lists_requested_and_committed_source_offsets() -> None:
 
 
 def test_requested_source_offsets_are_marked_as_not_committed() -> None:
-    # Another task may have read the offset too, and committed a later one; a commit makes the offset this
-    # task's own.
+    # Another task may have read the same offset, and have committed a later one. The first commit makes the
+    # source partition this task's own.
     known = KnownPositions()
     known.read([{"file": 1}, {"file": 2}], [{"line": 1}, None])
     assert known.listed() == [(({"file": 1}, {"line": 1}), False)]
@@ -177,7 +177,6 @@ def test_too_long_source_positions_are_not_listed() -> None:
 
 
 def test_sizes_are_added() -> None:
-    """The smallest size of no sizes is 0."""
     assert Sizes() + Sizes(1, 5, 5, 5) + Sizes() == Sizes(1, 5, 5, 5)
     assert Sizes(2, 7, 4, 3) + Sizes(1, 5, 5, 5) == Sizes(3, 12, 5, 3)
     assert (Sizes().mean, Sizes(2, 7, 4, 3).mean) == (None, 3.5)

@@ -31,7 +31,7 @@ def held() -> set[object]:
     """The open files and connections of this process, by number, and its threads."""
     found: set[object] = set(threading.enumerate())
     for number in Path("/proc/self/fd").iterdir():
-        with suppress(OSError):  # the descriptor of the listing itself
+        with suppress(OSError):  # the descriptor with which the folder itself is listed
             found.add((number.name, str(number.readlink())))
     return found
 

@@ -239,7 +239,6 @@ def test_requesting_commit_and_abort_at_once_is_refused(of_record: bool) -> None
 
 
 def test_aborting_an_empty_transaction_is_ignored(caplog: pytest.LogCaptureFixture) -> None:
-    """A request after a record that was not polled is ignored too, with a warning."""
     task = Script()
     its = scene(task, options=CONNECTOR)
     requesting(task, "abort", [])

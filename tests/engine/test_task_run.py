@@ -69,7 +69,7 @@ class Run:
 
 
 def after(looks: int, request: ClosingRequest = REBALANCE) -> Callable[[], ClosingRequest | None]:
-    """Request closing after this many polls."""
+    """Request closing after the given number of polls."""
     left = iter([None] * looks)
     return lambda: next(left, request)
 
@@ -143,7 +143,6 @@ def test_an_unreadable_range_fails_with_its_error() -> None:
 
 
 def test_ranges_without_records_are_committed_to_their_end() -> None:
-    """Such ranges may come first, last, or between others."""
     run = Run(Sink())
     run.over([None, rows(P1, 3), None], *(RangePlan.of(p, *RANGE) for p in (P0, P1, P2)))
     assert run.committed == {P0: 10, P1: 10, P2: 10}
@@ -190,7 +189,8 @@ def test_a_limited_range_reads_no_further_than_it_must() -> None:
 
 
 def test_published_marks_are_durable_at_the_end() -> None:
-    # At its end the run writes marks that wait for the next write, so that nothing is published twice.
+    # The run ends with a write of the marks of published tokens: without them the next task would publish
+    # again.
     run = Run(TwoPhaseSink())
     run.over([rows(P0, 0), rows(P1, 0)])
     assert run.log.offsets == {P0: OffsetAndMetadata(10), P1: OffsetAndMetadata(10)}
@@ -387,8 +387,8 @@ def test_an_error_of_the_close_check_is_raised() -> None:
     ids=["a partition that is not assigned", "a range that ended before"],
 )
 def test_records_of_an_unassigned_or_finished_range_are_refused(batches: list[SinkRecords]) -> None:
-    # Rows that are not ordered by range are an error of the input. If they counted as the beginning of the
-    # next range, ranges not read yet would be committed.
+    # Rows of a range after those of the next one are an error of the input. If they counted as a new range,
+    # the task would commit ranges that it has not read.
     run = Run(Sink())
     with pytest.raises(ConnectException, match="range is not assigned to this task or is already finished"):
         run.over(batches)

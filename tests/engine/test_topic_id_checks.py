@@ -28,7 +28,7 @@ def harness() -> SinkTaskHarness:
 
 
 def doubting(harness: SinkTaskHarness, error: ConnectException | None) -> list[set[str]]:
-    """Let the checks of topics return these errors from now on; return the topics that are checked."""
+    """Let the checks of topic ids return this error from now on; return the topics that are checked."""
     asked: list[set[str]] = []
 
     def doubt(topics: Collection[str]) -> dict[str, ConnectException]:

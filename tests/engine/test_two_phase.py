@@ -256,8 +256,8 @@ def test_an_undiscardable_token_does_not_block_the_others(caplog: pytest.LogCapt
 
 
 def test_a_retriable_error_stops_discarding_one_by_one() -> None:
-    # While S3 is unavailable, each further token would wait for the same time-out, so these are left to a
-    # later generation.
+    # While S3 is unavailable, each further token would wait for the same time-out, so the task leaves these
+    # tokens to a later generation.
     harness, world = opened()
     harness.deliver(P0, ["a"])
     harness.task.context.prepared({P0: ["second", "third"]})

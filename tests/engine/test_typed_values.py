@@ -110,7 +110,8 @@ def test_avro_records_of_a_registry_become_structs() -> None:
 
 
 def test_the_type_of_a_record_does_not_depend_on_its_batch() -> None:
-    # No number is widened, and no row gets null fields of another schema, even if that would lose nothing.
+    # No number is widened, and no row gets the fields of another schema as nulls, even if that would lose
+    # nothing.
     harness, _ = harness_of(AvroConverter(registry))
     values = [avro(1, a=1), avro(2, a=2, b="x"), avro(3, a=3), avro(3, a=2**40), avro(1, a=4)]
     harness.deliver(P0, records(*values))
@@ -197,7 +198,6 @@ DDL = "a INT, s STRING NOT NULL, t TIMESTAMP"
 
 
 def test_json_with_a_declared_schema_is_typed() -> None:
-    """Missing fields are null, unknown ones are left out; a record that does not fit the schema is bad."""
     harness, letters = harness_of(JsonConverter(schema=DDL))
     bad = [
         b'{"a": "1", "s": ""}',
@@ -286,7 +286,7 @@ ROW = pa.struct([("a", pa.int64()), ("f", pa.float64()), ("t", pa.timestamp("us"
 
 
 def test_values_typed_by_spark_are_json_for_a_sink_of_bytes() -> None:
-    # The text is Spark's to_json; the column behind it stays for dead letters.
+    # The value is Spark's to_json of the column; the original column is kept for dead letters.
     harness, _ = harness_of(None, sink=Bytes)
     harness.deliver(P0, typed([{"a": 1, "f": float("nan"), "t": 0}, None, {"a": 2}], ROW))
     (given,) = puts(harness)
@@ -424,5 +424,4 @@ def test_schemas_are_checked_at_start(keys: dict[str, str], says: str) -> None:
 
 
 def test_plain_integers_with_nulls_stay_integers() -> None:
-    """`plain` returns whole numbers, not floats, for a column with a null."""
     assert plain(pa.array([1, None])) == [1, None]

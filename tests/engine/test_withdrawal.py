@@ -85,7 +85,8 @@ def test_a_withdrawal_must_match_the_commit(offset: int, discard: list[str]) -> 
 
 
 def test_a_fenced_task_withdraws_nothing() -> None:
-    # A zombie whose upload is gone writes nothing: the successor has published it, or will find out.
+    # If the upload of a zombie is gone, the zombie withdraws nothing: the successor has published the upload,
+    # or will find it missing itself.
     harness, _ = opened()
     harness.deliver(P0, ["a"])
     log = harness.log
@@ -110,8 +111,8 @@ def test_an_unpublishable_exception_keeps_its_fields_when_pickled() -> None:
 
 
 def test_a_further_attempt_does_not_read_past_a_withdrawn_commit() -> None:
-    # Regression: the range of the generation begins at the former commit; reading on lost the records in
-    # between.
+    # Regression: the generation's range begins at the commit before the withdrawal, so reading on lost the
+    # records in between.
     harness, _ = opened()
     harness.deliver(P0, ["a", "b"])
     harness.task.publish = failing_once(KeyboardInterrupt())

@@ -86,7 +86,7 @@ def test_a_partial_file_is_written_and_committed_on_close(sink: type[SinkConnect
     harness.revoke(P0)
     assert list(visible(tmp_path).values()) == [[0, 1, 2, 3]]
     harness.commit()
-    assert offsets(harness) == {P0: 4}  # the other partition keeps collecting
+    assert offsets(harness) == {P0: 4}  # the other partition still collects records
     harness.stop()
     assert offsets(harness) == {P0: 4, P1: 7}
 
@@ -168,7 +168,7 @@ def crash_and_restart(harness: SinkTaskHarness) -> None:
     dying = harness.task
     harness.crash()
     for file in dying.files.values():  # type: ignore[attr-defined]  # the example's own
-        file.stream.close()  # the system closes the file of a process that died
+        file.stream.close()  # the operating system closes the file of a dead process
     harness.start()
     harness.assign(P0)
 

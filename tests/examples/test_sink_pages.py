@@ -1,6 +1,6 @@
-"""Checks docs/write-a-database-sink.md and docs/write-an-http-sink.md: their mistakes fail with the quoted messages.
+"""Checks that the mistakes in docs/write-a-database-sink.md and docs/write-an-http-sink.md fail as quoted.
 
-Their commands run in tests/integration/test_examples_spark.py, their code in tests/project.
+tests/integration/test_examples_spark.py runs the commands of these pages, and tests/project their code.
 """
 
 from __future__ import annotations

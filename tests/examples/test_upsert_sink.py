@@ -171,7 +171,7 @@ def test_the_table_equals_that_of_a_plain_program(database: Database, harness: S
         attempt = harness_of(database, committed={P0: again})
         attempt.worker.open([RangePlan.of(P0, again, written)])
         attempt.deliver(P0, SinkRecords.of(P0, topic[again:written]))
-        attempt.lose()  # before a commit, the attempt loses its partitions
+        attempt.lose()  # the attempt loses its partitions before they are committed
         assert {sensor: celsius for sensor, celsius, _ in database.rows()} == expected
 
 
@@ -348,7 +348,7 @@ def test_a_deadlock_is_resolved(in_postgres: Database, postgres: PostgresServer)
         closing(postgres.connect(schema)) as other,
         other.transaction(),
     ):
-        # The task's session, not this one, must detect the deadlock.
+        # The task's session must be the one that detects the deadlock.
         other.execute("SET LOCAL deadlock_timeout = '30s'")
         other.execute("UPDATE readings SET celsius = 7 WHERE sensor = 'b'")
         putting = threading.Thread(

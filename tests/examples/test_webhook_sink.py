@@ -248,7 +248,6 @@ def test_an_unavailable_or_silent_endpoint_is_retried(site: Site) -> None:
 
 
 def test_no_connection_waits_between_two_calls(site: Site) -> None:
-    """Servers close idle connections, and the next request would fail."""
     connected: list[Any] = []
     create = site.harness.task.endpoint._create_connection
     site.harness.task.endpoint._create_connection = lambda *a: connected.append(create(*a)) or connected[-1]
@@ -299,7 +298,6 @@ class KeyedConnection(test_sinks.Connection):
     ("records", "guarantee"), [(1, Guarantee.EFFECTIVELY_ONCE), (2, Guarantee.AT_LEAST_ONCE)]
 )
 def test_check_sink_with_an_endpoint_that_recognises_only_keys(records: int, guarantee: Guarantee) -> None:
-    """Duplicates only if requests have several records, after a crash or by a zombie."""
     options: SinkOptions = {**test_sinks.WEBHOOK, "config": test_sinks.webhook_config(records)}
     options["destination"] = KeyedConnection
     options["capabilities"] = replace(options["capabilities"], guarantee=guarantee)

@@ -146,7 +146,8 @@ def test_a_micro_batch_is_published_after_its_commit(store: MemoryStore) -> None
 
 
 def test_a_committed_micro_batch_is_skipped_and_published(store: MemoryStore) -> None:
-    # The driver died before publishing: after the restart tasks write nothing, and the commit publishes.
+    # The driver died before publishing. After its restart, tasks write nothing more, and the commit
+    # publishes.
     outside = Outside(fails=ConnectException("no"))
     query = Query(store, outside)
     with pytest.raises(ConnectException, match=r"is committed, but not completely published: t-0: no. Start"):
@@ -172,7 +173,7 @@ def eleven_written(store: MemoryStore) -> Outside:
 @pytest.mark.parametrize("number", [0, 4, 9])
 @pytest.mark.parametrize("rows", [["new"], []], ids=["rows", "no rows"])
 def test_a_restored_checkpoint_is_refused(store: MemoryStore, number: int, rows: list[str]) -> None:
-    # Spark plans older numbers again with other rows, which would be skipped.
+    # From a restored checkpoint, Spark plans old batch numbers again with new rows, which would be skipped.
     outside = eleven_written(store)
     outside.values.clear()
     run = Query(store, outside, run="run-2")
@@ -273,7 +274,7 @@ def test_many_partitions_are_published_by_eight_tasks(store: MemoryStore) -> Non
 
 
 def test_commit_unpublished_after_a_crash_is_published_by_the_next_task(store: MemoryStore) -> None:
-    # A task of another query publishes it too.
+    # The next task may be one of another query.
     outside = Outside(fails=ConnectException("no"))
     query = Query(store, outside)
     with pytest.raises(ConnectException):
@@ -320,14 +321,14 @@ def test_a_second_query_fences_the_first(store: MemoryStore) -> None:
 
 
 def test_sink_that_keeps_rows_back_on_close_fails_its_task(store: MemoryStore) -> None:
-    # A DataFrame's rows cannot be read again.
+    # Rows of a DataFrame cannot be read again later.
     query = Query(store, Outside(keeps=True))
     with pytest.raises(ConnectException, match="returned offset 0 of t-0 while closing, but 2 was delivered"):
         query.task(0, ["a", "b"])
 
 
 def test_a_bad_row_fails_its_task_or_is_a_dead_letter(store: MemoryStore) -> None:
-    # A retried task reports its dead letters again.
+    # The dead letter comes twice, because the retried task reports it again.
     letters, outside = Letters(), Outside()
     json = {"value.converter": "json"}
     with pytest.raises(ConnectException, match="t-0 at offset 1 failed in VALUE_CONVERTER"):
@@ -364,7 +365,7 @@ def test_a_commit_is_never_withdrawn(store: MemoryStore) -> None:
 def test_sink_ahead_of_its_commit_skips_rows_of_the_same_micro_batch_only(
     store: MemoryStore, query: str, number: int, expected: list[str]
 ) -> None:
-    # Another row was written by a micro-batch that was never committed.
+    # The row with the next number was written by a micro-batch that was never committed.
     outside = Outside(keeps=True)
     with pytest.raises(ConnectException):
         Query(store, outside).task(0, ["a", "b"])
@@ -375,7 +376,7 @@ def test_sink_ahead_of_its_commit_skips_rows_of_the_same_micro_batch_only(
 
 
 def test_an_older_sinksdk_refuses_the_plan(store: MemoryStore) -> None:
-    # An older version would drop the list of committed micro-batches: format 4.
+    # An older version would drop the list of committed micro-batches, so the list has format version 4.
     query = Query(store, Outside())
     query.commit(0, query.task(0, ["a"]))
     _, plan = newest_plan(store, "c")

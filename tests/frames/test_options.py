@@ -89,8 +89,8 @@ class Sink(SinkConnector):
     ],
 )
 def test_entries_of_a_map_keep_their_case_in_its_text(given: dict[str, str], limits: dict[str, int]) -> None:
-    # A map may be JSON or pairs. Its entries as single keys are in lower case, because Spark passes keys like
-    # that. Regression: entries of a map whose own name has a capital letter were unknown.
+    # A map may be JSON or pairs. As single keys its entries are in lower case, because Spark passes keys in
+    # lower case. Regression: entries of a map whose own name has a capital letter were unknown.
     found = read_options({**OPTIONS_OF_MAPPED, **given})
     assert isinstance(found.config, Mapped)
     assert found.config.limits == limits

@@ -25,7 +25,7 @@ def options(folder: Path, **more: str) -> dict[str, str]:
 
 
 def test_two_connector_names_with_the_same_topic_are_refused(tmp_path: Path) -> None:
-    # Records of both connectors would have the same offsets, and their files the same names.
+    # Records of the two connectors would have the same topic and offsets, and so their files the same names.
     prepare_writer(options(tmp_path), VALUE)
     with pytest.raises(
         ConfigException, match=r"connector a in store .* writes the topic 't' .* another 'topic'"

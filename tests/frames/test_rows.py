@@ -16,7 +16,7 @@ from sinksdk.values.text import SPARK_JSON, to_json
 
 P = TopicPartition("t", 3)
 NULLABLE = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
-"""The nullable headers of Spark."""
+"""Spark's type of headers, with all fields nullable."""
 BYTES: dict[Part, str] = {"key": "the sink takes bytes", "value": "the sink takes bytes"}
 NOON = dt.datetime(2026, 1, 2, 12, 0, 0, 123_000, tzinfo=dt.UTC)
 

@@ -44,12 +44,12 @@ def _commits_seed() -> int:
 
 
 DEPTH: Final = _DEPTHS[os.environ.get("SINKSDK_TEST_DEPTH", "ci")]
-# Worker processes of pytest-xdist read it from the environment.
+# The worker processes of pytest-xdist read the seed from the environment.
 SEED: Final = int(os.environ.setdefault("SINKSDK_TEST_SEED", str(_commits_seed())))
 
 
 def load_profile() -> None:
-    # A slow, busy machine is no failure.
+    # A slow or busy machine must not fail a test.
     settings.register_profile(
         "sinksdk",
         max_examples=DEPTH.examples,

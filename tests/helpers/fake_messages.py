@@ -64,7 +64,7 @@ class FakeLibrary:
 
         size, int64, pointer = ctypes.c_size_t, ctypes.c_int64, ctypes.c_void_p
         pointers = [ctypes.POINTER(each) for each in (ctypes.c_char_p, pointer, size)]
-        block = ctypes.create_string_buffer(64)  # handles, and the row number that a list returns
+        block = ctypes.create_string_buffer(64)  # handles of topics, and the row number that the list returns
         handle = ctypes.CFUNCTYPE(pointer)(lambda: ctypes.addressof(block))
         nothing = ctypes.CFUNCTYPE(pointer)(lambda: None)
         functions = {
@@ -116,7 +116,7 @@ class FakeLibrary:
         return len(found)
 
     def _destroy(self, address: int) -> None:
-        fake = self.given.pop(address)  # KeyError: destroyed twice
+        fake = self.given.pop(address)  # a message that is destroyed twice raises KeyError
         self.destroyed[fake.offset] += 1
         for block in self.alive.pop(address):
             _libc.free(block)

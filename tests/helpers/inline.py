@@ -21,7 +21,7 @@ class InlineExecutor(ThreadExecutor):
 
 
 class InlineSync(ConsumerGroupSync):
-    # The next call repeats a failed write.
+    # The next call repeats the failed write.
     def __init__(self, group: OffsetGroup, connector: str) -> None:
         self._group = group
         self._connector = connector

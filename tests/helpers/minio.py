@@ -33,7 +33,7 @@ SECRET: Final = "minio-password"
 
 _VERSION: Final = "v0.0.0-20260212201848-7aac2a2c5b7c"
 _PATIENCE: Final = 60.0  # seconds
-_BUILD_PATIENCE: Final = 900.0  # seconds; two to three minutes on two cores
+_BUILD_PATIENCE: Final = 900.0  # seconds; the build takes two to three minutes on two cores
 _HOP_BY_HOP: Final = frozenset({"connection", "keep-alive", "transfer-encoding"})
 
 
@@ -41,7 +41,7 @@ def program() -> Path:
     # The test is skipped where MinIO cannot be built.
     folder = Path(sys.prefix, f"minio-{_VERSION}")
     with Path(sys.prefix, "minio.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # several processes of one run may request it at the same time
+        fcntl.flock(lock, fcntl.LOCK_EX)  # several processes of one test run may build it at the same time
         if not (folder / "minio").exists():
             _build(folder)
     return folder / "minio"

@@ -1,4 +1,4 @@
-"""A module with other functions, for one module that uses it."""
+"""A copy of a module with other functions, for one module that uses it."""
 
 from __future__ import annotations
 

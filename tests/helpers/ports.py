@@ -8,12 +8,13 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 
 _BELOW_EPHEMERAL = range(15_000, 32_000)
-_CHOICE = random.SystemRandom()  # Hypothesis seeds the module: processes would draw the same ports
+# Hypothesis seeds the module ``random``: all processes would draw the same ports
+_CHOICE = random.SystemRandom()
 
 
 def free_port(count: int = 1) -> int:
-    # Ports below the range of outgoing connections and of port 0 are still free for a server that starts
-    # late, or again.
+    # Ports below those of outgoing connections and of port 0 stay free, also for a server that starts late or
+    # restarts.
     while True:
         first = _CHOICE.choice(_BELOW_EPHEMERAL)
         with ExitStack() as stack, suppress(OSError):

@@ -27,7 +27,7 @@ def main(archive: Path) -> None:
     gateway: Any = spark._gateway
     spark.stop()
     gateway.shutdown()
-    gateway.proc.stdin.close()  # the end of its input ends the JVM
+    gateway.proc.stdin.close()  # the JVM ends when its input ends
     gateway.proc.wait(_PATIENCE)
     unfinished.rename(archive)
 

@@ -1,4 +1,4 @@
-"""Stores with options that :func:`sinksdk.store.open_store` does not have."""
+"""Stores with options that :func:`sinksdk.store.open_store` lacks."""
 
 from __future__ import annotations
 

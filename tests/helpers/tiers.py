@@ -1,4 +1,4 @@
-"""Parameters that repeat one fact: ``make test`` tries the first ones, ``make test-all`` all of them."""
+"""Parameters of repeated tests: ``make test`` tries the first ones, ``make test-all`` all of them."""
 
 from __future__ import annotations
 

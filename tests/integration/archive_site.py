@@ -35,11 +35,11 @@ PATIENCE = 120.0  # seconds until a test gives up waiting
 
 class Quiet(WSGIRequestHandler):
     def log(self, *_: Any) -> None:
-        """Say nothing."""
+        """Write no log line."""
 
 
 def nothing(operation: str, path: str) -> bool:
-    """Refuse nothing."""
+    """Refuse no request."""
     return False
 
 
@@ -49,9 +49,9 @@ class SlowS3:
     delays: dict[str, float] = field(default_factory=dict)
     refuses: Callable[[str, str], bool] = nothing
     operations: list[str] = field(default_factory=list)
-    # Operations of requests without a response so far.
+    # Operations of the requests that have no response yet.
     pending: list[str] = field(default_factory=list)
-    # Parts held back since hold_parts().
+    # Parts that were held back since hold_parts() was called.
     held_parts: int = 0
     _first_held: int | None = None
     _released: threading.Event = field(default_factory=threading.Event)
@@ -76,7 +76,7 @@ class SlowS3:
             time.sleep(0.05)
 
     def __call__(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> Any:
-        if PROBES in environ["PATH_INFO"]:  # uploads of a start, which no test is about
+        if PROBES in environ["PATH_INFO"]:  # the start test's own uploads, which no test examines
             return self.app(environ, start_response)
         operation = operation_of(environ)
         self.operations.append(operation)
@@ -252,7 +252,7 @@ class Site:
         return [upload["Key"] for upload in pending if self._has_parts(upload)]
 
     def files_in_mid_upload(self) -> set[str]:
-        """Return ids of uploads that hold parts and are not finished, without those that the start tries."""
+        """Return ids of unfinished uploads that have parts, without the start test's own."""
         pending = client(self.endpoint).list_multipart_uploads(Bucket=self.bucket).get("Uploads", [])
         return {
             upload["UploadId"]

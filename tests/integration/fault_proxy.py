@@ -206,7 +206,7 @@ class TrueToS3:
 
 class _Quiet(WSGIRequestHandler):
     def log(self, *_: Any) -> None:
-        """Say nothing."""
+        """Write no log line."""
 
 
 def spoilable_moto() -> FaultProxy:
@@ -238,7 +238,7 @@ PATIENCE: Final = 60.0  # seconds until a proxy stops waiting for a response
 CUT_BEFORE: Final = "before"
 CUT_AFTER: Final = "after"
 PASS: Final = "pass"
-# The server responds; the client receives nothing, and its connection stays open.
+# The server's response does not reach the client, whose connection stays open.
 SILENCE: Final = "silence"
 
 

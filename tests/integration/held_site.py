@@ -16,7 +16,7 @@ from tests.integration.archive_site import ended
 from tests.integration.freezing import Pids, cleared_away, freeze, is_frozen
 from tests.integration.held_source import SHARES
 
-# With two tasks there is a task 1 but no task 2.
+# With two tasks, task 1 exists but task 2 does not.
 FROZEN = (1, 2)
 _FENCED = 3
 _PATIENCE = 180.0  # seconds: five JVMs start slowly on a busy machine
@@ -135,11 +135,11 @@ class HeldSite:
 class Transaction:
     def __init__(self, site: HeldSite, share: int) -> None:
         self.worker = site.said(share, "pid")
-        """The process that holds it."""
+        """The process that holds the transaction open."""
         self.numbers = range(site.said(share, "committed"), site.said(share, "held"))
-        """Which numbers."""
+        """The numbers that the transaction contains."""
         self.values = {b"%d %d %d" % (share, number, self.worker) for number in self.numbers}
-        """Its records: nobody else's are like them."""
+        """The values of its records; no other transaction has the same ones."""
         assert self.numbers
 
 

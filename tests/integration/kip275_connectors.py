@@ -13,7 +13,7 @@ from sinksdk.connectors.s3_archiver import S3ArchiverConnector
 from sinksdk.connectors.s3_archiver.config import S3ArchiverConfig
 from sinksdk.connectors.s3_archiver.task import S3ArchiverTask
 
-FAST = 3  # the partition that fills its file first
+FAST = 3  # the partition that is the first to fill its file
 SLOW_FROM = 40_000  # the offset from which the others are slow
 PAUSE = 2.0  # seconds that each batch of the slow partitions takes, in which a task sees the close request
 
@@ -23,7 +23,7 @@ class PacedConfig(S3ArchiverConfig):
 
 
 class PacedTask(S3ArchiverTask):
-    # Three partitions are slow: the fourth commits while they are in mid-file.
+    # Three partitions are slow: the fourth one commits while their files are incomplete.
     def start(self, config: S3ArchiverConfig) -> None:
         assert isinstance(config, PacedConfig)
         self._hold = config.hold

@@ -97,7 +97,7 @@ class LineSite:
         }
         self.driver: ConnectorDriver | None = None
         self.launched: Callable[[GenerationPlan], None] = lambda plan: None
-        """Called when a generation's job was started: its ranges are fixed, nothing is read yet."""
+        """Called when a generation's job has started. Its ranges are fixed, but no task has read yet."""
 
     def start(
         self, watcher: Watcher | None = None, *, until_caught_up: bool = False, **settings: Any
@@ -122,7 +122,7 @@ class LineSite:
         return ConnectorRunner(self.driver, until_caught_up=until_caught_up)
 
     def lose_patience(self) -> None:
-        """Make the grace time of missing topics end now."""
+        """End the grace time of missing topics now."""
         self._clock.ahead = 700.0  # more than the longest missing.topic.grace.ms of these tests
 
     def committed(self) -> dict[str, int]:

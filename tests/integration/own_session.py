@@ -40,7 +40,7 @@ def config(folder: Path, **more: object) -> dict[str, object]:
         "topics": "t",
         "tasks.max": 2,
         "out.folder": folder / "out",
-        "batch.size": 1_000_000,  # more than the topic has: only closing writes a batch
+        "batch.size": 1_000_000,  # more records than the topic has: only closing writes a batch
         "closing.poll.ms": 100,
         **more,
     }
@@ -70,8 +70,8 @@ async def notebook(session: SparkSession, folder: Path, where: dict[str, Any]) -
         done = [partition.committed or 0 for partition in status.partitions]
         return status.generation == generation and any(p > c for p, c in zip(positions, done, strict=True))
 
-    # The task reads a partition for 20 s, because a busy machine may need several seconds to notice that, or
-    # to close the partition.
+    # A partition takes 20 s to read, because a busy machine may need several seconds to detect the request,
+    # or to close the partition.
     with sinksdk.start(config(folder, **{"pause.seconds": 2.0}), spark=session, **where) as connector:
         await until(lambda: is_reading(1))
         connector.rebalance()
@@ -108,7 +108,7 @@ def main(folder: Path) -> None:
     session.range(1).count()  # Spark SQL adds its warehouse to the settings when it is first used
     before = facts(session)
     seen = asyncio.run(notebook(session, folder, where))
-    # Without a session, the active one is used.
+    # Without a session in the call, the active one is used.
     rest = sinksdk.run(config(folder), until_caught_up=True, **where)
     seen |= {
         "rest": rest.records,

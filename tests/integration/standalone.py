@@ -28,7 +28,7 @@ class Standalone(NamedTuple):
         return found
 
     def await_applications(self, count: int) -> list[dict[str, Any]]:
-        # The master notices starts and ends a little later.
+        # The master learns of starts and ends a little later.
         deadline = time.monotonic() + 60
         while len(found := self.applications()) != count:
             assert time.monotonic() < deadline, f"{count} applications expected, not {found}"

@@ -24,7 +24,7 @@ import sinksdk
 def tell(file: Path) -> None:
     while not file.exists():
         time.sleep(0.05)
-        with suppress(AttributeError):  # there is no Spark yet, or it is still starting
+        with suppress(AttributeError):  # Spark does not run yet, or is still starting
             spark = SparkContext._active_spark_context
             said = {"master": spark.master, "name": spark.appName, "id": spark.applicationId}
             said["conf"] = dict(spark.getConf().getAll())

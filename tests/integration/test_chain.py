@@ -60,7 +60,8 @@ def archive(tmp_path: Path) -> Iterator[Site]:
                 }
             )
             write_records(made.topics, TopicPartition(made.topic, partition), table)
-        made.s3.delays["CompleteMultipartUpload"] = 1.0  # a fast machine would be done before the kill
+        # A fast machine would otherwise be done before the kill.
+        made.s3.delays["CompleteMultipartUpload"] = 1.0
         yield made
 
 

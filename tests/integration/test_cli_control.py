@@ -52,7 +52,8 @@ def becomes(state: str, operator: Operator) -> Callable[[], bool]:
 
 def test_a_connector_is_paused_changed_and_deleted_while_it_runs(archive: Site) -> None:
     operator = Operator(archive)
-    archive.s3.delays["UploadPart"] = 4.0  # an operator's command takes a second or two to start
+    # An operator's command takes a second or two to start.
+    archive.s3.delays["UploadPart"] = 4.0
     driver = archive.start()
     with cleared_away([driver]):
         live_through(archive, operator, driver)

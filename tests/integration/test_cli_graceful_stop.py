@@ -165,8 +165,8 @@ def test_a_signal_commits_partial_batches_and_the_next_run_resumes_after_them(
 
 @pytest.mark.extended
 def test_a_second_signal_stops_at_once_and_loses_nothing(bench: Bench) -> None:
-    # The tasks hang: without the second signal the run would end after the graceful timeout, with another
-    # code.
+    # The tasks hang, so without the second signal the run would end only after the graceful timeout, with
+    # another exit code.
     process = bench.start(batch_size=5_000, hang_offset=15_000)
     bench.await_writing()
     wait_for((bench.out / "hanging").exists)
@@ -207,7 +207,7 @@ def test_a_failing_task_exits_1_after_the_other_task_has_committed(bench: Bench)
     rows = pa.table({"offset": [RECORDS, RECORDS + 1], "key": [b"k"] * 2, "value": [b"v"] * 2})
     write_records(bench.folder / "topics", TopicPartition("t", 1), rows)
 
-    # The healthy task closes when the other one fails; by then it has read something.
+    # The healthy task has read some records by the time the other one fails; then it closes.
     options = {"poison_offset": RECORDS + 1, "restart_max_attempts": 0, "generation_max_ms": 0}
     code, out, err = bench.run("--until-caught-up", pause_seconds=0.2, **options)
 

@@ -220,15 +220,15 @@ def test_sql_of_a_server_is_refused_unknown_operators(
 
 @pytest.mark.parametrize("query", PLACES.values(), ids=PLACES)
 def test_sql_of_a_server_is_refused_functions_in_any_clause(session: SparkSession, query: str) -> None:
-    # Refused before Spark analyzes the query: the analysis evaluates constants.
+    # The query is refused before Spark analyzes it, because the analysis evaluates constants.
     parsed = session._jsparkSession.sessionState().sqlParser().parsePlan(query)
     with pytest.raises(ConfigException, match="the query uses the function shout"):
         confine_parsed(parsed, session)
 
 
 def test_sql_cannot_name_a_class_as_a_type(session: SparkSession) -> None:
-    # JSON of a schema may name user-defined types, whose classes Spark and pyspark load; SQL takes DDL
-    # only.
+    # A schema given as JSON may name user-defined types, whose classes Spark and pyspark load. In SQL, only
+    # DDL is accepted.
     kind = '{"type": "struct", "fields": [{"name": "a", "type": {"type": "udt", "class": "X"}, "nullable": true}]}'
     with pytest.raises(ConfigException, match="PARSE_SYNTAX_ERROR"):
         check(session, f"{RECORD}, from_json(string(value), '{kind}') AS value FROM records")
@@ -253,7 +253,7 @@ def test_sql_of_a_server_is_refused_statements(session: SparkSession, secret: Pa
 def test_sql_is_not_substituted_with_variables_of_the_driver(session: SparkSession, reference: str) -> None:
     # Spark's own substitution would read the environment and the JVM's properties even where references may
     # not.
-    with pytest.raises(ConfigException):  # the text is not substituted, and is no valid SQL
+    with pytest.raises(ConfigException):  # unsubstituted, the text is no valid SQL
         check(session, f"SELECT topic, partition, offset, {reference} AS value FROM records")  # noqa: S608 - on purpose
 
 

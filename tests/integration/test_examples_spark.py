@@ -55,7 +55,7 @@ def follow(clone: Path) -> Iterator[Follow]:
     yield follow
     for process in started:
         with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)  # the server of a page that did not stop it
+            os.killpg(process.pid, signal.SIGKILL)  # stop the server of a page whose commands do not stop it
 
 
 def commands(page: Path) -> str:

@@ -62,7 +62,8 @@ def test_the_pyspark_shell_writes_dataframes(tmp_path: Path) -> None:
         "exit()",
     ]
     shell = [str(Path(sys.executable).parent / "pyspark"), "--master", "local[2]"]
-    os.environ["PYSPARK_DRIVER_PYTHON_OPTS"] = "-i"  # the shell's input is not a terminal
+    # The shell must be interactive, although its input is no terminal.
+    os.environ["PYSPARK_DRIVER_PYTHON_OPTS"] = "-i"
     try:
         ended(shell, "\n".join(lines) + "\n", tmp_path)
     finally:

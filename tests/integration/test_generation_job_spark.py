@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.spark
 
-LONG = 300.0  # seconds: as long as a task that is stuck
-SOON = 60.0  # seconds that a busy machine may need for what happens at once
+LONG = 300.0  # seconds: for a task that hangs
+SOON = 60.0  # seconds that a busy machine may need for something immediate
 
 
 def stuck(spec: GenerationSpec, task: int) -> TaskResult:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 RECORDS = 100_000
-MIDDLE = 10_000  # number of records from which on a partition is in the middle of a file
+MIDDLE = 10_000  # number of records after which the file of a partition is incomplete
 SLOW = [partition for partition in range(4) if partition != FAST]
 MODULE = "tests.integration.kip275_connectors"
 

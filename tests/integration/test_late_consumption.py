@@ -68,7 +68,7 @@ def test_the_schedule_ends_a_file_without_new_records(archive: Site, spark: Spar
 
 @pytest.mark.nightly
 def test_memory_does_not_grow_with_the_size_of_files() -> None:
-    # 44 MB more in a file take no memory.
+    # A file that is 44 MB larger takes no more memory.
     found = peaks((20_000, 200_000), records=400_000, size=200)
 
     small, large = found.values()

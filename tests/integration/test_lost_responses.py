@@ -31,9 +31,9 @@ pytestmark = [pytest.mark.extended, pytest.mark.spark, pytest.mark.slow, pytest.
 
 PARTITIONS, RECORDS, FILE = 2, 30, 20  # a whole file and a partial one of each partition
 STRIDE = DEPTH.stride
-WINDOW = 1.0  # longest time in seconds for which the response is withheld, until the second driver writes
-FEWEST = 35  # least number of mutations of such a run
-PATIENCE = 240.0  # seconds after which a round that has not ended is an error
+WINDOW = 1.0  # longest time in seconds without the response, until the second driver writes
+FEWEST = 35  # minimum number of mutations of such a run
+PATIENCE = 240.0  # seconds after which an unfinished round is an error
 EVERYTHING = {
     "store PutObject",
     "archive PutObject",
@@ -42,7 +42,7 @@ EVERYTHING = {
     "archive CompleteMultipartUpload",
 }
 
-# Operations of the archive only.
+# Only operations of the archive are listed.
 UPLOADS = {what for what in EVERYTHING if "PutObject" not in what}
 
 Record = tuple[int, int, bytes]
@@ -134,7 +134,7 @@ def left_over(site: OnS3) -> list[str]:
 
 
 def losing(proxy: FaultProxy, run: Run) -> Fault:
-    # Another driver starts before the sender can know that its response is lost.
+    # The other driver starts before the sender can detect that its response is lost.
     def start_the_second() -> None:
         before = proxy.mutations
         run.thread.start()
@@ -203,10 +203,10 @@ def test_lost_responses_lose_or_duplicate_no_record_while_another_driver_starts(
         if over == 2:
             break
         lost.update([what] if what else [])
-    # The number of mutations before an upload differs between runs, because heartbeats are among them.
+    # The number of mutations before an upload differs between runs, because heartbeats are mutations too.
     for what in sorted(UPLOADS - lost.keys()):
         operation = what.removeprefix("archive ")
-        # One fault is enough for the requests that each upload needs.
+        # Each upload makes these requests, so one fault for each of them is enough.
         first = [Fault()] if operation == "CreateMultipartUpload" else []
         again = lose_one(
             spark,

@@ -62,7 +62,7 @@ def left(url: str, bucket: str) -> list[str]:
 
 
 def test_a_start_leaves_only_the_owner_marker(bare: str, bucket: str) -> None:
-    # The owner marker.
+    # The object is the owner marker.
     config = configured(bare, bucket, **{"s3.object.tagging": "true"})
     start(config)
     start(config)

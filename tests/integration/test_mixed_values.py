@@ -181,7 +181,7 @@ def append_in_mid_upload(
 
 
 def run_with_kills(archive: Site, topic: dict[int, list[Value]]) -> None:
-    # The topic grows before each kill: one commit may cover all full files, and nothing commits the rest.
+    # The topic grows before each kill, because one commit may cover all full files; nothing commits the rest.
     append_third(archive, topic, 0)
     run = archive.start()
     wait_until(lambda: committed(archive) > 0, run, "something was committed")

@@ -171,8 +171,8 @@ def test_a_status_is_shown_as_a_table(seen: dict[str, Any]) -> None:
         if any("connector warm-readings" in str(out.get("data", "")) for out in outputs)
     ]
     begun, caught_up = tables
-    # A quick machine is in the second generation when the cell runs; in both generations the last files are
-    # not full.
+    # On a fast machine, the cell runs in the second generation; in both generations the last files are
+    # incomplete.
     assert re.search(r"RUNNING · generation [12] · lag [1-9]", begun["text/plain"])
     generation = re.search(r"generation (\d+) · lag 0", caught_up["text/plain"])
     assert generation is not None

@@ -45,7 +45,7 @@ class Emptied(MemoryStore):
                 self.delete(key, row.version)
         Herder(self).create("archive", CONFIG, "STOPPED")
         run_a_little(self)
-        has_stopped(self)  # otherwise a request to alter offsets waits until the driver counts as dead
+        has_stopped(self)  # a request to alter offsets would wait until the driver counts as dead
 
 
 STORE = Emptied()

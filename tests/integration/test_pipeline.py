@@ -25,7 +25,7 @@ from tests.integration.archive_site import client, descendants
 pytestmark = [pytest.mark.nightly, pytest.mark.spark, pytest.mark.timeout(1_200)]
 
 ROOT = Path(__file__).parents[2]
-PATIENCE = 240.0  # seconds: ten times as long as anything takes on a free machine
+PATIENCE = 240.0  # seconds: ten times as long as the slowest step takes on an idle machine
 PAUSE = 0.2  # seconds between two writes
 
 Pids = Callable[[], Sequence[int]]
@@ -33,12 +33,12 @@ T = TypeVar("T")
 
 
 class Writer(threading.Thread):
-    # One file is rotated on the way. Lines are written in pieces that end anywhere.
+    # One file is rotated meanwhile. Lines are written in pieces that may end within a line.
     def __init__(self, folder: Path) -> None:
         super().__init__(daemon=True)
         self.folder = folder
         self.is_ending = threading.Event()
-        self.contents: list[list[bytes]] = []  # the first three files belong to several tasks
+        self.contents: list[list[bytes]] = []  # several tasks write the first three files
 
     def lines(self) -> int:
         return sum(map(len, self.contents))
@@ -176,7 +176,7 @@ def open_files(pid: int) -> list[str]:
 def read_back(state: Path, port: int) -> list[pl.DataFrame]:
     server = subprocess.Popen([sys.executable, "-m", "examples.pipeline.s3", str(port), str(state)], cwd=ROOT)
     try:
-        # Waits until S3 responds; the bucket exists already.
+        # The step waits until S3 responds; the bucket exists already.
         make_bucket(f"http://127.0.0.1:{port}", "archive")
         s3 = client(f"http://127.0.0.1:{port}")
         found = s3.list_objects_v2(Bucket="archive", Prefix="topics/lines/")["Contents"]

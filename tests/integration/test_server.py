@@ -55,7 +55,7 @@ def it_is_created_and_catches_up(archive: Site, server: Server) -> None:
 
 
 def it_is_paused_and_resumed_with_a_broken_s3(archive: Site, server: Server) -> None:
-    # Resumed with more tasks, of which one is RESTARTING until S3 is repaired.
+    # The connector is resumed with more tasks. One of them is RESTARTING until S3 responds again.
     server.ask("PUT", "/connectors/archive/pause", 202)
     server.until(lambda: server.state() == "PAUSED", "it is paused")
     archive.produce(PARTITIONS, RECORDS, first=RECORDS)

@@ -105,7 +105,7 @@ def test_rest_requests_are_fast_with_many_connectors(server: Server, tmp_path: P
         )
 
     for turn in range(15):
-        # More records, so that a generation runs nearly all the time.
+        # With more records, a generation runs nearly all the time.
         produce(tmp_path, "busy", RECORDS * (turn + 1))
         timed("GET", "/connectors", 200)
         timed("GET", "/connectors?expand=status&expand=info", 200)

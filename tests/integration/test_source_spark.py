@@ -201,7 +201,7 @@ def test_a_task_that_does_not_stop_is_cancelled(
         Herder(site.store).rebalance("numbers")
     eventually(lambda: len(site.listener.ends) == 1)
     before = max(site.counts())
-    eventually(lambda: min(site.counts()) > before)  # both tasks of the next generation have counted
+    eventually(lambda: min(site.counts()) > before)  # both tasks of the next generation have read numbers
     site.close()
 
     ended = End.FAILED if method == "start" else End.CANCELLED

@@ -43,7 +43,7 @@ OPTIONS = [
     "spark.scheduler.mode=FIFO",
 ]
 FLUSH_SIZE, PARTITIONS = 250, 3
-# The topic begins with one portion; each wait for a commit appends the next.
+# The topic begins with one portion of the rows; each wait for a commit appends the next one.
 PORTIONS = 6
 TYPES = {"partition": pa.int32(), "offset": pa.int64(), "key": pa.binary(), "value": pa.binary()}
 
@@ -164,7 +164,7 @@ def archive(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
 
 
 def whole_topic(archive: Site) -> Iterator[tuple[int, pa.Table]]:
-    # The largest partitions are left out, because the others show the same.
+    # The largest partitions are left out to save time; the others show the same.
     for partition in range(PARTITIONS):
         (file,) = (archive.folder / "whole").glob(f"*/partition={partition}/*.parquet")
         yield partition, pq.read_table(file, partitioning=None)

@@ -161,8 +161,8 @@ def text(value: str | bytes | bytearray | None) -> str | None:
 
 @pytest.mark.extended
 def test_two_connectors_of_one_session_are_isolated(session: SparkSession, tmp_path: Path) -> None:
-    # Both connectors run at the same time, create views of one name and change one setting. The ``records``
-    # of a query is not the user's view of that name.
+    # Both connectors run at the same time, create views of the same name and change the same setting.
+    # ``records`` in a query is not the view of that name in the user's session.
     hour = pa.array([3_600_000 * (offset % 24) for offset in range(COUNT)], pa.timestamp("ms", "UTC"))
     for begin in (0, COUNT):  # the second half arrives while both run
         table = pa.table(
@@ -469,10 +469,10 @@ def test_a_type_without_json_is_refused_at_the_start(  # noqa: PLR0917 - pytest 
 
 def test_schemas_in_ddl_are_read_as_spark_reads_them(session: SparkSession) -> None:
     # Executors read value.converter.schema without Spark.
-    assert session is not None  # the expected schema needs a session
+    assert session is not None  # only with a session can the test compute the expected schema
 
     def named(kind: pa.DataType) -> object:
-        # Names and nullability that Spark gives to items are left out.
+        # The comparison ignores the names and the nullability that Spark gives to items.
         if pa.types.is_struct(kind):
             return {field.name: named(field.type) for field in kind}
         if pa.types.is_list(kind):
@@ -489,14 +489,15 @@ def test_schemas_in_ddl_are_read_as_spark_reads_them(session: SparkSession) -> N
 def test_a_nondeterministic_query_is_logged_once(
     run: Callable[..., dict[str, Counter[int]]], caplog: pytest.LogCaptureFixture
 ) -> None:
-    # Records read again after a crash may differ.
+    # Records that are read again after a crash may give other results.
     run(records_sql="SELECT * FROM records WHERE rand() >= 0")
     assert len([line for line in caplog.messages if "is not deterministic" in line]) == 1
 
 
 EVERYTHING = {"topic", "partition", *RECORD_COLUMNS}
 PAST_SPARK: dict[str, tuple[set[str], set[str]]] = {
-    # By query: the columns that no expression reads, and those of them that are returned unchanged.
+    # For each query: the columns that no expression reads, and those among them that the query returns
+    # unchanged.
     "SELECT * FROM records WHERE offset % 2 = 0": (EVERYTHING - {"offset"}, EVERYTHING - {"offset"}),
     "SELECT * FROM records WHERE length(value) > 1 AND key IS NOT NULL": (
         EVERYTHING - {"value", "key"},

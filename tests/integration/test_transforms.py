@@ -29,9 +29,9 @@ EXPECTED = {offset: 3 if offset % 7 == 0 else 1 for offset in range(59_000) if o
 @pytest.fixture
 def archive(tmp_path: Path) -> Iterator[Site]:
     with site(tmp_path) as made:
-        # with two commits a second, the kill comes before the end even on a fast machine
+        # With two commits a second, the kill comes before the end even on a fast machine.
         made.configure(records_sql=DROPS_AND_MULTIPLIES, flush_size=5_000, offset_flush_interval_ms=500)
-        # More than the pipes hold, so that reading takes as long as sinking.
+        # More than the pipes can hold, so that reading takes as long as writing.
         made.produce(PARTITIONS, RECORDS, size=300)
         made.s3.delays["CompleteMultipartUpload"] = 0.15
         yield made
@@ -42,13 +42,13 @@ def in_the_middle(archive: Site) -> bool:
 
 
 def past_spark(driver: subprocess.Popen[str]) -> int:
-    # Columns bypass Spark through files without a name that workers keep open.
+    # Columns bypass Spark in deleted files that the workers keep open.
     found = {}
     for pid, _ in descendants(driver.pid):
         with suppress(OSError):  # the process ended meanwhile
             for number in Path(f"/proc/{pid}/fd").iterdir():
                 name, file = str(number.readlink()), number.stat()
-                # Spark's folder of the application: the driver's, or that of an executor
+                # Spark's folder for the application: the driver's, or that of an executor
                 if ("/userFiles-" in name or "/app-" in name) and not file.st_nlink:
                     found[file.st_ino] = file.st_size
     return sum(found.values())
@@ -73,7 +73,8 @@ def assert_complete(archive: Site) -> None:
         pytest.param("driver", marks=pytest.mark.nightly),
         pytest.param("worker", id="one of the workers"),
         pytest.param("oldest worker", id="another worker", marks=pytest.mark.nightly),
-        pytest.param("executor", marks=pytest.mark.nightly),  # on each commit test_spark_submit.py kills one
+        # test_spark_submit.py kills an executor in each CI run
+        pytest.param("executor", marks=pytest.mark.nightly),
     ],
 )
 def test_a_transform_is_exactly_once_when_a_process_is_killed(archive: Site, whose: str) -> None:

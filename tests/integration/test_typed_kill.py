@@ -120,7 +120,7 @@ NEWER = avro_kind(pa.int64(), ("more", pa.struct([("half", pa.float64())])))
 AVRO = Form(
     avro_bytes,
     avro_object,
-    [avro_kind(pa.int32()), NEWER],  # a batch with records of both versions has the newer type
+    [avro_kind(pa.int32()), NEWER],  # a batch with records of both versions has the newer version's type
     {"records.sql": HANDED_ON, "value.converter": "avro"},
 )
 
@@ -164,7 +164,7 @@ SPARK_KIND = pa.struct(
         *(JSON_KIND.field("id"), JSON_KIND.field("amount"), JSON_KIND.field("at"), JSON_KIND.field("day")),
         pa.field(
             "tags", pa.list_(pa.field("element", pa.string())), nullable=False
-        ),  # with Spark's name of the type
+        ),  # with the type's name in Spark
         pa.field("notes", pa.map_(pa.string(), pa.float64()), nullable=False),
     ]
 )

@@ -77,7 +77,7 @@ class FragileStore(MemoryStore):
     is_down = False
 
     def snapshot(self, prefix: str) -> Store:
-        return self  # the method's reads fail like all others
+        return self  # requests of the method fail like all others
 
     def _read(self, key: str) -> Stored | None:
         if self.is_down:
@@ -103,7 +103,7 @@ def serving(credentials: Credentials | None = None) -> Iterator[Site]:
     store, now = FragileStore(patience=0.2), time.time()
     filled = scenes(now)
     for scene in filled:
-        # No process keeps these drivers alive, so their last heartbeats are in the future.
+        # No process renews the heartbeats of these drivers, so the last ones are in the future.
         fill(store, scene, now + ALIVE if scene.silent < 1 else now)
     port = free_port()
     server = uvicorn.Server(
@@ -161,7 +161,7 @@ class Visit:
 
 @pytest.fixture
 def visit(browser: Browser, site: Site) -> Iterator[Visit]:
-    # At the end nothing on the page has failed, and it has sent requests to its own server only.
+    # At the end, no request of the page has failed, and all of them went to its own server.
     page = open_page(browser, viewport={"width": 1400, "height": 900})
     made = Visit(page)
     page.on("request", lambda request: made.requests.append(request))  # noqa: PLW0108 - it wants a function
@@ -226,7 +226,7 @@ def test_the_list_shows_failing_connectors_first(visit: Visit) -> None:
 
 
 def test_states_differ_by_words_and_shapes_not_only_colours(visit: Visit) -> None:
-    # States differ by their words, and by the shapes of their symbols.
+    # States must differ by their words, and by the shapes of their symbols.
     shapes = visit.page.evaluate(
         "[...document.querySelectorAll('.tally .badge')].map((one) => one.querySelector('path').getAttribute('d'))"
     )
@@ -362,7 +362,7 @@ def test_a_connector_that_counts_no_files_shows_records(visit: Visit, site: Site
 
 
 def test_ticks_of_the_plot_are_round_numbers(visit: Visit) -> None:
-    # 1, 2 or 5 times a power of ten, or of two for sizes.
+    # The steps of an axis: 1, 2 or 5 times a power of ten, or powers of two for sizes.
     script = "async ([most, base]) => (await import('./buckets.js')).ticks(most, 4, base)"
     expected = {
         (0, 10): [0, 1],
@@ -492,7 +492,7 @@ def test_an_unreachable_server_is_shown_as_an_error(browser: Browser) -> None:
 
 @pytest.mark.parametrize(("user", "password"), [("anna", "secret"), ("token", "a-token")])
 def test_the_page_is_shown_to_a_browser_with_credentials(browser: Browser, user: str, password: str) -> None:
-    # The browser asks for credentials once, and sends a token as a password.
+    # The browser asks for credentials once. A token is entered as the password.
     with serving(Credentials(tokens=[Login("a-token")], users=[Login("anna:secret")])) as site:
         context = browser.new_context(http_credentials={"username": user, "password": password})
         page = open_page(context)

@@ -38,7 +38,7 @@ _SETTINGS: Mapping[str, str] = {
     "transaction.state.log.min.isr": "1",
     "transaction.state.log.num.partitions": "1",
     "group.initial.rebalance.delay.ms": "0",
-    "auto.create.topics.enable": "false",  # otherwise a read would create a missing topic
+    "auto.create.topics.enable": "false",  # without this setting, a read would create a missing topic
     "log.cleaner.backoff.ms": "200",
     "log.retention.check.interval.ms": "1000",
     "log.segment.delete.delay.ms": "100",
@@ -73,7 +73,7 @@ class Broker:
         return self._process.pid
 
     def start(self) -> None:
-        """Start it and wait until it responds."""
+        """Start the broker and wait until it responds."""
         if not (self.folder / "server.properties").exists():
             self._format()
         with (self.folder / "log").open("ab") as log:

@@ -47,7 +47,7 @@ def _download(pom: Path, folder: Path) -> None:
     if shutil.which("mvn") is None:
         message = "Maven (mvn) is not on the PATH: install it (Debian: apt install maven)"
         raise MavenError(message)
-    # Into another folder first, so that an interrupted download is not used.
+    # The download goes into another folder first, so that an interrupted one is not used.
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}-") as unfinished:
         target = Path(unfinished, "jars")
         options = ["-Dstyle.color=never", f"-DoutputDirectory={target}", "-DincludeScope=runtime"]

@@ -30,8 +30,8 @@ _IS_LONG = DEPTH.name == "nightly"
 CLIENTS, FREEZES = (60, 20) if _IS_LONG else (16, 3)
 SESSION = {"broker.session.timeout.ms": "2000", "broker.heartbeat.interval.ms": "500"}
 FROZEN = 3.0  # seconds, longer than the session
-_SLOW = 4.0  # seconds after the wake in which the broker stops repeatedly
-_SLOWNESS = (0.14, 0.19, 0.06, 0.1)  # seconds for which it stops each time
+_SLOW = 4.0  # seconds after the wake during which the broker stops repeatedly
+_SLOWNESS = (0.14, 0.19, 0.06, 0.1)  # lengths of these stops in seconds
 _BETWEEN = 0.1  # seconds between two requests of a client
 _RECOVERY = RENEW_AFTER + REPEAT_AFTER  # seconds: the first request of a new client may have to be repeated
 

@@ -1,4 +1,4 @@
-"""Files, jobs and records read when each record is in a transaction of its own, followed by a marker."""
+"""Files, jobs and records read if each record is in a transaction of its own, followed by a marker."""
 
 from __future__ import annotations
 

@@ -58,13 +58,13 @@ def topic(shared_broker: Broker) -> str:
 def archive(tmp_path: Path, shared_broker: Broker, topic: str) -> Iterator[KafkaSite]:
     with kafka_site(tmp_path, shared_broker.bootstrap, topic) as made:
         made.configure(**SETTINGS)
-        made.s3.delays["UploadPart"] = 0.3  # otherwise a fast reader would be stopped too late
+        made.s3.delays["UploadPart"] = 0.3  # with longer pauses, a fast reader would be stopped too late
         yield made
 
 
 @contextmanager
 def frozen(broker: Broker) -> Iterator[None]:
-    # The broker stops like a machine that is cut off: connections stay open.
+    # The frozen broker is like a machine that is cut off: connections stay open.
     pid = broker.pid
     stop(pid)
     try:

@@ -35,7 +35,7 @@ from tests.kafka.topics import create_topic, produce, unused_name
 
 pytestmark = [pytest.mark.extended, pytest.mark.slow]
 
-RIGHT = 5.0  # seconds within which the lag must be correct
+RIGHT = 5.0  # seconds within which the reported lag must be correct
 SLOW = 15.0  # further seconds on a busy machine
 PATIENCE = 30.0  # seconds
 
@@ -109,7 +109,7 @@ class Scene:
         until(lambda: self.info().state == state, PATIENCE, f"it is {state}")
 
     def lag_at_the_broker(self) -> int:
-        # The connector has committed nothing.
+        # The connector has no commit yet.
         return sum(r.end for r in self.broker.partitions(Subscription((self.topic,))).values())
 
     def expect_right_lag(self, state: str) -> None:

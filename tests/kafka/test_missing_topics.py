@@ -81,7 +81,7 @@ def test_topic_deleted_while_the_connector_is_idle_fails_it(topics: KafkaTopics)
 
 @pytest.mark.parametrize("records", extended_after(1, [2, 0, 3, 50]))
 def test_topic_created_again_is_not_read(topics: KafkaTopics, records: int) -> None:
-    # The new topic has another id, whether it has fewer, as many or more records.
+    # The new topic has another id; the cases differ in whether it has fewer, as many or more records.
     topics.site.raw["missing.topic.grace.ms"] = 5_000  # long enough to create the topic again
     topics.start_and_await_commit()
     topics.delete(topics.b)
@@ -178,7 +178,7 @@ def test_topic_deleted_during_a_spark_job_fails_the_connector(bootstrap: str, tm
 @pytest.mark.extended
 @pytest.mark.spark
 def test_topic_created_again_during_a_spark_job_is_not_committed(bootstrap: str, tmp_path: Path) -> None:
-    # The reader knows the name only and continues.
+    # The reader knows the topic by its name only, and continues.
     topic, rows, size = create_topic(bootstrap, unused_name("replaced"), 2), 1_000, 60_000
     for partition in range(2):
         produce(bootstrap, topic, [b"old" * (size // 3)] * rows, partition=partition)

@@ -219,7 +219,7 @@ def test_every_call_of_a_fenced_writer_raises_fencing(place: Cluster, call: str)
 
 @pytest.mark.extended
 def test_transaction_open_for_too_long_is_not_reported_as_fencing(bootstrap: str) -> None:
-    # Kafka returns the same error for both.
+    # Kafka returns the same error in both cases.
     with serving({"transaction.abort.timed.out.transaction.cleanup.interval.ms": "500"}) as broker:
         place = Cluster(broker.bootstrap, **{"producer.override.transaction.timeout.ms": "5000"})
         writer = place.writer()
@@ -227,7 +227,7 @@ def test_transaction_open_for_too_long_is_not_reported_as_fencing(bootstrap: str
         writer.begin()
         writer.send(SourceRecord({}, {}, place.topic("a"), b"1"))
         assert writer._live.flush(30) == 0
-        # Ends once the broker has aborted the transaction, which then had been open for longer than it may.
+        # The loop ends once the broker has aborted the transaction, which has then been open for too long.
         await_decided(broker.bootstrap, place.topic("a"), 0)
         with pytest.raises(ConnectException, match=r"Kafka allows 5, .*transaction\.timeout\.ms") as caught:
             writer.commit([])

@@ -78,7 +78,7 @@ def produce(
     abort: bool = False,
     keys: int = 1_000_000_000,
 ) -> None:
-    """Append records with so many different keys; in one transaction if a transactional id is given."""
+    """Append records with ``keys`` different keys; with a transactional id in one transaction."""
     settings = {"bootstrap.servers": bootstrap, "linger.ms": 5, "message.max.bytes": 4_000_000}
     if transaction:
         settings["transactional.id"] = transaction

@@ -98,7 +98,7 @@ class Reading:
 
 @pytest.fixture(autouse=True)
 def _fake_spark(monkeypatch: pytest.MonkeyPatch) -> None:
-    # Another test of this process may have left a Spark.
+    # An earlier test may have left a Spark in this process.
     monkeypatch.setattr(SparkContext, "_active_spark_context", None)
     FakeSpark.launches = lambda store: InProcess(store, Task)
     Reading.launched = threading.Event()
@@ -125,7 +125,7 @@ def reading(where: dict[str, Any]) -> Iterator[sinksdk.RunningConnector]:
     assert Reading.launched.wait(10)
     yield connector
     connector.close()
-    with suppress(FencedException):  # the test itself has fenced the driver
+    with suppress(FencedException):  # the test itself claims the connector, which fences the driver
         assert connector.wait(10)
 
 
@@ -313,7 +313,7 @@ def test_a_failure_is_raised_by_wait_stop_and_the_block(
 
 
 def test_a_retried_start_uses_a_new_connector(where: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    # The new connector gets the configuration as it was written.
+    # The new connector gets the configuration as the user wrote it.
     begun: list[object] = []
     opened: list[dict[str, str]] = []
 

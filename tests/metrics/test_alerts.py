@@ -11,7 +11,7 @@ from sinksdk.metrics.prometheus import METRICS
 
 PAGE = Path(__file__).parents[2] / "docs" / "metrics.md"
 NAME = re.compile(r"\b((?:sinksdk|kafka_connect)_\w+)(?:\{([^}]*)\})?")
-# The expression on the page.
+# The alert expression on the documentation's page.
 SLOW = "time() - sinksdk_partition_last_commit_timestamp_seconds > 900 and sinksdk_partition_lag > 0"
 
 

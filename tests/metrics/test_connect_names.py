@@ -76,7 +76,7 @@ def test_metric_names_equal_the_jmx_exporters() -> None:
 
 
 def test_names_are_unique_and_counters_end_in_total() -> None:
-    # Prometheus would rename a counter without this ending; Connect's are untyped instead.
+    # Prometheus renames a counter without the ending _total, so metrics with Connect's names are untyped.
     metrics = (*CONNECT_METRICS, *OWN_METRICS)
     assert len({metric.prometheus_name for metric in metrics}) == len(metrics)
     for metric in metrics:

@@ -71,7 +71,7 @@ SOURCE_TASK = {"connector": "numbers", "task": "0"}
 
 
 class Counting(MemoryStore):
-    """Counts reads; has no snapshots, as stores on S3; can be unavailable."""
+    """A store without snapshots, like one on S3. It counts its reads, and can be unavailable."""
 
     reads = 0
     is_away = False
@@ -92,7 +92,7 @@ def store() -> Counting:
 
 
 def archive(store: MemoryStore, state: State = "RUNNING") -> None:
-    """A connector in its second generation: task 0 is running and has commits; task 1 was in the first."""
+    """Store a connector in its second generation. Task 0 runs and has commits; task 1 no longer exists."""
     Herder(store).create("archive", {"name": "archive", "connector.class": "s3-archiver"})
     generations = Generations(store, "archive")
     generations.plan(generations.claim(), [], 1)
@@ -133,7 +133,7 @@ def archive(store: MemoryStore, state: State = "RUNNING") -> None:
 
 
 def numbers(store: MemoryStore, state: State = "RUNNING") -> None:
-    """A source in its second generation, whose task did the same in the first."""
+    """Store a source in its second generation; its task has the same measures in both generations."""
     Herder(store).create("numbers", {"connector.class": "tests.runtime.running_sources:Counting"})
     generations = Generations(store, "numbers")
     generations.plan(generations.claim(), [TaskPlan(ranges=())], 1, transactional_tasks=1)
@@ -148,14 +148,14 @@ def numbers(store: MemoryStore, state: State = "RUNNING") -> None:
 
 
 class Page:
-    """A scrape's result."""
+    """The result of one scrape."""
 
     def __init__(self, store: MemoryStore, task_slots: TaskSlots | None = None) -> None:
         self.text = exposition(Herder(store), "", task_slots)[0].decode()
         self.families = list(text_string_to_metric_families(self.text))
 
     def value(self, name: str, /, **labels: str) -> float | None:
-        """A sample's value; None if it does not exist."""
+        """Return the value of a sample, or None if the sample does not exist."""
         found = [
             sample.value
             for family in self.families

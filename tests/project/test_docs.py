@@ -128,7 +128,8 @@ def test_every_code_block_names_its_language(page: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore:unclosed file:ResourceWarning")  # a task that crashes closes no files
+# When a task crashes, its files stay open.
+@pytest.mark.filterwarnings("ignore:unclosed file:ResourceWarning")
 @pytest.mark.parametrize("page", EXECUTED, ids=lambda page: page.name)
 def test_test_examples_pass(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))

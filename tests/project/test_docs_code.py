@@ -108,10 +108,11 @@ def configurations() -> Iterator[Any]:
 @pytest.mark.parametrize("fence", list(configurations()))
 def test_json_configurations_would_start(fence: Fence) -> None:
     shown = json.loads(fence.code)
-    if "config" not in shown:  # keys that a page adds to a configuration
+    if "config" not in shown:  # the page shows only keys to add to a configuration
         shown = {**KEYS, "connector.class": "examples.folder_sink:FolderSink", "folder": "/tmp/x", **shown}
     checked = check_file(shown)
-    assert [problem for problem in checked.problems if "${" not in problem] == []  # secrets of the reader's
+    # References to the reader's own secrets cannot be resolved here.
+    assert [problem for problem in checked.problems if "${" not in problem] == []
     assert checked.having(Meaning.UNKNOWN) == []
 
 
@@ -137,7 +138,8 @@ def sinksdk_commands() -> Iterator[Any]:
 
 @pytest.mark.parametrize("command", list(sinksdk_commands()))
 def test_commands_of_pages_have_existing_options(command: str) -> None:
-    result = CliRunner().invoke(app, [*shlex.split(command), "--help"])  # parses everything, and runs nothing
+    # With --help, the command only parses its arguments.
+    result = CliRunner().invoke(app, [*shlex.split(command), "--help"])
     assert (result.exit_code, "Usage: sinksdk" in result.output) == (0, True), result.output
 
 

@@ -38,19 +38,19 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("cli",),
     ("__main__",),
 )
-"""The rooms from the ground floor up. A room imports rooms of lower floors only."""
+"""The packages of sinksdk by layer, the lowest first. A package imports only packages of lower layers."""
 
 FLOOR_OF = {room: floor for floor, rooms in enumerate(FLOORS) for room in rooms}
 
 PARTS = {path.name.removesuffix(".py") for path in (ROOT / "sinksdk").iterdir()} - {
     "__init__",
     "__pycache__",
-    "connectors",  # a link to the folder of connectors, which use public names only
-    "templates",  # templates of ``sinksdk new``, which use public names only
+    "connectors",  # a link to the folder of connectors, which import public names only
+    "templates",  # the templates of ``sinksdk new``, which import public names only
 }
 
 EXCEPTIONS = {("sinksdk/__init__.py", "sinksdk.store"), ("sinksdk/__init__.py", "sinksdk.launch")}
-"""``sinksdk.committed_offsets``, ``sinksdk.run`` and what goes with it are loaded when they are asked for."""
+"""``sinksdk.run``, ``sinksdk.committed_offsets`` and related names are imported when they are first used."""
 
 
 def sources(folder: str) -> list[Path]:
@@ -80,7 +80,7 @@ def imports(path: Path) -> list[str]:
 
 
 def part_of(name: str) -> str | None:
-    """Which part of sinksdk a full name belongs to; None for its public names and for other people's."""
+    """Return the part of sinksdk that a full name belongs to; None for public names and for other packages."""
     root, _, rest = name.partition(".")
     part = rest.partition(".")[0]
     return part if root == "sinksdk" and part in PARTS else None
@@ -98,7 +98,7 @@ def test_modules_import_only_from_lower_floors() -> None:
 
 
 def room_of(path: Path) -> str:
-    """Return the room of sinksdk that a module belongs to."""
+    """Return the package of sinksdk that a module belongs to."""
     return path.relative_to(ROOT / "sinksdk").parts[0].removesuffix(".py")
 
 
@@ -114,13 +114,12 @@ def test_modules_have_no_circular_imports() -> None:
 
 
 def module_name(path: Path) -> str:
-    """Return the dotted name of a module, of a package for its ``__init__``."""
+    """Return a module's dotted name; for ``__init__`` this is the name of its package."""
     name = ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
     return f"sinksdk.{name}" if name.startswith("connectors") else name  # a link to the folder of connectors
 
 
 def test_nothing_in_sinksdk_imports_a_connector() -> None:
-    """Connectors are found by their entry points only, so that they can be installed and removed."""
     all_of_them = [(path, name) for path in own_sources() for name in imports(path)]
     assert [found for found in all_of_them if found[1].startswith("sinksdk.connectors.")] == []
 
@@ -130,7 +129,7 @@ def test_every_room_is_on_a_floor() -> None:
 
 
 def modules_of_ours(path: Path) -> set[str]:
-    """The modules of sinksdk that a module imports, or imports names of."""
+    """Return the modules of sinksdk that a module imports, or from which it imports names."""
     found = {name for name in imports(path) if name.startswith("sinksdk.")}
     return {name if is_module(name) else name.rpartition(".")[0] for name in found}
 
@@ -143,7 +142,6 @@ def is_module(name: str) -> bool:
 def test_imports_inside_functions_and_blocks_are_found(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Imports may be relative, inside functions, or under TYPE_CHECKING."""
     monkeypatch.setitem(globals(), "ROOT", tmp_path)
     module = tmp_path / "sinksdk" / "engine" / "module.py"
     module.parent.mkdir(parents=True)
@@ -168,7 +166,6 @@ OUTSIDE = {"pyspark", "sqlalchemy", "boto3", "socket", "os", "pathlib", "subproc
 
 @pytest.mark.parametrize("path", sources("sinksdk/engine"), ids=lambda path: path.name)
 def test_the_engine_imports_no_io_modules(path: Path) -> None:
-    """The engine has no Spark, database, network, files or threads, and no time but that of its clock."""
     roots = {name.split(".")[0] for name in imports(path)}
     assert roots & OUTSIDE == set()
     assert "time" not in roots or path.name == "clock.py"
@@ -192,10 +189,10 @@ PUBLIC_MODULES = (
     "sinksdk.support.s3",  # one table of S3's errors, for commit stores and connectors
     "sinksdk.values.avro_schema",  # one parser and one walk, for converters and for files
     "sinksdk.values.avro_walk",
-    "sinksdk.values.calendar",  # folders by time have dates beyond the year 9999
-    "sinksdk.values.decimals",  # Arrow lacks this type, which files have
+    "sinksdk.values.calendar",  # folders by time also have dates after the year 9999
+    "sinksdk.values.decimals",  # a type that files have and Arrow lacks
     "sinksdk.values.framing",
-    "sinksdk.values.json_text",  # verify judges lines as the JSON converter judges values
+    "sinksdk.values.json_text",  # verify checks lines with the rules of the JSON converter
 )
 PUBLIC_NAMES = (
     "sinksdk.topics.kafka.KafkaClient",
@@ -210,7 +207,6 @@ PUBLIC_NAMES = (
     ids=lambda path: str(path.relative_to(ROOT)),
 )
 def test_connectors_use_public_names_only(path: Path) -> None:
-    """A connector imports what a third party may: public modules, and the access to topics."""
     used = [
         name
         for name in imports(path)
@@ -226,19 +222,19 @@ def test_connectors_use_public_names_only(path: Path) -> None:
 
 ARCHIVER = "sinksdk.connectors.s3_archiver"
 ARCHIVER_FLOORS: tuple[tuple[str, ...], ...] = (
-    # Keys and metadata of objects in the bucket, for the modules that write and those that read them.
+    # Keys and metadata of the objects in the bucket, for the modules that write or read them.
     ("archive",),
     ("s3", "formats"),
     ("partitioners",),
     # ``files`` writes, ``verify`` reads back, ``compatibility`` judges configurations.
     ("files", "verify", "compatibility"),
-    # Rooms take only the settings that they own; these modules know all of them.
+    # Lower packages receive only their own settings; from here on, modules know all settings.
     ("config",),
     ("task",),
     ("connector",),
     ("__init__", "__main__"),
 )
-"""The archiver's rooms and top modules, from the ground floor up."""
+"""The archiver's packages and top modules by layer, the lowest first."""
 
 
 def archiver_room(path: Path) -> str:
@@ -261,5 +257,4 @@ def test_the_archivers_modules_import_only_from_lower_floors() -> None:
 
 
 def test_the_connectors_folder_is_not_a_package() -> None:
-    """The folder is a namespace package, so that others can add connectors to it."""
     assert not (ROOT / "connectors" / "__init__.py").exists()

@@ -40,7 +40,7 @@ class CountingTask(SourceTask):
     let_go = threading.Event()
 
     def __init__(self) -> None:
-        # A task of an earlier test that ends now must not change this test's lists.
+        # A late task of an earlier test must not change the lists of this test.
         made = type(self)
         self.started, self.stops, self.hung, self.let_go = made.started, made.stops, made.hung, made.let_go
 

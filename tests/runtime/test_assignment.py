@@ -30,7 +30,7 @@ def test_partitions_keep_their_task_if_the_load_allows() -> None:
 
 
 def test_balance_takes_precedence_over_the_previous_task() -> None:
-    # Before, one task had both large ranges.
+    # The old assignment gave both large ranges to one task.
     previous = {TopicPartition("t", n): 0 for n in range(2)}
 
     assert sorted(partitions(assign([planned(0, 10), planned(1, 10)], 2, previous))) == [[0], [1]]

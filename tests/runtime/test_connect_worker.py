@@ -96,7 +96,7 @@ def test_new_connectors_are_started(scene: Scene) -> None:
 
 
 def test_a_hanging_connector_does_not_block_the_others(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-    # The process abandons the hanging connector at its end, and reports it.
+    # When the process ends, it abandons the hanging connector and reports it.
     scene.hanging["bad"] = threading.Event()
     scene.create("bad", "good")
     soon(lambda: scene.committed("good") == 10, "it was held up")
@@ -143,7 +143,7 @@ def test_a_deleted_connector_is_not_started_again(scene: Scene) -> None:
 
 
 def test_a_connector_with_a_driver_elsewhere_is_not_started(scene: Scene) -> None:
-    # The newest driver would win, and two processes would replace each other without end.
+    # Each driver would fence the other in turn, without end.
     StatusKeeper(scene.store, "a", "elsewhere:7#1", SystemWallClock()).become("RUNNING")
     scene.create("a", "b")
     soon(lambda: scene.committed("b") == 10, "it was not run")
@@ -155,7 +155,7 @@ def test_a_connector_with_a_driver_elsewhere_is_not_started(scene: Scene) -> Non
 def test_a_connector_whose_other_driver_died_is_started_again(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # The newer driver has died.
+    # The newer driver is dead.
     monkeypatch.setattr("sinksdk.runtime.connect_worker._RESTART_DELAY", 0.5)
     scene.create("a")
     soon(lambda: scene.committed("a") == 10, "it was not run")

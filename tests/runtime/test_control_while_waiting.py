@@ -26,7 +26,7 @@ from tests.helpers.inline import INLINE
 from tests.helpers.memory_store import MemoryStore
 from tests.runtime.running_sinks import P0, RAW, Connector, InProcess, Source, Task
 
-# The request comes in the middle of a wait of nearly a minute, or of 16 s.
+# The operator's request comes in the middle of a wait of nearly a minute, or of 16 s.
 ASKED: Final = 20.2
 
 HEARD: Final = ASKED + 1.2

@@ -84,7 +84,7 @@ class TwoPhase(SinkTask):
 
 
 class Halves(TwoPhase):
-    # One of the two files of a commit may be visible while the other is lost.
+    # One of a commit's two files may be visible while the other one is lost.
     def open(self, partitions: Any) -> None:
         self.skip, self.held = set[int](), list[int]()
         for partition in partitions:
@@ -458,7 +458,7 @@ def test_a_consumer_group_in_use_is_not_rewound(scene: Scene) -> None:
 
 
 def test_an_unwritable_consumer_group_delays_the_deletion(scene: Scene) -> None:
-    # The next owner would not know where to resume; stop(True) is not called twice for it.
+    # Without the position, the next owner could not resume; stop(True) is not called a second time for it.
     scene.outside.calls.clear()
     scene.group.at.clear()
     scene.group.is_away = True
@@ -565,7 +565,8 @@ def test_keys_listed_before_another_deletion_finished_are_not_removed(
 def test_a_repeated_delete_request_does_not_stop_the_deletion(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # Regression: the configuration's record had another version by then, and stayed.
+    # Regression: the deletion did not remove the configuration, because the record had another version by
+    # then.
     record = scene.herder.delete("c")
     forget = Generations.forget
 

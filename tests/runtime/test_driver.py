@@ -127,7 +127,8 @@ def test_reports_of_a_crashed_driver_are_added_before_they_are_overwritten() -> 
 
 
 def test_until_caught_up_is_fenced_when_offsets_were_altered_since() -> None:
-    # A driver with nothing to read plans no generation, and would report success for commits that are gone.
+    # The driver has nothing to read and plans no generation: it must not report success for commits that are
+    # gone.
 
     class Altered(Source):
         def partitions(self, subscription: Any) -> dict[TopicPartition, OffsetRange]:
@@ -294,7 +295,7 @@ def test_a_sink_requests_an_offset_outside_the_log(
 
 @pytest.mark.parametrize("window", [600_000, 0])
 def test_endless_rewinds_fail_the_connector(window: int, caplog: pytest.LogCaptureFixture) -> None:
-    # The sink commits and requests the old offset each time.
+    # This sink commits, and then requests the old offset again each time.
 
     class Forgetful(Task):
         def open(self, partitions: Any) -> None:
@@ -545,7 +546,7 @@ def test_an_unwritable_status_does_not_stop_the_driver() -> None:
 
 
 def test_a_stop_with_uncommitted_records_is_logged(caplog: pytest.LogCaptureFixture) -> None:
-    # Nothing is lost, but the operator must know which partitions are read again.
+    # No record is lost, but the operator must know which partitions are read again.
 
     class Unlucky(Task):
         def put(self, records: SinkRecords) -> None:

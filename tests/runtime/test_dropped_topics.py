@@ -102,7 +102,7 @@ def test_a_topic_that_is_subscribed_to_again_is_in_the_plan_again(store: Watched
 
 
 def test_removed_offsets_of_a_dropped_topic_are_not_restored(store: Watched) -> None:
-    # Offsets altered while the topic is dropped win over the archived ones.
+    # If an operator alters offsets while the topic is dropped, the altered offsets replace the archived ones.
     generations = Generations(store, "c")
     run(store, generations, {KEPT: 1, GONE[0]: 7, GONE[1]: 8})
     run(store, generations, {KEPT: 2}, is_read=is_kept)

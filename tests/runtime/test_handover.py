@@ -119,7 +119,7 @@ def test_a_driver_without_a_response_is_awaited_up_to_the_graceful_timeout(site:
 
 
 def test_a_driver_without_heartbeats_is_not_awaited(site: Site) -> None:
-    # The driver is frozen or dead: the wait ends after ten seconds without a heartbeat.
+    # The running driver is frozen or dead: the wait ends ten seconds after its last heartbeat.
     site.run_generation()
 
     assert site.await_turn()
@@ -127,7 +127,7 @@ def test_a_driver_without_heartbeats_is_not_awaited(site: Site) -> None:
 
 
 def test_a_driver_with_an_old_heartbeat_is_not_awaited(site: Site) -> None:
-    # The driver ended the day before.
+    # The driver ended a day earlier.
     site.run_generation()
     site.clock.advance(3600)
 
@@ -145,7 +145,7 @@ def test_a_driver_that_has_ended_is_not_awaited(site: Site, state: str) -> None:
 
 
 def test_a_waiting_driver_that_is_stopped_claims_no_generation(site: Site) -> None:
-    # A signal ends the newcomer while it waits; the older driver continues.
+    # A signal ends the new driver while it waits; the running driver continues.
     site.run_generation()
     site.while_waiting = lambda: True
 
@@ -163,7 +163,7 @@ def test_an_earlier_closing_reason_is_kept(site: Site) -> None:
 
 
 def test_tasks_see_the_close_request_of_a_newer_driver_at_once(site: Site) -> None:
-    # The driver of the tasks may be frozen.
+    # The driver whose tasks run may be frozen.
     site.run_generation()
     seen = []
     site.while_waiting = lambda: bool(seen.append(closing_request(site.store, "c", 1)))
@@ -182,7 +182,7 @@ def test_a_driver_without_a_handover_request_continues(site: Site) -> None:
 
 
 def test_a_driver_that_gives_way_too_late_is_fenced(site: Site) -> None:
-    # The newcomer has planned and pruned the plan that the older driver would respond to.
+    # The new driver has planned, and has pruned the plan that the older driver would read.
     site.run_generation()
     new = Generations(site.store, "c")
     new.plan(new.claim(), [], 1)

@@ -108,7 +108,7 @@ def test_an_operator_request_is_applied_within_a_second() -> None:
 
 
 def test_heartbeats_continue_during_long_poll_intervals() -> None:
-    # The driver polls its source once a minute.
+    # The idle driver polls its source once a minute.
     idle = Idle(**{"poll.interval.ms": 60_000})
     beats = Counter[str]()
 

@@ -63,7 +63,8 @@ def test_a_partition_without_a_leader_is_read_once_it_has_one(
 
 
 def test_a_partition_without_a_leader_is_in_the_status_until_it_has_one() -> None:
-    # A partition's log may be gone later; the start of the outage is kept over a restart of the driver.
+    # The log of a partition may be lost later, so the start of the outage is kept over a restart of the
+    # driver.
     source = Led({P0: 10, P1: 5})
     made, running, _ = driver(source)
     made.launcher = launcher = Elects(running.store, Task)

@@ -69,7 +69,7 @@ def test_lost_and_skipped_offsets_are_counted_once() -> None:
 
 
 def test_a_withdrawn_commit_is_counted() -> None:
-    # The records are read again, which only this metric shows.
+    # The records are read again, and only this metric shows that.
     Vanishing.has_vanished = False
     made, running, _ = driver(Source({P0: 10}), Vanishing)
     made.run(until_caught_up=True)

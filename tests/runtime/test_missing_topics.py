@@ -171,7 +171,7 @@ def expect_missing(site: Site, *topics: str) -> MissingSourceTopicException:
     with pytest.raises(MissingSourceTopicException) as caught:
         site.runner.await_termination(60)
     assert caught.value.topics == topics
-    with pytest.raises(MissingSourceTopicException):  # a second call raises the error again
+    with pytest.raises(MissingSourceTopicException):  # the second call raises the same error again
         site.runner.await_termination(0)
     status = site.status()
     assert (status.state, status.missing_topics) == ("FAILED", topics)
@@ -240,7 +240,7 @@ def meanwhile(site: Site, happens: Callable[[], None]) -> Callable[[GenerationPl
 
 @pytest.mark.slow
 def test_a_topic_replaced_during_the_first_generation_is_detected(sites: Sites) -> None:
-    # The first generation has no earlier commits: the plan itself is compared.
+    # The first generation has no earlier commits, so the ids in the plan itself are compared.
     site = sites(Topics(a=5, b=3))
 
     def replace() -> None:
@@ -342,11 +342,11 @@ def test_a_topic_created_again_is_never_read_from_its_start(
 
 @pytest.mark.parametrize("end", [2, 500])
 def test_topic_ids_are_kept_between_runs(sites: Sites, end: int) -> None:
-    # Each plan contains the ids of the plan before.
+    # Each plan also contains the ids of the previous plan.
     site = sites(Topics(a=5, b=3))
     site.start(until_caught_up=True).await_termination(10)
     site.source.ends["a"] = 9
-    site.start(until_caught_up=True).await_termination(10)  # a plan that reads nothing of b
+    site.start(until_caught_up=True).await_termination(10)  # this generation reads nothing of b
     assert site.launcher.plans[-1].topic_ids == {"a": "a#0", "b": "b#0"}
     site.source.create("b", end)
     site.start()
@@ -355,7 +355,8 @@ def test_topic_ids_are_kept_between_runs(sites: Sites, end: int) -> None:
 
 
 def test_a_topic_id_is_added_to_commits_without_one(sites: Sites) -> None:
-    # The store is of an older version: the topic of the next generation counts as the one that was read.
+    # An older version wrote the store without ids: the topic that the next generation reads counts as the
+    # same one.
     site = sites(Foldered(a=5, b=3))
     site.start(until_caught_up=True).await_termination(10)
     site.source = Topics(a=9, b=3)
@@ -365,7 +366,7 @@ def test_a_topic_id_is_added_to_commits_without_one(sites: Sites) -> None:
 
 
 def test_starting_at_latest_stores_topic_ids(sites: Sites) -> None:
-    # auto.offset.reset=latest commits before anything is read.
+    # With auto.offset.reset=latest, the driver commits the start offset before any record is read.
     site = sites(Topics(a=5, b=3), **{"auto.offset.reset": "latest"})
     site.start()
     site.await_commit(a=5, b=3)
@@ -397,7 +398,7 @@ def test_policy_wait_reads_other_topics_and_resumes_the_missing_one(sites: Sites
     site.source.ends["a"] = 9
     site.await_commit(a=9, b=3)
 
-    site.source.ends["b"] = 7  # the same topic exists again
+    site.source.ends["b"] = 7  # the same topic has come back
     site.await_commit(a=9, b=7)
 
     while site.status().missing_topics:

@@ -52,7 +52,7 @@ class Group:
 
 
 def test_start_offsets_come_from_the_consumer_group() -> None:
-    # The group's offsets are committed before anything is read.
+    # The driver commits the group's offsets before any record is read.
     made, launcher, _ = driver(Source({P0: 5, P1: 5}), group=Group({P0: 3}), **FROM_GROUP)
 
     made.run(until_caught_up=True)
@@ -62,7 +62,7 @@ def test_start_offsets_come_from_the_consumer_group() -> None:
 
 
 def test_a_consumer_group_in_use_is_refused() -> None:
-    # Regression: the connector still ran in Connect, and both archived the same records.
+    # Regression: the connector still ran in Connect, so that both archived the same records.
     group = Group({P0: 3}, in_use=True)
     made, launcher, _ = driver(Source({P0: 5}), group=group, **FROM_GROUP)
 
@@ -87,7 +87,7 @@ def test_an_unresponsive_consumer_group_is_queried_again() -> None:
 
 
 def test_a_start_that_waits_for_its_consumer_group_can_be_stopped() -> None:
-    # Nothing is committed, so the next start counts as the first one.
+    # The driver has committed nothing, so the next start counts as the first one.
     away = [RetriableException("no broker answers")] * 100_000
     made, launcher, _ = driver(Source({P0: 5}), group=Group({P0: 3}, *away), **FROM_GROUP)
     thread = threading.Thread(target=made.run)
@@ -130,7 +130,7 @@ def two_phase() -> type[TwoPhase]:
 
 
 def test_the_consumer_group_never_includes_invisible_records(two_phase: type[TwoPhase]) -> None:
-    # Regression: the group was at 9, and nothing beyond 6 was published: a successor lost 3 records.
+    # Regression: the group was at 9, but records beyond 6 were not published: a successor lost 3 records.
     group, store, source = Group({}), MemoryStore(), Source({P0: 6})
     driver(source, two_phase, group=group, store=store)[0].run(until_caught_up=True)
     assert group.committed == {P0: 6}

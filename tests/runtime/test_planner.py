@@ -145,7 +145,8 @@ def test_a_huge_backlog_is_cut_at_full_batches_without_being_due() -> None:
 
 
 def test_a_cut_range_always_includes_new_records() -> None:
-    # Regression: a cut that ended within a counted tail was read again without end.
+    # Regression: a range was cut within records that an earlier generation had kept back, and was read again
+    # without end.
     planner = Planner(BatchPolicy(max_records=6, max_wait=None), max_records=18)
     kept_back = status(tail=Tail(committed=12, end=30, records=5))
     decision = planner.decide([replace(backlog(31, 12), state=kept_back)], 0.0, flush=True)
@@ -163,7 +164,7 @@ def test_partitions_of_one_task_share_its_record_limit() -> None:
 
 
 def test_a_batch_larger_than_the_record_limit_is_read_completely() -> None:
-    # An unread batch would never be written.
+    # A batch that no task reads to its end would never be written.
     planner = Planner(BatchPolicy(max_records=100, max_wait=None), max_records=10)
     decision = planner.decide([backlog(250)], 0.0)
 
@@ -222,7 +223,8 @@ def test_a_read_without_result_delays_the_next_one() -> None:
 
 
 def test_a_multiplying_transform_needs_fewer_offsets_per_batch() -> None:
-    # Regression: three records of one offset: the planner waited for as many offsets as a batch has records.
+    # Regression: three records shared an offset, and the planner waited for as many offsets as a batch has
+    # records.
     after = learned((100, 300, 0))
 
     assert batches(HUNDRED, replace(backlog(130, 100), state=after)) == []

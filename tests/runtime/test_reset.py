@@ -92,7 +92,7 @@ def test_a_partition_removed_and_then_altered_starts_at_the_altered_offset() -> 
 
 
 def test_partitions_without_an_altered_offset_start_as_configured() -> None:
-    # KIP-980. Regression: with latest they were read from their first record.
+    # KIP-980. Regression: with auto.offset.reset=latest, these partitions were read from their first record.
     store, source = MemoryStore(), Source({P0: 10, P1: 10})
     Herder(store).create("c", RAW, "STOPPED")
     Herder(store).alter_offsets("c", {P0: 9})
@@ -102,7 +102,7 @@ def test_partitions_without_an_altered_offset_start_as_configured() -> None:
 
 
 def test_partitions_without_an_altered_offset_start_at_the_consumer_group() -> None:
-    # An operator has corrected one partition of a connector that moves from Kafka Connect.
+    # The operator has corrected one partition of a connector that replaces a Connect connector.
     store, source = MemoryStore(), Source({P0: 10, P1: 10})
     Herder(store).create("c", RAW, "STOPPED")
     Herder(store).alter_offsets("c", {P0: 9})

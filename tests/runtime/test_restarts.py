@@ -35,8 +35,7 @@ def test_a_final_failure_closes_the_others_at_once(failure: str | None, is_final
 
 
 def test_a_waiting_partition_uses_up_no_restart_attempt(caplog: pytest.LogCaptureFixture) -> None:
-    # The task reports the time of its next attempt. The log has one line for the beginning of the wait, and
-    # one for its end.
+    # The task reports the time of its next attempt. The driver logs the beginning and the end of the wait.
     clock, store = ManualClock(), MemoryStore()
     config = ConnectorConfig.parse({"name": "c", "topics": "t", "restart.max.attempts": "0"})
     status, backoff = StatusKeeper(store, "c", "driver", clock), Backoff(1.0, clock)
@@ -99,7 +98,7 @@ def test_a_wrong_executor_clock_does_not_prolong_a_wait(timeout: int, ahead: flo
 
 
 def test_a_waiting_partition_does_not_close_other_tasks() -> None:
-    # A wait is no attempt, although ``restart.max.attempts`` is 0.
+    # A wait does not count as an attempt, so it may happen with ``restart.max.attempts`` 0.
     clock = ManualClock()
     config = ConnectorConfig.parse({"name": "c", "topics": "t", "restart.max.attempts": "0"})
     status = StatusKeeper(MemoryStore(), "c", "driver", clock)

@@ -57,7 +57,8 @@ def overtaken(loss: str) -> tuple[Any, Overtaken]:
 
 
 def test_records_removed_by_retention_are_skipped_with_on_data_loss_skip() -> None:
-    # Retention overtakes the partition six times in a row, with two attempts.
+    # Retention removes records of the partition between plan and read six times in a row, although only two
+    # attempts are allowed.
     made, launcher = overtaken("skip")
     made.run(until_caught_up=True)
 

@@ -38,7 +38,7 @@ def test_a_runner_runs_in_the_background_until_it_is_closed() -> None:
 
 
 def test_the_error_of_a_runner_is_raised_to_every_waiter() -> None:
-    # KIP-662: the topics are named at each call.
+    # KIP-662: each call of the runner names the topics.
     runner = ConnectorRunner(Driver(MissingSourceTopicException(["b", "a"])))
     runner.close()
 

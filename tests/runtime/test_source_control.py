@@ -122,7 +122,7 @@ def test_a_source_can_be_restarted(life: Life) -> None:
 
 
 def test_a_running_source_can_be_deleted(life: Life) -> None:
-    # Tasks end first, then stop(True) comes (KIP-883); offsets stay, as in Connect.
+    # The tasks end first, then the driver calls stop(True) (KIP-883). The offsets stay, as in Connect.
     life.begin()
     eventually(lambda: len(life.topics.positions["c"]) == 2)
     life.herder.delete("c")

@@ -125,7 +125,8 @@ def test_earlier_tasks_are_fenced_before_new_ones_start(
 
 
 def test_tasks_with_the_same_configurations_fence_themselves() -> None:
-    # KIP-618's table, P = no: each task has its predecessor's transactional id; no round is needed.
+    # KIP-618's table, P = no: each task has the transactional id of its predecessor, so no fencing round is
+    # needed.
     store, topics = MemoryStore(), MemoryTopics()
     for _ in range(2):
         with Running(store, topics) as running:
@@ -255,7 +256,7 @@ def test_an_operator_can_stop_a_source(wish: registry.TargetState, reason: Closi
 
 
 class LookedAtSeldom(MemoryStore):
-    # Requests to this store cost money: a driver polls every 20 s.
+    # Requests to this store cost money, so the driver polls only every 20 s.
     closing_poll = 40.0
 
 
@@ -292,7 +293,7 @@ def test_simultaneous_reconfiguration_requests_cause_one_generation() -> None:
     store, topics = MemoryStore(), MemoryTopics()
     with Running(store, topics) as running:
         eventually(lambda: len(CountingTask.started) == 2)
-        with store._lock:  # the driver closes nothing meanwhile
+        with store._lock:  # meanwhile the driver closes nothing
             for _ in range(20):
                 running.connector.context.request_task_reconfiguration()
         eventually(lambda: len(CountingTask.started) == 4)
@@ -347,7 +348,7 @@ class AsksTooEarlyAndTooLate(Counting):
 
 
 def test_requests_before_the_start_and_after_the_end_have_no_effect() -> None:
-    # The first configurations come after start; none come after stop.
+    # The first configurations come after start(), and none come after stop().
     running = Running(MemoryStore(), MemoryTopics(), connector=AsksTooEarlyAndTooLate())
     with running:
         eventually(lambda: len(CountingTask.started) == 2)

@@ -47,7 +47,7 @@ def test_the_transaction_of_a_frozen_task_is_never_committed(target: Target, tas
 
 
 def test_a_single_task_fences_its_predecessor_itself(target: Target) -> None:
-    # R = N = 1: there is no round.
+    # With one task before and after (R = N = 1), there is no fencing round.
     store = MemoryStore()
     running = Running(store, target)
     running.connector.shares = [{"share": "new"}]

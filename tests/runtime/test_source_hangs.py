@@ -1,4 +1,4 @@
-"""A source's task whose code hangs is reported with its lines; driver and siblings do not wait."""
+"""A hanging source task is reported with its lines of code; the driver and other tasks do not wait for it."""
 
 from __future__ import annotations
 

@@ -135,7 +135,8 @@ class Recreated:
 def test_a_topic_recreated_between_its_offsets_and_its_id_has_the_offsets_of_the_new_one(
     subscription: Subscription, known: dict[str, str], times: int
 ) -> None:
-    # The new id with the old offsets would make the driver read the new topic from the old one's start.
+    # With the new id and the old offsets, the driver would read the new topic from the old topic's start
+    # offset.
     snapshot = take_snapshot(cast("Any", Recreated(times)), subscription, 0.0, known)
 
     assert (snapshot.ids, snapshot.partitions) == (
@@ -225,7 +226,7 @@ def test_topics_in_doubt_are_refreshed_at_the_end_of_the_grace_time() -> None:
 
 
 def test_a_hanging_source_does_not_block_the_driver() -> None:
-    # The driver supervises the generation meanwhile, and sends no second query.
+    # The driver supervises the generation meanwhile; it sends no second query.
     scene, answer = Scene(Source(a=5, b=5)), threading.Event()
     scene.source.happens = lambda: assert_true(answer.wait(5))
     scene.clock.advance(100)
@@ -270,7 +271,7 @@ def assert_true(value: object) -> None:
 
 
 def test_an_older_refresh_is_not_compared_with_later_commits() -> None:
-    # The offsets are older than the commits: an end below them means nothing.
+    # The offsets are older than the commits, so an end below a commit does not prove a loss.
     scene, answer = Scene(Source(a=5, b=5)), threading.Event()
     scene.source.happens = lambda: assert_true(answer.wait(5))
     scene.monitor.refresh_in_background()

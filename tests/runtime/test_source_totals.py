@@ -83,7 +83,7 @@ def test_totals_equal_the_content_of_the_topic_directory(stumbling: None, tmp_pa
     assert metric(store, "kafka_connect_source_task_metrics_source_record_poll_total") == there
     assert (
         metric(store, "sinksdk_task_transactions_total") == there
-    )  # one record a poll, one poll a transaction
+    )  # each poll returns one record, which is a transaction of its own
     assert (
         metric(store, "kafka_connect_task_error_metrics_total_record_errors") == len(Stumbling.stumbled) > 1
     )
@@ -128,7 +128,7 @@ def test_a_stopped_source_keeps_its_reported_offsets() -> None:
 
 
 def test_the_next_tasks_report_requested_offsets() -> None:
-    # A task knows its source partitions from their offsets before it commits anything.
+    # A task learns its source partitions from the offsets it requests, before it commits anything.
     store, topics = MemoryStore(), MemoryTopics()
     with Running(store, topics):
         eventually(lambda: len(topics.positions["c"]) == 2)
@@ -181,6 +181,7 @@ def test_reported_offsets_are_kept_until_the_next_tasks_report() -> None:
 
 
 def test_with_incomplete_reports_only_certain_offsets_are_listed() -> None:
-    # Positions that are not reported may be newer than another task's, or than a former commit.
+    # Positions of tasks that do not report may be newer than those of another task, or than an earlier
+    # commit.
     rows = (2, [at("a", 9), at("b", 1, committed=False)]), (1, [at("c", 3)])
     assert listed_offsets(*rows, more=True) == {"a": (9, 0)}

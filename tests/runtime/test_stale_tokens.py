@@ -40,7 +40,7 @@ class Recording(Task):
 
 
 def crashed() -> Store:
-    # The only task has committed three records, has begun an upload, and is gone.
+    # The connector's only task has committed three records and begun an upload; then it died.
     store = MemoryStore()
     generations = Generations(store, "c")
     read = RangePlan.of(P0, 0, end=READ)

@@ -27,12 +27,12 @@ def test_partitions_of_unsubscribed_topics_get_no_start_offset() -> None:
 
 
 def test_a_groups_offset_below_the_log_is_kept() -> None:
-    # on.data.loss decides about records that the group had not read and the log has lost.
+    # on.data.loss also applies to records that the group had not read and that retention has removed.
     assert first_positions(THERE, "earliest", {P0: 3}) == {P0: 3}
 
 
 def test_a_groups_offset_beyond_the_end_is_an_error() -> None:
-    # The topic was recreated: any start would be a guess.
+    # The topic was recreated, so no start position can be known.
     with pytest.raises(ConfigException, match=r"t-1: the consumer group is at offset 8.* is 7"):
         first_positions(THERE, "latest", {P1: 8})
 

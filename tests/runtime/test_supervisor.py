@@ -152,7 +152,7 @@ def test_a_driver_that_waits_to_take_over_makes_the_generation_close() -> None:
 
     assert site.closed == [ClosingReason.REBALANCE]
     assert site.running.is_cancelled
-    ended = site.clock.now() - 1_000 - 30  # the fake takes the 30 s that a cancelled job may take
+    ended = site.clock.now() - 1_000 - 30  # the fake takes the 30 s that Spark may take for a cancelled job
     assert ended < 2 + 1 + 5 + 2 + 1
     assert current_plan(site.store, "c", 1) is not None
     assert site.generations.yield_to_successor() == "other:1#1"
@@ -186,7 +186,7 @@ def test_measures_come_from_the_task_reports() -> None:
 
 
 def test_the_close_request_has_its_time() -> None:
-    # Only then can each task report its close latency.
+    # Only after that can each task report its close latency.
     site = Site(looks=10)
     site.signal.request(ClosingReason.REBALANCE)
     site.run()

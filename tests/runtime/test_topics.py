@@ -1,4 +1,4 @@
-"""Missing topics, to the millisecond, from given snapshots without a source."""
+"""When exactly a topic counts as missing, tested with given snapshots instead of a source."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Scene:
 
 
 def test_a_partition_without_a_leader_is_neither_missing_nor_replaced() -> None:
-    # Another partition that ends early still shows a replaced topic.
+    # The end of a partition without a leader is unknown. In the second snapshot, the topic does not exist.
     scene = Scene(regex="a|b")
     scene.watch.see(
         Snapshot(0.0, {B: OffsetRange(0, 9)}, unavailable=frozenset({A})), Read({A: 50, B: 9}, {})
@@ -148,7 +148,7 @@ def test_an_unsubscribed_topic_cannot_be_missing() -> None:
 
 
 def test_a_different_topic_id_means_a_replaced_topic(named: Scene) -> None:
-    # The new topic has more records: its end shows nothing.
+    # The new topic has more records, so only its id shows that it is another topic.
     named.read = Read({B: 3}, {"b": "one"})
     named.query(a=5, b=500, ids={"b": "two"})
     named.clock.advance(10)
@@ -162,7 +162,7 @@ def test_a_different_topic_id_means_a_replaced_topic(named: Scene) -> None:
 
 
 def test_unknown_topic_ids_are_not_compared(named: Scene) -> None:
-    # A commit from before ids were stored, and a source without ids.
+    # The commit is older than stored ids (a), or the source returns no ids (b).
     named.read = Read({A: 3, B: 3}, {"b": "one"})
     named.query(a=5, b=5, ids={"a": "x"})
     assert named.watch.gone == frozenset()

@@ -13,7 +13,7 @@ TP = TopicPartition("t", 0)
 class Source:
     def __init__(self, *offsets: int, failures: int = 0, most: int = 100_000) -> None:
         self.offsets = offsets
-        self.most = most  # number of partitions for which a request has time
+        self.most = most  # number of partitions that a request can query in time
         self.failures = failures
         self.asked = 0
 
@@ -57,7 +57,7 @@ def test_a_growing_partition_is_not_queried_for_records() -> None:
 
 
 def test_a_range_with_records_is_queried_once() -> None:
-    # A found record is remembered while it is unread, whether or not the end moves.
+    # While a found record is unread, the check remembers it, whether or not the end moves.
     source = Source(3, 5, 7)
     ends = [5, 5, 6, 6, 8, 8]
 
@@ -94,7 +94,7 @@ def test_an_unresponsive_source_is_queried_again() -> None:
 
 
 def test_ten_thousand_steady_partitions_do_not_block_the_driver() -> None:
-    # Regression: the driver queried them one after another in its step, and sent no heartbeat.
+    # Regression: the driver queried the partitions one after another, and sent no heartbeat meanwhile.
     source, later = Source(most=6_000), []
     gaps = TrailingGaps(source, later.append)  # type: ignore[arg-type]  # the same
     quiet = [Backlog(TopicPartition("t", n), OffsetRange(0, 5), 0) for n in range(10_000)]

@@ -180,8 +180,8 @@ def snapshot(epoch: int | None, extent: OffsetRange = OffsetRange(0, 150)) -> Sn
 
 
 def test_only_commits_of_another_epoch_are_compared() -> None:
-    # Commits without an epoch are not compared, nor the same commit and leader again; a lost tail stays
-    # known.
+    # Nothing is compared for commits without an epoch, or for a commit and leader that were compared before.
+    # A loss that was found stays known.
     log = Log({P0: 150})
     check = TruncationCheck(log)
     for committed, now in ((entry(100, None), 4), (entry(100, 4), 4), (entry(100, 3), None)):
@@ -198,7 +198,8 @@ def test_only_commits_of_another_epoch_are_compared() -> None:
 
 
 def test_commits_keep_their_epoch_through_publishing_withdrawing_and_repeating(store: MemoryStore) -> None:
-    # A commit at the same offset without a new read, or below it, keeps its epoch; a new one has its plan's.
+    # A commit keeps its epoch if no records were read for it, at the same offset or below it; a commit of new
+    # records has the epoch of its plan.
     generations = Generations(store, "c")
 
     def task(start: int, epoch: int | None) -> RangePlan:

@@ -436,7 +436,7 @@ def test_a_retriable_error_of_start_is_retried(scene: Scene) -> None:
 
 @pytest.mark.slow
 def test_an_outage_of_the_store_does_not_end_a_connector(scene: Scene) -> None:
-    # A process that stays retries until the store responds.
+    # A process that keeps running retries until the store responds.
     answer, reads = scene.store._read, []
 
     def refuse(key: str) -> Any:
@@ -513,7 +513,7 @@ def test_a_process_for_one_connector_waits_with_its_own_configuration(scene: Sce
 
 
 def test_a_waiting_process_does_not_write_the_status_of_a_running_driver(scene: Scene) -> None:
-    # The waiting process has not taken over: the status stays that of the driver that still reads.
+    # The waiting process has not taken over, so the status is still that of the running driver.
     away(scene, 10**6)
     status = StatusKeeper(scene.store, "c", "elsewhere:1#1", SystemWallClock())
     status.become("RUNNING")
@@ -577,4 +577,4 @@ def test_a_waiting_process_stops_at_once(scene: Scene) -> None:
     scene.outside.start = start
     with scene.running(backoff=600.0):
         soon(lambda: scene.state() == "RESTARTING", "it does not wait for its restart")
-    # The block has checked that the thread ended.
+    # Leaving the block has checked that the thread ended.

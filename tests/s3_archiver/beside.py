@@ -11,7 +11,7 @@ def at_once(run: Callable[[], None]) -> Callable[[], None]:
 
 
 class Late:
-    """Runs a function when the caller waits for its end, or when the test says so."""
+    """Runs a function only when the caller waits for its end, or when the test runs it."""
 
     def __init__(self) -> None:
         self.waiting: list[Callable[[], None]] = []

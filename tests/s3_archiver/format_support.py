@@ -23,7 +23,7 @@ def batch(values: Sequence[Any] | pa.Array, kind: pa.DataType | None = None) -> 
 
 
 def json_batch(values: Sequence[bytes | None]) -> pa.RecordBatch:
-    # The JSON texts have the column type that the JSON converter returns.
+    # JSON texts have the column type of the JSON converter's results.
     return batch(json_column(pa.array(values, pa.binary())))
 
 

@@ -133,7 +133,7 @@ def _shown(answer: Answer) -> Answer:
 
 
 def read_avro(data: bytes) -> list[Any]:
-    physical = data.replace(b'"logicalType"', b'"physicalOne"')  # a name of the same length
+    physical = data.replace(b'"logicalType"', b'"physicalOne"')  # a name with the same number of characters
     return [shown(value) for value in fastavro.reader(io.BytesIO(physical))]
 
 
@@ -501,7 +501,7 @@ _DATUMS: Final[Sequence[tuple[Any, Sequence[Any]]]] = (
     ({"type": "enum", "name": "E", "symbols": ["X", "Y"]}, ["X"]),
     (_typed("long", "timestamp-millis"), [_AT]),
     (_typed("bytes", "decimal", precision=9, scale=2), [Decimal("12.50")]),
-    # Connect's own sources write the schema of an optional field with a default like this
+    # Connect's own sources write such a schema for an optional field with a default.
     (
         _record(a={"type": [{"type": "int", "connect.default": 7}, "null"], "default": 7}),
         [{"a": None}, {"a": 1}],
@@ -510,13 +510,13 @@ _DATUMS: Final[Sequence[tuple[Any, Sequence[Any]]]] = (
         _record(a={"type": [{"type": "string", "connect.default": "x"}, "null"], "default": "x"}, b="int"),
         [{"a": None, "b": 1}, {"a": "y", "b": 1}],
     ),
-    # Of defaults of items, which only Connect's JsonConverter uses in the place of nulls
+    # Items with defaults: of Connect's classes, only JsonConverter replaces null items by the default.
     (_record(a={"type": "array", "items": ITEM}), [{"a": [None, 1]}]),
     (_record(a={"type": "map", "values": ITEM}), [{"a": {"x": None, "y": 1}}]),
     (_record(a={"type": "array", "items": {"type": "array", "items": ITEM}}), [{"a": [[None, 1], []]}]),
     (["null", _record(a={"type": "array", "items": ITEM})], [{"a": [None]}]),
     ({"type": "array", "items": ITEM}, [[None, 1]]),
-    # decimals that Avro's library ignores, and one of more digits than its precision
+    # Decimals that Avro's library ignores, and a decimal with more digits than its precision.
     *((_record(a=kind), [{"a": b"\x04\xd2"}]) for kind in IGNORED_DECIMALS),
     (_record(a=_typed("bytes", "Decimal", precision=6, scale=2)), [{"a": b"\x04\xd2"}]),
     (_record(a=_typed("bytes", "decimal", precision=4, scale=2)), [{"a": b"\x01\xe2\x40"}]),
@@ -532,7 +532,8 @@ def _framed(number: int, datum: bytes) -> bytes:
 
 def _datum(schema: Any, value: Any) -> bytes:
     out = io.BytesIO()
-    if isinstance(value, dict) and isinstance(value.get("a"), bytes):  # a decimal that fastavro refuses
+    # fastavro refuses to write such a decimal.
+    if isinstance(value, dict) and isinstance(value.get("a"), bytes):
         schema = json.loads(json.dumps(schema).replace('"logicalType"', '"physicalOne"'))
     fastavro.schemaless_writer(out, fastavro.parse_schema(schema), value)
     return out.getvalue()

@@ -45,7 +45,7 @@ def test_the_proxy_password_is_hidden_in_representations() -> None:
 
 
 def test_a_body_sent_through_a_proxy_is_signed() -> None:
-    # An endpoint on this machine behind a proxy elsewhere is reached over a network.
+    # An endpoint on this machine may be a proxy of another host, and so be reached over a network.
     assert boto_client.leaves_payload_unsigned("http://127.0.0.1:9000")
     assert not boto_client.leaves_payload_unsigned("http://127.0.0.1:9000", "http://proxy:3128")
     assert boto_client.leaves_payload_unsigned("https://s3.example", "http://proxy:3128")

@@ -79,7 +79,7 @@ ORDERS = st.recursive(
     ),
     max_leaves=3,
 ).filter(lambda value: value is not None)
-# The same bytes without logical types.
+# The same schemas without logical types, for the same bytes.
 PLAIN = fastavro.parse_schema(
     {
         **SCHEMA,

@@ -194,7 +194,7 @@ def test_null_values_are_bad_records_or_left_out() -> None:
 
 
 def test_no_record_is_bad_while_the_registry_is_unavailable() -> None:
-    # The batch is put again.
+    # The engine calls put again with the same batch.
     registry = Registry(SCHEMAS)
     format_ = AvroValues(registry)
     given = batch([framed(7, flight(1)), framed(9, "a")])

@@ -23,7 +23,7 @@ from tests.s3_archiver.support import MINIMAL, TP, Bench, bench, config
 
 NOON = 1_709_210_096_000
 YEAR_20000 = 568_971_820_800_000
-# Milliseconds since 1970 in 2024, in the year 20000, and in the last year.
+# Timestamps in milliseconds: in 2024, in the year 20000, and in the last year.
 BEYOND_ALL = 2**63 - 1
 
 ORDER: dict[str, Any] = {

@@ -105,7 +105,7 @@ def test_transient_codes_are_retriable(code: str, status: int) -> None:
     ],
 )
 def test_permanent_error_codes_are_not_retriable(code: str, status: int) -> None:
-    # S3 sends the refusal inside a 200, which boto3 reports as a 500.
+    # S3 sends the refusal in a response with status 200, which boto3 reports as a 500.
     with pytest.raises(S3Error) as caught:
         send(client_error(code, status))
 
@@ -179,7 +179,7 @@ def test_the_http_status_classifies_an_error_without_code() -> None:
     ],
 )
 def test_payload_is_unsigned_only_where_that_is_safe(*, endpoint: str, is_unsigned: bool) -> None:
-    # Over http on a network the signature protects the body.
+    # Over http on a network, the signature has to protect the body.
     assert leaves_payload_unsigned(endpoint) is is_unsigned
 
 
@@ -216,7 +216,7 @@ def test_head_of_a_missing_object_returns_none() -> None:
 
 
 def test_a_client_is_created_once_per_process_and_configuration() -> None:
-    # Otherwise each generation would take half a second to create a client.
+    # Without this, each generation would take half a second to create a client.
     one = config(store_url="http://127.0.0.1:1", aws_access_key_id="a", aws_secret_access_key="b")
     two = config(store_url="http://127.0.0.1:2", aws_access_key_id="a", aws_secret_access_key="b")
 
@@ -292,7 +292,7 @@ def test_a_pool_reuses_buffers_and_keeps_few() -> None:
 
 
 def test_a_pool_does_not_keep_small_buffers() -> None:
-    # Otherwise the next group would begin with memory that no limit counts.
+    # Without this, the next group would begin with memory that no limit counts.
     pool = PartPool(8 * 1024 * 1024)
     buffer = pool.take()
     buffer.fill(memoryview(bytes(1000)))

@@ -66,7 +66,7 @@ CODE = """if True:
 
 
 def test_archiving_does_not_import_pandas(tmp_path: Path) -> None:
-    # pandas would take 40 MB and half a second in each Python worker.
+    # Importing pandas would take 40 MB and half a second in each Python worker.
     schema = {"type": "record", "name": "Order", "fields": [{"name": "f", "type": ["null", "string"]}]}
     lines = [{"f": number % 3, "at": "2024-02-29T12:34:56Z"} for number in range(40)]
     values = [*lines, {"f": None, "at": 5}, {}, None, *lines]

@@ -1,7 +1,7 @@
-"""Which collected configurations give the folders, names and values that Confluent's sink would write.
+"""Comparisons of folders, names and values with those of Confluent's sink, for collected configurations.
 
-Folders by time are compared with Joda-Time's stored answers. ``test_original_lines.py`` compares values with
-Kafka's converters; here every field of a value appears in each format.
+Folders by time are compared with Joda-Time's stored results. ``test_original_lines.py`` compares values with
+Kafka's converters; here each format writes every field of a value.
 """
 
 from __future__ import annotations
@@ -40,8 +40,9 @@ OTHERS: Final = {
 FOLDERS: Final = Path(__file__).with_name("original_folders.json")
 
 TP = TopicPartition("events", 0)
-_TIMES: Final = (1_709_251_199_999, 1_711_846_800_000)  # the end of a leap day, Zurich's clocks go forward
-_NOW: Final = 1_700_002_800_000  # the bench's clock
+# the end of a leap day, and the hour in which Zurich's clocks go forward
+_TIMES: Final = (1_709_251_199_999, 1_711_846_800_000)
+_NOW: Final = 1_700_002_800_000  # the clock of the test bench
 _HOURS: Final = "'year'=YYYY/'month'=MM/'day'=dd/'hour'=HH"
 _FIXED: Final = {"HourlyPartitioner": (_HOURS, 3_600_000), "DailyPartitioner": (_HOURS[:-10], 86_400_000)}
 _TIME_FIELDS: Final = ("timestamp", "updated_at", "eventTimestamp", "date", "__source_ts_ms")

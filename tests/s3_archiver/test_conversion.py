@@ -540,7 +540,8 @@ def test_unsupported_lenses_keys_about_location_or_credentials_are_kept(key: str
     ],
 )
 def test_an_unknown_key_about_location_or_credentials_is_refused(key: str, instead: str) -> None:
-    # If these keys were dropped, files would go to AWS, or with other credentials.
+    # These keys name the endpoint or credentials: without them, files would go to AWS or be written by
+    # another user.
     raw = {**MINIMAL, "connector.class": "io.confluent.connect.s3.S3SinkConnector", key: "true"}
     made = S3ArchiverConfig.converted(raw)
 
@@ -586,7 +587,7 @@ def test_path_style_access_is_the_default_under_any_key_name(key: str) -> None:
 
 @pytest.mark.parametrize("key", ["rotate.interval.ms", "rotate.schedule.interval.ms"])
 def test_intervals_of_0_mean_never_as_in_confluents_sink(key: str) -> None:
-    # Confluent's sink compares these intervals with more than 0.
+    # In Confluent's sink these intervals are effective only if they exceed 0.
     made = S3ArchiverConfig.converted({**MINIMAL, key: "0"})
 
     assert key not in made.config

@@ -136,7 +136,7 @@ def test_decimals_in_envelopes_may_have_any_precision_and_scale(scale: int) -> N
 
 @pytest.mark.parametrize("payload", ['"!"', "true", "0.001", "1e999999999", "1e-999999999", "1e5000"])
 def test_a_payload_that_does_not_match_its_decimal_schema_is_a_bad_record(payload: str) -> None:
-    # One of the decimals would fill the memory.
+    # Writing one of these decimals would need all memory.
     letters = Letters()
     keys, values = envelopes(2, '"BNI="', payload, f'"{packed(10**90)}"')
     made = archived({**keys, "errors.deadletterqueue.topic.name": "letters"}, values, letters)

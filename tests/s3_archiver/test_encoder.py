@@ -167,7 +167,7 @@ def test_every_binary_type_of_key_and_value_is_encoded(loop: Loop, kind: pa.Data
 
 
 def test_value_bytes_under_a_null_are_not_written(loop: Loop) -> None:
-    # Arrow allows bytes under a null.
+    # In Arrow, a null may have bytes.
     buffers = [pa.py_buffer(b"\x01"), pa.array([0, 1, 3], pa.int32()).buffers()[1], pa.py_buffer(b"abc")]
     values = pa.Array.from_buffers(pa.binary(), 2, buffers)
     batch = pa.RecordBatch.from_pydict({"offset": [0, 1], "value": values})
@@ -208,7 +208,7 @@ def test_headers_of_other_list_layouts_are_encoded(loop: Loop, outer: Any) -> No
 
 
 def test_headers_under_a_null_are_not_written(loop: Loop) -> None:
-    # Arrow allows items under a null list.
+    # In Arrow, a null list may have items.
     items = pa.array([{"key": name, "value": b"v"} for name in "abc"], HEADERS_TYPE.value_type)
     headers = pa.ListArray.from_arrays(
         pa.array([0, 1, 2, 3], pa.int32()), items, mask=pa.array([False, True, False])
@@ -346,7 +346,7 @@ def test_compiled_and_plain_loops_encode_the_same_bytes(columns: dict[str, pa.Ar
     ]
 
 
-KEY, HEADERS, HEADER_KEY = 3, 5, 7  # their places among the columns of the compiled loop
+KEY, HEADERS, HEADER_KEY = 3, 5, 7  # indexes of these columns in the compiled loop
 
 
 def ends(*given: int) -> bytes:

@@ -98,7 +98,7 @@ def test_a_refused_configured_checksum_is_reported_with_its_key() -> None:
 
 
 def test_refusal_names_all_checksums_that_were_tried(s3: FakeS3) -> None:
-    # The cause of the refusal may be another key.
+    # The refusal may be caused by another key.
     refused = error_of(Request("CreateMultipartUpload", *PROBE, "memory:"), "NotImplemented", "no", 501)
     s3.plan = lambda request: Fault(refused) if request.operation == "CreateMultipartUpload" else None
 
@@ -184,7 +184,7 @@ def test_backoff_of_a_start_ends_with_a_retriable_exception() -> None:
 @pytest.mark.parametrize("at", ["UploadPart", "CompleteMultipartUpload"])
 @pytest.mark.parametrize("number", range(2))
 def test_a_start_repeats_an_upload_aborted_by_another_start(at: str, number: int) -> None:
-    # The sweep of the other start counted the upload as abandoned.
+    # The cleanup of the other start took the upload for an abandoned one.
     s3, waited = FakeS3(), ManualClock()
     left = [number]
 
@@ -209,7 +209,7 @@ def test_a_start_repeats_an_upload_aborted_by_another_start(at: str, number: int
 def test_concurrent_starts_detect_the_same_abilities_and_abort_no_upload(
     request_number: int, made: Callable[[], FakeS3], *, has_conditions: bool
 ) -> None:
-    # One start runs between two requests of the other one.
+    # The other start runs completely between two requests of this one.
     s3, waited, left = made(), ManualClock(), [request_number]
     found = []
 
@@ -236,7 +236,7 @@ def retries(clock: ManualClock) -> Retries:
 
 @pytest.mark.parametrize("grouping", [None, {"folders": Turns(), "limits": Limits(records=4)}])
 def test_a_file_of_empty_values_is_published(grouping: dict[str, object] | None) -> None:
-    # An upload needs a part, which is empty here.
+    # A multipart upload needs at least one part; this one is empty.
     made = bench(settings=config({**BYTES, "flush.size": "4"}), grouping=grouping)
     values = [b"", b"x", b"", b"y"] if grouping else 4 * [b""]
     made.harness.deliver(

@@ -54,7 +54,7 @@ def archived(count: int = 250, **arguments: object) -> Bench:
 
 @pytest.mark.parametrize("offset", [None, 0, 100, 150, 200, 240, 249])
 def test_an_offset_below_the_archives_end_is_refused(offset: int | None) -> None:
-    # Regression: files ended at other offsets than before, and 400 records were archived twice.
+    # Regression: files ended at other offsets than before a restart, so that 400 records were archived twice.
     b = archived()
 
     with pytest.raises(
@@ -159,7 +159,7 @@ def test_recovery_takes_the_end_of_files_of_values_from_the_commit() -> None:
 
 @pytest.mark.parametrize("operation", ["ListObjectsV2", "HeadObject", "GetObject"])
 def test_offsets_cannot_be_altered_while_the_archive_is_unreadable(operation: str) -> None:
-    # The offset may be higher or lower: in an unreadable archive that is unknown.
+    # The operator's offset may be too high or too low: an unreadable archive does not show which.
     b = archived()
     b.s3.fail_next(operation, denied())
 
@@ -250,7 +250,7 @@ def test_a_commit_covers_its_unpublished_files() -> None:
 
 
 def test_the_archives_end_includes_visible_files_of_a_withdrawn_commit() -> None:
-    # Regression: after the store was lost, the end of the newest file was advised, and 5 records came
+    # Regression: after the store was lost, the message advised the end of the newest file, and 5 records came
     # twice.
     b = grouped(Limits(records=20), Turns(2, 5))
     b.put(20)

@@ -27,7 +27,7 @@ HOUR = 3_600_000
 
 @pytest.fixture(autouse=True)
 def _zones_are_shared(monkeypatch: pytest.MonkeyPatch) -> None:
-    # The offsets of a zone are computed once, not once per test.
+    # The offsets of a zone are computed once for all tests.
     monkeypatch.setattr(module, "Zone", zone)
 
 
@@ -134,7 +134,7 @@ KINDS: Mapping[str, tuple[Any, pa.DataType]] = {
     "Date": (int, pa.timestamp("ms", "UTC")),
     "null": (lambda _: None, pa.null()),
 }
-# Values that would leave their folder.
+# Values that would lead out of their folder.
 BETTER = ("a/b", "..", "")
 
 
@@ -320,7 +320,8 @@ def test_clock_changes_in_a_batch_do_not_change_folders(duration: int) -> None:
 
 
 def test_skipped_local_times_are_in_confluents_folder() -> None:
-    # A bucket that begins in a skipped half hour begins after it instead, even in the next folder's hour.
+    # This bucket would begin in a half hour that the zone skips. It begins after that instead, even if that
+    # is in the next folder's hour.
     class Odd(Zone):
         def _offset_at(self, seconds: int) -> int:
             return 1_800 if seconds >= 8_700 else 0
@@ -341,7 +342,7 @@ def test_only_whole_numbers_name_folders() -> None:
 
 
 def test_path_formats_contain_offsets_and_zone_names() -> None:
-    twice = [1_729_989_000_000, 1_729_992_600_000]  # 02:30 in Berlin, and again an hour later
+    twice = [1_729_989_000_000, 1_729_992_600_000]  # 02:30 in Berlin, before and after the clocks go back
     for name, times, path in (
         ("Europe/Berlin", twice, "02 +0100 +01:00 Europe/Berlin"),
         ("Asia/Kathmandu", [FEB], "18 +0545 +05:45 Asia/Kathmandu"),
@@ -426,7 +427,7 @@ def test_a_value_that_cannot_name_a_folder_is_a_bad_record(value: Any, what: str
 
 
 def test_keys_do_not_exceed_s3s_limit() -> None:
-    # 1,024 bytes; prefix, topic and the file's name count.
+    # A key has at most 1,024 bytes, including prefix, topic and the file's name.
     rest = len("topics/orders/" + "/orders+3+0000000100" + ".snappy.parquet")
     fits = "x" * (1_024 - rest - len("f="))
     batch = texts({"f": fits}, {"f": fits + "x"}, {"f": "a"}, {"f": fits})
@@ -634,7 +635,7 @@ def folder_that_fits(topic: str, end: str) -> str:
     ],
 )
 def test_a_prefix_and_topic_with_too_long_keys_are_refused(keys: dict[str, str], end: str) -> None:
-    # Otherwise the partition would fail at the first record whose key is too long.
+    # Without this check, the partition would fail at the first record whose key is too long.
     topic = "t" * 249
     fits = {**MINIMAL, **keys, "topics": f"orders,{topic}", "topics.dir": folder_that_fits(topic, end)}
 

@@ -57,7 +57,7 @@ def reference(timestamp: int, name: str, duration: int, pattern: str) -> str:
     local = (utc.astimezone(ZoneInfo(name)).replace(tzinfo=None) - EPOCH) // dt.timedelta(milliseconds=1)
     bucket = abs(local) // duration * duration * (1 if local > 0 else -1)
     there = (EPOCH + dt.timedelta(milliseconds=bucket)).replace(tzinfo=ZoneInfo(name))
-    # Through UTC and back: a time that the clock was put past is moved.
+    # The result goes through UTC and back: a local time that the zone skips becomes a later one.
     return FORMATS[pattern](there.astimezone(dt.UTC).astimezone(ZoneInfo(name)))
 
 
@@ -78,10 +78,10 @@ DURATIONS = st.sampled_from(
 
 @settings(max_examples=100, deadline=None)
 @given(timestamps(), st.sampled_from(ZONES), DURATIONS, st.sampled_from(sorted(FORMATS)))
-# The time zone skipped this midnight.
+# The zone skipped midnight of this day.
 @example([1_541_301_300_000], "America/Sao_Paulo", 24 * HOUR, "YYYY/MM/dd/HH")
-@example([1_325_239_200_000], "Pacific/Apia", 24 * HOUR, "YYYY/MM/dd/HH")  # the time zone skipped a day
-# The time zone skipped half an hour.
+@example([1_325_239_200_000], "Pacific/Apia", 24 * HOUR, "YYYY/MM/dd/HH")  # the zone skipped this day
+# The zone skipped half an hour here.
 @example([1_728_144_000_000], "Australia/Lord_Howe", HOUR, "mm:ss.SSSS k")
 def test_time_folders_equal_datetimes(times: list[int], name: str, duration: int, pattern: str) -> None:
     made = ValueFolders(

@@ -82,7 +82,7 @@ def expire(b: Bench, *places: int) -> None:
 
 
 def stop_before(b: Bench, completed: int) -> None:
-    """Make the task die when it has completed this many uploads of a commit."""
+    """Make the task crash after it has completed this many uploads of a commit."""
     left = completed
 
     def plan(request: LoggedRequest) -> Fault | None:
@@ -161,7 +161,7 @@ def test_file_headers_of_a_group_state_the_archive_before_it_and_their_index() -
 
 
 def test_file_names_distinguish_several_records_of_one_offset() -> None:
-    # A transform made three records of offset 7, for three files of one folder.
+    # A transform has made three records of offset 7, which go into three files of the same folder.
     class ByValue(RecordAvro):
         def kinds(self, partition: TopicPartition, batch: pa.RecordBatch) -> Kinds:  # type: ignore[override]
             values = batch.column("value").to_pylist()
@@ -201,7 +201,7 @@ def test_flush_size_counts_the_records_of_a_group(batch: int) -> None:
 
 @pytest.mark.parametrize("batch", [1, 4, 100])
 def test_record_time_ends_a_group_before_the_first_later_record(batch: int) -> None:
-    # Ten seconds from a group's first record; one second lies between two records.
+    # A group ends ten seconds after its first record; successive records are one second apart.
     b = grouped(Limits(interval=10_000), Turns(2, 2))
     for _ in range(0, 100, batch):
         b.put(batch)
@@ -264,7 +264,8 @@ def test_no_more_files_are_open_than_allowed() -> None:
 
 
 def test_an_offset_may_open_more_files_than_the_limit() -> None:
-    # Regression: a transform made three records of it, for three files; two may be open.
+    # Regression: a transform made three records of one offset, for three files, of which two may be open at a
+    # time.
     class ByValue(Turns):
         def split(self, partition: TopicPartition, batch: pa.RecordBatch, now: float) -> Split:
             paths = sorted(set(batch.column("value").to_pylist()))
@@ -293,7 +294,7 @@ def test_the_largest_file_ends_its_group() -> None:
 
 
 def test_a_group_ends_before_its_tokens_are_too_long() -> None:
-    # A token has the runs of offsets of its file.
+    # A token lists the runs of offsets that its file contains.
     b = grouped(Limits(runs=20))
     b.put(12)
     b.put(12)
@@ -316,7 +317,7 @@ def test_each_kind_has_its_own_file() -> None:
 
 
 def test_a_wallclock_folder_is_named_after_the_minute_of_the_put() -> None:
-    # Small batches are collected; the wall clock is that of their put.
+    # The archiver collects small batches; folders by the wall clock use the time of their put.
     class Clock(Folders):
         def split(self, partition: TopicPartition, batch: pa.RecordBatch, now: float) -> Split:
             return Split([f"at={now:.0f}"], np.zeros(batch.num_rows, np.int32))
@@ -552,7 +553,7 @@ def test_a_group_with_an_expired_upload_is_not_partly_published() -> None:
 def test_visible_records_are_skipped_when_their_group_is_read_again(batch: int) -> None:
     b = grouped(folders=Turns(3))
     b.put(25)
-    stop_before(b, 4)  # the first group, and one file of the second
+    stop_before(b, 4)  # the files of the first group, and one of the second
     visible = files(b)
     assert [len(found) for found in visible.values()] == [4, 3, 3, 3]
     expire(b, 4)
@@ -582,7 +583,7 @@ def test_visible_records_are_skipped_when_their_group_is_read_again(batch: int) 
 
 
 def test_a_withdrawal_states_up_to_which_offset_its_group_is_visible() -> None:
-    # The engine does not read the task's metadata.
+    # The task's metadata is opaque to the engine.
     b = grouped(folders=Turns(3))
     b.put(25)
     stop_before(b, 4)
@@ -781,7 +782,7 @@ def test_backoff_resumes_a_publication_where_it_stopped() -> None:
 
     def plan(request: LoggedRequest) -> Fault | None:
         if request.operation == "CompleteMultipartUpload":
-            if len(completed) == 3 and len(refused) < 10:  # more requests than one attempt makes
+            if len(completed) == 3 and len(refused) < 10:  # more requests than fit into one attempt
                 refused.append(request.key)
                 return Fault(slow_down())
             completed.append(request.key)
@@ -818,7 +819,7 @@ def test_large_group_is_checked_by_one_listing() -> None:
 
 
 def test_uploads_missing_from_the_listing_are_checked_singly(monkeypatch: pytest.MonkeyPatch) -> None:
-    # A store may list the uploads of other writers first, and cut the list off.
+    # A store may list uploads of other writers first, and truncate the list.
     b = grouped(folders=Turns(5))
     all_of_them = b.s3.list_uploads
 
@@ -853,7 +854,7 @@ def test_a_listing_ends_after_five_thousand_uploads(monkeypatch: pytest.MonkeyPa
 def test_uploads_are_checked_singly_where_listing_fails(
     monkeypatch: pytest.MonkeyPatch, refused: bool
 ) -> None:
-    # Denied, or the store lists the uploads of one key only (MinIO).
+    # Listing is denied, or the store lists only the uploads of one key (MinIO).
     b = grouped(folders=Turns(5))
 
     def nothing(*_: str) -> Iterator[PendingUpload]:

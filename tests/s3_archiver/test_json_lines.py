@@ -49,7 +49,7 @@ def test_the_extension_states_the_compression() -> None:
 
 @pytest.mark.parametrize("level", [-1, 0, 1, 3, 6, 9])
 def test_gzip_files_contain_the_same_lines(level: int) -> None:
-    # The header has no time, so that the same lines give the same bytes.
+    # The gzip header has no timestamp, so that the same lines give the same bytes.
     rows = [
         encode(JsonLines(), json_batch([b'{"n":%d}' % n for n in range(start, start + 300)])).rows
         for start in (0, 300)

@@ -93,7 +93,7 @@ def test_keys_and_headers_are_avro_unless_their_format_is_set() -> None:
 
 
 def test_framed_keys_are_copied_and_each_schema_has_its_own_files() -> None:
-    # Keys of two schemas divide their records' values, too.
+    # Where keys have two schemas, the values are also written to two files.
     schema = {"type": "record", "name": "R", "fields": [{"name": "n", "type": "long"}]}
     with RegistryServer().running() as server:
         ids = [server.register("k", json.dumps({**schema, "doc": doc})) for doc in ("one", "two")]
@@ -148,7 +148,7 @@ def test_key_and_header_files_support_gzip_and_bytes() -> None:
 def test_a_record_with_an_unwritable_key_or_header_is_bad(
     changed: dict[str, Any], expected_text: str
 ) -> None:
-    # The record is in none of the files, so that their rows still match.
+    # None of the files has the record, so that their rows still correspond.
     made = bench(settings=config({**JSON, "errors.tolerance": "all"}))
     deliver(made, 2)
     deliver(made, 1, **changed)
@@ -348,7 +348,7 @@ def test_files_of_whole_records_have_no_key_or_header_files() -> None:
 
 
 def test_key_and_header_files_do_not_increase_the_tokens_of_a_commit() -> None:
-    # With key and header files, fewer files may be open, and each token has fewer runs of rows.
+    # With files of keys and headers, fewer files may be open, and each token may list fewer runs of rows.
     alone, beside = config({"format.class": "JsonFormat"}).limits(), config(JSON).limits()
     assert (alone.files, beside.files) == (MOST_OPEN_FILES, MOST_OPEN_FILES // 3)
     assert beside.runs == alone.runs // 3

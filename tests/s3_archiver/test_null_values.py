@@ -88,7 +88,7 @@ def test_ignored_null_values_do_not_count_as_errors() -> None:
 # -- nulls of Avro schemas ---------------------------------------------------------------------------------
 
 RECORD = {"type": "record", "name": "R", "fields": [{"name": "a", "type": "int"}]}
-# Schemas, their nulls as Java reads them (also with stray bytes, and numbers of too many bytes), and a
+# Schemas, encoded nulls as Java reads them (also with extra bytes, and varints of too many bytes), and a
 # value.
 NULLS: dict[str, tuple[Any, list[bytes], bytes | None]] = {
     "of a union": (["null", RECORD], [b"\0", b"\0\7", b"\x80\0"], b"\2\2"),

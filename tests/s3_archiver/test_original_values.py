@@ -56,7 +56,7 @@ def original(answer: Answer, format_name: str) -> Answer:
 
 def comparable(answer: Answer) -> str:
     if isinstance(answer, dict) and "text" in answer:
-        with suppress(ValueError):  # text that is not JSON equals only itself
+        with suppress(ValueError):  # a text that is no JSON is compared as a text
             answer = {"json": json.loads(answer["text"], parse_constant=_no_constant)}
     return json.dumps(answer, sort_keys=True)
 
@@ -67,7 +67,7 @@ def _no_constant(name: str) -> Any:
 
 
 def is_same(setup: Setup, theirs: Answer, ours: Answer) -> bool:
-    if is_bad(theirs):  # both are bad at the same stage: conversion, transforms, writing
+    if is_bad(theirs):  # both must refuse the record at the same stage: conversion, transforms, writing
         return is_bad(ours) and theirs.keys() == ours.keys()
     if theirs == "null" and setup.writes == "key":  # Confluent's writer of keys raises a DataException
         return is_bad(ours) and "it has no key" in str(ours.get("write"))
@@ -132,7 +132,7 @@ def _has_wide_number(one: Difference) -> bool:
 
 
 def _is_null_kept(one: Difference) -> bool:
-    # Confluent's file has the default, ours the null.
+    # Confluent's file has the default where ours has the null.
     has_default = b'"default":' in (one.given or b"") or one.setup.converter == "avro-nulls"
     if not one.setup.converter.endswith("-nulls") or not has_default:
         return False
@@ -140,7 +140,7 @@ def _is_null_kept(one: Difference) -> bool:
 
 
 def _is_union_of_fields(one: Difference) -> bool:
-    # A union is a structure of its members' types here.
+    # Here a union is a structure with a field for each of its types; Confluent's members have no names.
     if not _has_type(one, ["int", "string"], ["null", "int", "string"]) or not is_written(one.ours):
         return False
     given = json.dumps(one.theirs).replace("member0", "int").replace("member1", "string")
@@ -153,7 +153,7 @@ def _is_union_of_fields(one: Difference) -> bool:
 
 
 def _is_map_of_pairs(one: Difference) -> bool:
-    # A list of entries there is a map here.
+    # In Confluent's file this is a list of entries, in ours a map.
     if one.format_name != "ParquetFormat" or not (is_written(one.theirs) and is_written(one.ours)):
         return False
     entries = re.sub(r'\{"key": ([^{}]*), "value": ([^{}]*)\}', r"[\1, \2]", json.dumps(one.theirs))
@@ -180,14 +180,14 @@ def _is_filled_item(one: Difference) -> bool:
 
 
 def _is_ignored_decimal(one: Difference) -> bool:
-    # Bytes in a Parquet file there are a decimal here, or a bad record.
+    # In Confluent's Parquet file this is bytes, in ours a decimal or a bad record.
     if one.format_name != "ParquetFormat" or not _has_type(one, *IGNORED_DECIMALS):
         return False
     return "$decimal" in str(one.ours) or _says(one, "of a scale outside of 0 to 76")
 
 
 _LOGICAL_TYPES: Final = ("decimal", "Decimal", "date", "time-millis", "timestamp-millis")
-# A record that contains itself.
+# The name of a record type that contains itself.
 _NODE: Final = "Node"
 
 

@@ -391,7 +391,7 @@ def test_fencing_zombie_deletion_does_not_affect_the_next_owner(frozen_at: int, 
     s3.plan = freeze
     first.release()
     s3.plan = None
-    if left[0] >= 0:  # positive if the deletion makes fewer requests
+    if left[0] >= 0:  # positive if this deletion makes fewer requests than the position
         again.claim(["orders"])
     first.release()
 

@@ -147,7 +147,7 @@ class Place:
         assert self.problems() == []
 
 
-# Even offsets are in one folder, odd ones in the other.
+# Even offsets go to one folder, odd ones to the other.
 TWO_FOLDERS = {
     "partitioner.class": "TimeBasedPartitioner",
     "path.format": "'hour'=HH",
@@ -159,7 +159,7 @@ TWO_FOLDERS = {
 
 
 def half_published(count: int = 250) -> Place:
-    """Commit two files of TP up to an offset, of which one is visible and the other's upload is gone."""
+    """Commit two files of TP up to an offset; one of them is visible, and the upload of the other is gone."""
     place = Place({**TWO_FOLDERS, "restart.max.attempts": "0"})
     place.run(200)
     complete = place.s3.complete_upload
@@ -179,7 +179,8 @@ def half_published(count: int = 250) -> Place:
 
 
 def test_missing_records_of_a_partly_published_commit_are_archived_after_recovery() -> None:
-    # Regression: the end of the archive was above these records, so that they were committed and in no file.
+    # Regression: the end of the archive was taken to be above these records, so that they were committed
+    # without a file.
     place = half_published()
 
     assert place.recover() == {TP: 200, OTHER: 250}

@@ -168,7 +168,7 @@ def test_files_committed_before_a_crash_are_published_by_the_next_owner() -> Non
 
 @pytest.mark.parametrize("forgets", [False, True])
 def test_publishing_again_after_a_crash_changes_nothing(*, forgets: bool) -> None:
-    # In one case S3 has forgotten the upload.
+    # In one of the cases, S3 has forgotten the upload.
     b = bench(flush_size=10, s3=FakeS3(forgets_completed=forgets))
     b.s3.fail_next("CompleteMultipartUpload", KeyboardInterrupt(), after_effect=True)
     b.put(10)

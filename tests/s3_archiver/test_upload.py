@@ -72,7 +72,7 @@ def test_data_is_never_sent_before_the_upload_is_prepared(s3: FakeS3) -> None:
 
 
 def test_lost_create_response_leaves_an_empty_upload(s3: FakeS3) -> None:
-    # The second attempt's upload is prepared and filled.
+    # The second attempt has prepared and filled its upload.
     s3.fail_next("CreateMultipartUpload", no_response(), after_effect=True)
     upload = Upload(s3, WHERE, PartPool(100), "mine", {})
 

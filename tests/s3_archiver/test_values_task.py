@@ -131,7 +131,7 @@ def test_gaps_of_the_topic_are_counted_between_values(keys: dict[str, str]) -> N
 @every_format
 @pytest.mark.parametrize("index", [1, 3], ids=["in between", "at the end"])
 def test_a_damaged_file_of_values_is_found(keys: dict[str, str], index: int) -> None:
-    # In one case S3 stores no checksum.
+    # In one of the cases, S3 stores no checksum.
     made, settings = archived(keys, *range(8))
     shorter, _ = archived(keys, 2 * index)
     location = Location("bucket", made.visible()[index])
@@ -371,7 +371,7 @@ def test_whole_records_become_parquet() -> None:
 
 
 def test_untyped_values_fail_a_partition_of_parquet(caplog: pytest.LogCaptureFixture) -> None:
-    # The configuration is wrong, so no record becomes a dead letter.
+    # The configuration is wrong, not the records: none becomes a dead letter.
     made = bench(settings=config({**PARQUET, "errors.tolerance": "all"}))
     deliver(made, b"{}")
     assert "set 'value.converter' to Avro's" in caplog.text

@@ -23,7 +23,7 @@ KEYS = set(S3ArchiverConfig.keys())
 COLLECTED = {name for name in NAMES if re.fullmatch(r"[eilr]\d\d", name)}
 
 every_file = pytest.mark.parametrize("name", NAMES)
-# The first twenty meet each rule.
+# The first twenty files cover every rule.
 first_files = pytest.mark.parametrize("name", extended_after(20, NAMES))
 
 
@@ -68,7 +68,7 @@ def test_every_key_of_a_corpus_file_has_an_expected_verdict(name: str, tmp_path:
     silent = {
         option["key"] for option in found["options"] if option["verdict"] != "same" and not option["why"]
     }
-    # These keys are unknown, and resemble no known key.
+    # No known key resembles these unknown keys.
     assert silent <= {
         "avro.converter.enhanced.avro.schema.support",
         "avro.converter.schema.cache.size",

@@ -285,7 +285,7 @@ class Lines:
     columns = None
 
     def learn(self, batch: pa.RecordBatch) -> None:
-        """This format needs nothing from another system."""
+        """Load nothing: this format needs no other system."""
 
     def kinds(self, partition: TopicPartition, batch: pa.RecordBatch) -> None:
         return None
@@ -324,7 +324,7 @@ def test_files_of_values_are_checked_by_their_objects_metadata() -> None:
 
 
 def test_gaps_of_values_are_counted_below_the_last_group_of_a_running_connector() -> None:
-    # The commit of that group was not read yet.
+    # When this was read, the commit of that group did not exist.
     b = values_archive()
     behind = OffsetAndMetadata(20, Archived(6, 20, 20).to_text())
     answers = iter([{TP: behind}, {TP: OffsetAndMetadata(40, Archived(12, 40, 40).to_text())}])
@@ -365,7 +365,7 @@ def test_a_damaged_or_shortened_file_of_values_is_found() -> None:
 
 @pytest.mark.parametrize("line", [b"{a:1}", b'{"a":1}{"a":2}', b'{"a":2,,}', b'"\xff"', b"", b"nope"])
 def test_an_invalid_json_line_makes_its_file_unreadable(line: bytes) -> None:
-    # Checksum and number of lines are right.
+    # The checksum and the number of lines are right.
     class Broken(Lines):
         def encode(self, partition: TopicPartition, batch: pa.RecordBatch) -> Encoded[LinesOf]:
             good = super().encode(partition, batch)
@@ -488,7 +488,7 @@ def test_committed_files_that_are_not_visible_are_named() -> None:
 
 
 def test_published_tokens_are_not_problems() -> None:
-    # The store records a publication with its next write.
+    # The store records a publication only with the task's next write.
     b = archive(10)
     assert b.harness.committed[TP].tokens or b.harness.committed[TP].offset == 10
 
@@ -578,7 +578,7 @@ def test_pending_uploads_are_listed_with_their_sizes() -> None:
 
 
 def test_pending_uploads_in_earlier_locations_are_listed() -> None:
-    # Uploads in a former location also cost money.
+    # Uploads in a previous location cost money, too.
     one = bench(settings=config({"flush.size": "2"}))
     one.put(4)
     one.harness.revoke()

@@ -36,7 +36,7 @@ _EXTENSIONS: Final = {
     "AvroFormat": ".avro",
     "ParquetFormat": ".snappy.parquet",
 }
-# The end of a name of a file by whose rows the records are identified.
+# The end of the file names whose rows identify the records.
 _ROWS: Final = ".headers.json"
 _BETWEEN: Final = "<\x1e>"
 

@@ -88,7 +88,7 @@ def _serving(name: str, jars: str, command: Callable[[Path, int], Sequence[str]]
 
 
 def outsider(url: str):  # noqa: ANN201 - boto3's client has no type of its own
-    """Return a client of ours: readers and operators."""
+    """Return a client that does not belong to the archiver, as readers and operators use."""
     return boto3.client(
         "s3",
         endpoint_url=url,

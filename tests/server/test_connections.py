@@ -66,10 +66,10 @@ def unread_responses(url: str) -> Iterator[socket.socket]:
 
 
 def is_closed(client: socket.socket) -> bool:
-    """Whether the server has closed the connection; reads nothing.
+    """Return whether the server has closed the connection, without reading from it.
 
-    A server that has read all requests closes without a reset, and its FIN waits behind the unread responses: only
-    further data shows it.
+    A server that has read all requests closes without a reset, and its FIN waits behind the unread responses.
+    So only sending further data shows that the connection is closed.
     """
     try:
         client.send(b"G")
@@ -95,7 +95,7 @@ def received_until_closed(client: socket.socket) -> int:
 )
 def test_a_connection_without_a_complete_request_is_closed(sent: bytes) -> None:
     with serving(MemoryStore(), request_seconds=0.2) as url, connected(url, sent) as client:
-        assert client.recv(1000) == b""  # the end, or a reset
+        assert client.recv(1000) == b""  # the end of the stream, or a reset
 
 
 def test_the_request_timeout_applies_to_each_request_of_a_connection() -> None:
@@ -147,7 +147,7 @@ def test_a_connection_above_the_limit_replaces_the_longest_waiting_one(
         connected(url, HALF_HEADER) as second,
         connected(url, HALF_BODY),
     ):
-        for _ in range(2):  # each of them another connection
+        for _ in range(2):  # each request uses another connection
             expect_alive(url)
         assert first.recv(1000) == b""
         second.sendall(b"\r\n\r\n")
@@ -247,8 +247,8 @@ def test_a_client_that_does_not_read_a_large_response_is_disconnected(
     sent = f"GET /connectors/archive HTTP/1.1\r\nHost: localhost\r\n{ending}\r\n".encode()
     caplog.set_level(logging.INFO)
     with serving(store, request_seconds=1) as url, connected(url, sent, buffer=65_536) as client:
-        # Only the log shows why: further data would be an unfinished request, for which the server closes as
-        # well.
+        # Only the log shows the reason: further data would be an unfinished request, after which the server
+        # closes, too.
         until(lambda: "the client has read nothing" in caplog.text)
         assert received_until_closed(client) < 6_000_000
 
@@ -269,7 +269,7 @@ def test_a_slow_client_gets_its_whole_response() -> None:
 
 
 def test_a_connection_with_half_a_request_after_a_complete_one_is_closed() -> None:
-    # The half body arrived with the request before it: no further data starts its deadline.
+    # Half of this body came together with the previous request: its deadline must start without further data.
     whole = b"GET /live HTTP/1.1\r\nHost: localhost\r\n\r\n"
     with serving(MemoryStore(), request_seconds=0.5) as url, connected(url, whole + HALF_BODY) as client:
         while client.recv(1000):
@@ -302,7 +302,7 @@ def test_lack_of_file_descriptors_is_logged_once(caplog: pytest.LogCaptureFixtur
 
 
 def test_delays_end_when_their_clients_disconnect(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    # Clients that guess and hang up would leave a queue of delays without end.
+    # Clients that guess passwords and hang up must not leave an endless queue of delays.
     for name, number in {"_FREE": 0, "_FIRST": 1, "_SLOWEST": 1}.items():
         monkeypatch.setattr(middleware, name, number)
     credentials = tmp_path / "credentials"

@@ -1,4 +1,4 @@
-"""Client addresses: of the connection, or as a trusted proxy forwards them."""
+"""The address of a client is that of its connection, or the one that a trusted proxy forwards."""
 
 from __future__ import annotations
 
@@ -52,8 +52,7 @@ def test_x_forwarded_for_of_an_untrusted_client_is_ignored(
 def test_x_forwarded_for_of_a_trusted_proxy_names_the_client(
     credentials: Path, caplog: pytest.LogCaptureFixture, trusted: str
 ) -> None:
-    # The last address that is not a proxy's counts, because the client may have written the addresses before
-    # it.
+    # The last address that is no proxy's is the client's: the client may have sent the addresses before it.
     caplog.set_level("INFO", "sinksdk.server.audit")
     with serving(MemoryStore(), credentials=credentials, trusted_proxies=[trusted]) as url:
         headers = {"X-Forwarded-For": "198.51.100.1, 192.0.2.77"}
@@ -65,7 +64,8 @@ def test_x_forwarded_for_of_a_trusted_proxy_names_the_client(
 def test_failed_authentications_are_counted_by_network(
     credentials: Path, caplog: pytest.LogCaptureFixture, forwarded: str
 ) -> None:
-    # A /64 network, all ports of an address, and all texts that are not addresses each count as one client.
+    # All addresses of a /64 network count as one client, as do all ports of an address, and all texts that
+    # are no addresses.
     caplog.set_level("INFO", "sinksdk.server.audit")
     server = serving(MemoryStore(), credentials=credentials, trusted_proxies=["127.0.0.1"])
     with server as url, httpx.Client(base_url=url) as client:
@@ -83,7 +83,8 @@ def test_a_large_body_does_not_end_the_delay(credentials: Path) -> None:
     with server as url, httpx.Client(base_url=url, timeout=10) as client:
         began = time.monotonic()
         for _ in range(8):
-            body = iter([b" " * BODY_BYTES, b" "])  # sent in chunks, so that the length is not known before
+            # sent in chunks, so its length is unknown
+            body = iter([b" " * BODY_BYTES, b" "])
             headers = {"Content-Type": "application/json"}
             response = client.post("/connectors", content=body, headers=headers, auth=("anna", "wrong"))
             assert response.status_code == 401
@@ -113,6 +114,6 @@ def test_x_forwarded_for_is_ignored_if_only_another_proxy_is_trusted(
 
 @pytest.mark.parametrize("trusted", ["*", "proxy.example.org", "10.0.0.7/8", ""])
 def test_a_trusted_proxy_must_be_an_address(trusted: str) -> None:
-    # A name would never match, and '*' would trust every client.
+    # A host name would match no address, and '*' would trust every client.
     with pytest.raises(ConfigException, match="--trusted-proxy"):
         RestServer("127.0.0.1", 0, trusted_proxies=[trusted])

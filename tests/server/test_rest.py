@@ -29,7 +29,7 @@ from tests.server.serving import CONFIG, has_stopped, run_a_little
 
 
 class Flaky(MemoryStore):
-    """Responds until it is switched off."""
+    """A store that responds until it is switched off."""
 
     is_down = False
 
@@ -145,7 +145,7 @@ def test_status_has_states_driver_and_trace(client: TestClient, store: Flaky) ->
 
 
 def test_a_trace_that_is_not_unicode_does_not_break_the_list(client: TestClient, store: Flaky) -> None:
-    # Half a surrogate pair, as of a file name that is not UTF-8.
+    # Half a surrogate pair, as in a file name that is not UTF-8.
     create(client)
     keeper = StatusKeeper(store, "archive", "elsewhere:7#1", SystemWallClock())
     keeper.become("FAILED", "cannot open report-\udce4.csv")

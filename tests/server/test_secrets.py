@@ -104,7 +104,7 @@ def client(store: MemoryStore, providers: ConfigProviders) -> Iterator[TestClien
 
 
 def all_responses_about(client: TestClient, config: dict[str, str]) -> str:
-    """All responses about a connector."""
+    """Return all responses that concern a connector."""
     here = "/connectors/leaky"
     responses = [
         client.post("/connectors", json={"name": "leaky", "config": config}),
@@ -323,7 +323,8 @@ def test_a_dead_letter_url_is_decoded_before_the_check(
 def test_a_dead_letter_path_is_checked_with_and_without_links(
     providers: ConfigProviders, tmp_path: Path
 ) -> None:
-    # The writer removes '..' before it follows links, and so means another folder than the system.
+    # The writer removes '..' before it follows links, and so would write to another folder than the one
+    # checked.
     (tmp_path / "secrets" / "a" / "b").mkdir(parents=True)
     (tmp_path / "secrets" / "link").symlink_to("a/b")
     key = "errors.deadletterqueue.topic.directory"

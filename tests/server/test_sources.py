@@ -119,7 +119,7 @@ def test_offsets_are_listed_by_source_partition(
 def test_a_stopped_sources_offsets_are_altered(
     client: TestClient, store: MemoryStore, topics: MemoryTopics
 ) -> None:
-    # Tasks that may still write are fenced.
+    # Altering offsets fences tasks that may still write.
     with Running(store, topics):
         eventually(lambda: len(topics.positions["c"]) == 2)
     assert client.patch("/connectors/c/offsets", json=offsets(("a", 7))).status_code == 400

@@ -81,7 +81,7 @@ def test_map_may_have_a_key_per_entry() -> None:
 
 
 def test_item_with_a_separator_is_written_as_json() -> None:
-    # Brackets alone are no JSON: an item may be a regular expression.
+    # Text in brackets is JSON only if it parses: it may also be a regular expression.
     assert parsed(columns='["a,b"]').columns == ["a,b"]
     assert parsed(columns="[a-z]+,b").columns == ["[a-z]+", "b"]
     assert parsed(**{"http.headers": "Location:http://x:80"}).headers == {"Location": "http://x:80"}

@@ -120,7 +120,7 @@ def test_required_exactly_once_needs_a_connector_that_declares_it(
 
 
 def test_connector_boundary_needs_a_connector_that_declares_it() -> None:
-    # Otherwise such a connector would never commit.
+    # Without this check such a connector would never commit.
     config = SourceConnectorConfig.parse({**BASE, "transaction.boundary": "connector"})
     assert ["'poll' or 'interval'" in problem for problem in Silent().unmet(config)] == [True]
     assert Exact().unmet(config) == []

@@ -17,7 +17,7 @@ def test_json_scalars_are_accepted() -> None:
 
 
 def test_order_of_fields_does_not_matter() -> None:
-    # But 1 and True differ.
+    # The values 1 and True are different, although Python's == says otherwise.
     assert partition_key({"a": 1, "b": 2}) == partition_key({"b": 2, "a": 1})
     assert partition_key({"a": 1}) != partition_key({"a": True})
 

@@ -57,7 +57,7 @@ def rows_of(items: list[SinkRecords]) -> list[tuple[object, ...]]:
 
 
 def through(rows: Iterator[pa.RecordBatch]) -> list[SinkRecords]:
-    """Rows as the sink's task gets them."""
+    """Return the rows that the sink's task receives."""
     return [item for item in arranged(rows, lambda: (), lambda: True) if isinstance(item, SinkRecords)]
 
 
@@ -72,7 +72,7 @@ def opened(link: Path, columns: Columns = HANDED_ON) -> Sender:
     return sender
 
 
-@settings(max_examples=30, deadline=None)  # the first one loads modules
+@settings(max_examples=30, deadline=None)  # the first batch also loads modules
 @given(
     batches=st.lists(st.tuples(st.integers(1, 30), st.integers(1, 60)), min_size=1, max_size=12),
     lags=st.lists(st.integers(0, 6), min_size=1, max_size=12),
@@ -117,7 +117,7 @@ def test_bypassed_columns_equal_those_through_spark(  # noqa: PLR0917 - hypothes
 
 
 def test_a_batch_that_does_not_fit_goes_through_spark(link: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    # Neither worker waits: batches whose rows are all dropped are never taken.
+    # Neither worker waits for the other: batches whose rows the query drops are never taken from the file.
     monkeypatch.setattr(bypass, "_SIZE", bypass._FIRST + 15_000)
     receiver, sender = Receiver(link, HANDED_ON), opened(link)
     first = [sent(records(P0, 1000 + 120 * number, 10, 100), HANDED_ON, sender) for number in range(6)]
@@ -132,7 +132,7 @@ def test_a_batch_that_does_not_fit_goes_through_spark(link: Path, monkeypatch: p
 
 
 def test_the_file_has_at_most_255_batches(link: Path) -> None:
-    # One byte counts the batches taken.
+    # A single byte holds the number of batches taken.
     receiver, sender = Receiver(link, HANDED_ON), opened(link)
     batches = [records(P0, 10 * number, 1) for number in range(600)]
     rows = [sent(item, HANDED_ON, sender) for item in batches]
@@ -173,7 +173,7 @@ def test_columns_that_the_query_reads_or_computes_come_from_spark(link: Path) ->
     ],
 )
 def test_nothing_bypasses_spark_if_the_query_uses_the_partition(columns: Columns) -> None:
-    # The place of the batch replaces the partition number.
+    # The batch's place in the file is passed in the column of the partition number, which the query reads.
     assert columns.bypassing == ()
 
 
@@ -199,7 +199,7 @@ def test_few_rows_do_not_keep_their_batch_in_memory(link: Path) -> None:
 
 
 def test_rows_without_coordinates_pass_unchanged(link: Path) -> None:
-    # A later check refuses these rows.
+    # A later check refuses such rows.
     receiver = Receiver(link, HANDED_ON)
     rows = sent(records(P0, 1, 2), HANDED_ON, None)
     lost = rows.set_column(rows.schema.get_field_index("partition"), "partition", pa.nulls(2, pa.int32()))
@@ -270,7 +270,7 @@ def test_large_packed_rows_are_counted_several_times(link: Path, size: int) -> N
     for begin in range(rows.num_rows):
         for count in (1, 7, rows.num_rows):
             piece = sizes[begin : begin + count]
-            alone = int(piece.max())  # a batch may end within a row's copies
+            alone = int(piece.max())  # a batch may end between the copies of a row
             assert piece.sum() <= most * len(piece) + alone
 
     def kept(offsets: list[int]) -> pa.RecordBatch:
@@ -292,7 +292,7 @@ def test_rows_in_the_file_have_no_copies(link: Path) -> None:
 
 
 def test_the_file_reuses_the_space_of_taken_batches(link: Path) -> None:
-    # A fresh page takes longer than writing into a used one.
+    # A page that is new to the process takes longer to write than a used one.
     receiver, sender = Receiver(link, HANDED_ON), opened(link)
     sizes = []
     for number in range(40):

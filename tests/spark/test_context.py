@@ -90,7 +90,7 @@ def test_task_slots_of_a_cluster_cannot_be_set() -> None:
 
 
 def test_only_masters_on_the_loopback_interface_bind_to_it() -> None:
-    # A master under the host's name may have workers elsewhere, which must reach the driver.
+    # A master that is named by this host's name may have workers on other hosts, which must reach the driver.
     for master in ("local[2]", "local-cluster[2,1,1024]", "spark://127.0.0.1:7077"):
         assert is_loopback(master)
         assert spark_conf("x", master, {})["spark.driver.bindAddress"] == "127.0.0.1"

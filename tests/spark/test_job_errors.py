@@ -116,7 +116,7 @@ def test_a_missing_module_of_executors_is_found(text: str, module: str | None) -
 
 
 def test_a_missing_module_of_executors_is_a_config_exception() -> None:
-    # Retries would not help.
+    # A retry would fail in the same way.
     job = object.__new__(SparkGeneration)
     job._is_cancelled = False
     job._future = Future()

@@ -17,7 +17,7 @@ from sinksdk.spark.options import SparkOptions, SparkSettings
 
 @pytest.fixture(autouse=True)
 def _unconfigured(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """No JVM and an empty configuration folder, whatever ran in this process before."""
+    """Remove what earlier tests left: there is no JVM, and Spark's configuration folder is empty."""
     for name in ("PYSPARK_GATEWAY_PORT", "PYSPARK_SUBMIT_ARGS"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
@@ -92,7 +92,7 @@ def test_two_masters_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_server_has_more_task_slots_than_cores(tmp_path: Path) -> None:
-    # The number stays if Spark's own configuration names the master.
+    # A master in Spark's own configuration stays unchanged.
     assert settings(SparkOptions("local[2]", is_shared=True)).master == "local[8]"
     defaults(tmp_path, "spark.master local[3]")
     assert settings(SparkOptions(is_shared=True)).master == "local[3]"
@@ -107,7 +107,7 @@ def test_settings_may_be_numbers_and_booleans() -> None:
 
 @pytest.fixture
 def active(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """A Spark that runs in this process."""
+    """The active Spark of this process."""
     conf = {"spark.x": "1"}
     running = SimpleNamespace(master="local[2,4]", appName="mine", getConf=lambda: conf)
     monkeypatch.setattr("sinksdk.spark.options.active_spark", lambda: running)
@@ -116,7 +116,7 @@ def active(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 @pytest.mark.usefixtures("active")
 def test_an_active_session_is_used() -> None:
-    # Only programs use an active session. They look it up again when Spark is needed, because it may have
+    # Only programs use an active session. They look for it again when they need Spark, because it may have
     # stopped.
     found = settings(SparkOptions("local[2]", {"spark.x": 1}, joins=True))
 

@@ -33,7 +33,7 @@ def batch(rows: list[dict[str, object]], names: list[str]) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(arrays, names=names)
 
 
-@settings(deadline=None)  # the first one loads modules
+@settings(deadline=None)  # the first call also loads modules
 @given(
     rows=st.lists(ROWS, max_size=12),
     names=st.sampled_from([list(KINDS), ["topic", "value"], ["value"], ["topic", "timestamp", "headers"]]),

@@ -25,7 +25,7 @@ Row = tuple[TopicPartition, int]
 
 
 def batch_of(*found: Row) -> pa.RecordBatch:
-    """A batch of Spark's: the coordinates, with each row's number as its value."""
+    """A batch as Spark returns it: the coordinates of the rows, with each row's number as its value."""
     return pa.RecordBatch.from_pydict(
         {
             "topic": pa.array([partition.topic for partition, _ in found], pa.string()),
@@ -49,7 +49,7 @@ def nothing() -> Iterable[Unread]:
 
 
 def shown(items: Iterable[SinkRecords | Unread]) -> list[tuple[str, list[int]] | str]:
-    """Partition and offsets of each batch, and unread ranges."""
+    """Return partition and offsets of each batch, and unread ranges."""
     return [
         f"unread {item.partition}"
         if isinstance(item, Unread)
@@ -139,7 +139,7 @@ def test_a_failure_of_the_reading_worker_is_raised_unchanged() -> None:
 
 @pytest.mark.parametrize("name", ["topic", "partition", "offset"])
 def test_a_row_without_coordinates_is_refused(name: str) -> None:
-    # An outer join makes such rows.
+    # An outer join can produce such rows.
     batch = batch_of((P0, 1))
     index = batch.schema.get_field_index(name)
     batch = batch.set_column(index, name, pa.nulls(1, batch.schema.field(name).type))
@@ -178,7 +178,7 @@ def test_columns_that_a_source_does_not_have_are_null() -> None:
 
 
 def test_a_timestamp_beyond_sparks_range_is_refused() -> None:
-    # The column may have nanoseconds instead of milliseconds.
+    # The query may return nanoseconds instead of milliseconds.
     arrow = rows(P0, 7).arrow
     index = arrow.schema.get_field_index("timestamp")
     late = pa.array([1_700_000_000_000_000_000], pa.int64()).cast(RECORD_COLUMNS["timestamp"])
@@ -207,7 +207,7 @@ def test_the_end_of_the_input_is_sparks_marker(after: bytes, *, is_end: bool) ->
 
 
 def test_unordered_partitions_are_refused_before_delivery() -> None:
-    # A commit in between would skip rows.
+    # The batch is refused, because a commit within it would skip rows.
     items = arranged([batch_of((P0, 5), (P1, 3), (P0, 7))], nothing, ended)
     with pytest.raises(ConnectException, match=r"rows of flights-0 after those of another .*offset 7"):
         next(items)

@@ -53,7 +53,7 @@ SHARED = (
 
 BACKENDS = ("memory", *SHARED)
 
-# MinIO lacks keys that no store needs: folders of other keys, 500 characters.
+# MinIO accepts no keys that are folders of other keys, and none of 500 characters; stores need neither.
 OF_ANY_KEY = tuple(backend for backend in BACKENDS if "minio" not in getattr(backend, "values", ()))
 
 Primitive = Literal["read", "write", "remove", "keys"]

@@ -14,7 +14,7 @@ from tests.store.backends import Files, Place, Prefixes, Schemas
 
 BUCKET = "stores"
 S3_SERVERS = {"s3": "s3_server", "minio": "minio_server"}
-"""Fixtures of the backends that are an S3."""
+"""Fixtures of the backends that use S3."""
 
 
 @pytest.fixture(scope="session")

@@ -115,7 +115,7 @@ def _programs() -> Path:
 
 
 def _as_somebody(folder: Path) -> Sequence[str]:
-    # PostgreSQL refuses to run as root; the result comes before its commands.
+    # PostgreSQL refuses to run as root. The returned arguments run a command as another user.
     if os.geteuid() != 0:
         return ()
     shutil.chown(folder, "nobody")

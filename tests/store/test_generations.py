@@ -301,7 +301,7 @@ def test_records_included_in_a_plan_are_not_merged_again(store: MemoryStore) -> 
     ledger.mark_published(TP)
     ledger.flush()
     next_generation(generations, task(TP), task(OTHER))
-    taken(store, 3, 0)  # task 1 never starts
+    taken(store, 3, 0)  # task 1 does not start at all
 
     claim = generations.claim()
     assert (claim.stale, claim.committed[TP].offset, claim.committed[TP].publish) == ({}, 100, ())

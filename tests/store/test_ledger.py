@@ -60,7 +60,7 @@ def test_a_commit_is_one_write_with_its_tokens(store: MemoryStore, ledger: TaskL
 
 
 def test_tokens_to_publish_are_never_overwritten(store: MemoryStore, ledger: TaskLedger) -> None:
-    # No part of such a commit is written.
+    # If one partition is refused, nothing of the commit is written.
     before = recorded(store)
     with pytest.raises(
         ConnectException, match="at 20 would overwrite tokens that are committed and not published: c"

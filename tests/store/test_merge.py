@@ -52,7 +52,7 @@ def test_a_later_entry_of_the_same_generation_wins_over_the_plan() -> None:
 
 
 def test_published_tokens_are_not_merged_again() -> None:
-    # A leftover record may still list tokens that a newer entry has published.
+    # An old record may still list tokens that a newer entry has published.
     leftover = TaskRecord(generation=5, entries=(entry(P0, 10, 3, A),))
     publisher = TaskRecord(generation=5, attempt=1, entries=(entry(P0, 10, 5),))
     for records in ([leftover, publisher], [publisher, leftover]):
@@ -83,7 +83,7 @@ def test_a_token_discarded_by_another_task_is_settled() -> None:
 
 
 def test_reading_commits_of_an_unplanned_connector_returns_none(store: MemoryStore) -> None:
-    # The connector is unknown, or its first generation is only claimed.
+    # The connector is unknown, or has only claimed its first generation.
     assert committed_offsets(store, "c") == {}
     claim(store, 1)
     assert committed_offsets(store, "c") == {}

@@ -75,7 +75,7 @@ def test_every_value_is_read_and_written_without_loss(file: Path, store: Store) 
 
 
 def test_commits_and_tokens_of_an_older_store_match_s3(file: Path, store: Store) -> None:
-    # S3 still had all of these uploads but one, which was complete.
+    # S3 still had all but one of these uploads; that one had been completed.
     merged = read_commits(store, CONNECTOR)
     unpublished = {p.partition: [t.id for t in e.publish] for p, e in merged.committed.items() if e.publish}
     stale = {p.partition: list(tokens) for p, tokens in merged.stale.items()}

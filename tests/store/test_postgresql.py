@@ -126,7 +126,7 @@ def test_another_process_writes_while_the_response_is_lost(
     first = store.put("k", {"by": "nobody"}, None)
     is_replaced = threading.Event()
     pausing = SimpleNamespace(monotonic=time.monotonic, sleep=lambda _: is_replaced.wait(60))
-    monkeypatch.setattr(base, "time", pausing)  # the retry comes after the replacement
+    monkeypatch.setattr(base, "time", pausing)  # the retry comes after another process has replaced the value
     proxy.spoil(rb"UPDATE sinksdk_records", CUT_AFTER)
     caught: list[BaseException] = []
 
@@ -243,7 +243,7 @@ def test_a_deadlock_is_retried(postgres: PostgresServer, schema: str, store: Sql
     versions: list[str] = []
     with session(postgres, schema) as other, session(postgres, schema) as looking:
         before = looking.execute(deadlocks).fetchone()[0]
-        other.execute("SET deadlock_timeout = '30s'")  # the server ends the store's session
+        other.execute("SET deadlock_timeout = '30s'")  # the server terminates the session of the store
         with other.transaction(force_rollback=True):
             other.execute("UPDATE sinksdk_records SET value = 'theirs' WHERE key = 'k'")
             writing = threading.Thread(target=lambda: versions.append(store.put("k", {"x": 2}, first)))
@@ -286,7 +286,7 @@ def test_sessions_have_timeouts(store: SqlStore) -> None:
 
 
 def answering(postgres: PostgresServer, schema: str, state: str, times: int) -> None:
-    # The server counts the responses in a sequence.
+    # A sequence in the database counts the responses.
     with session(postgres, schema) as other:
         other.execute("CREATE SEQUENCE asked")
         other.execute(

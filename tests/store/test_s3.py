@@ -179,7 +179,7 @@ def test_a_late_response_is_retried(place: Place, monkeypatch: pytest.MonkeyPatc
     store = place.open()
     place.proxy.next("PutObject", Fault(delay=1.0))
     version = store.put("k", {"x": 1}, None)
-    time.sleep(1.0)  # the late one arrives after all
+    time.sleep(1.0)  # the late request takes effect after all
     assert place.open(create=False).get("k") == ({"x": 1}, version)
     s3._client.cache_clear()
 
@@ -294,7 +294,7 @@ def test_denied_access_names_the_required_permissions(place: Place) -> None:
         ConfigException, match="grant these credentials s3:GetObject, s3:PutObject and s3:Delete"
     ):
         s3_store(place.url, create=True)
-    assert place.proxy.operations() == ["PutObject", "DeleteObject"]  # the requests of the probe, each once
+    assert place.proxy.operations() == ["PutObject", "DeleteObject"]  # each request of the probe, once
 
 
 def test_missing_credentials_are_reported(

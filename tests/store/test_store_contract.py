@@ -236,7 +236,7 @@ def test_reserved_fields_are_refused(store: Store, name: str) -> None:
 
 @pytest.mark.parametrize("written", [NEWEST_FORMAT + 1, 0, None, "1"])
 def test_a_value_of_another_format_is_refused(store: Store, written: object) -> None:
-    # The error says to upgrade.
+    # The error tells the user to upgrade.
     body = json.dumps({"format": written, "nonce": "n", "x": 1})
     assert store._write("k", Stored(body, "n"), None)
     with pytest.raises(
@@ -309,7 +309,7 @@ sys.exit(max(process.exitcode for process in running))
 
 @pytest.mark.slow
 def test_concurrent_processes_lose_no_write(shared: Store) -> None:
-    # Another store object was opened before.
+    # This process opened the store before the writing processes did.
     subprocess.run([sys.executable, "-c", INCREMENT, shared.url], check=True, timeout=120)
     assert shared.get("counter").value == {"count": 100}
 
@@ -495,7 +495,8 @@ def test_an_outage_is_logged_in_two_lines(caplog: pytest.LogCaptureFixture) -> N
         answers_at = time.monotonic() + 1.5
 
         def _read(self, key: str) -> Stored | None:
-            if time.monotonic() < self.answers_at or not caplog.records:  # the first line is logged by then
+            # The first line has been logged by then.
+            if time.monotonic() < self.answers_at or not caplog.records:
                 message = "connection refused"
                 raise Lost(message)
             return super()._read(key)

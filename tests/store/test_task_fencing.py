@@ -136,7 +136,7 @@ def test_the_later_of_two_simultaneous_attempts_wins(store: MemoryStore) -> None
 
 
 def test_a_lost_response_does_not_fence_the_task_itself(store: MemoryStore) -> None:
-    # The store resolves a response that was lost after the effect.
+    # The response is lost after the write took effect; the store detects that.
     plan(store, 1, [P0])
     lossy = LossyStore(store)
     lossy.faults["write"].extend(["after", "after", "before"])

@@ -204,8 +204,8 @@ def test_key_after_a_provider_may_be_secret(key: str, *, is_secret: bool) -> Non
 @pytest.mark.parametrize(
     "text",
     [
-        "a%2Fsecret+with+%26",  # as a form quotes the secret
-        "a/secret%20with%20%26",  # as a path quotes the secret
+        "a%2Fsecret+with+%26",  # the secret as it is quoted in a form
+        "a/secret%20with%20%26",  # the secret as it is quoted in a path
         "a%2Fsecret%20with%20%26",
     ],
 )

@@ -28,11 +28,12 @@ UNTRANSLATED = {
     ),
     ".+(?<=a+)",
 }
-"""What Java takes and Python cannot match, or what even in Java matches something else than it says."""
+"""Patterns that Java accepts but that Python cannot match, or that Java itself does not match as documented.
+"""
 
 
 def answer(pattern: str) -> str:
-    """A 1 or 0 for each topic, or ``!``."""
+    """Return a 1 or 0 for each topic, or ``!`` if the pattern is refused."""
     try:
         translated = java_pattern(pattern)
     except JavaRegexError:

@@ -29,11 +29,11 @@ SECOND_NAMES = (
     "US/Eastern",
     "Asia/Calcutta",
 )
-"""Second names of a zone, which Joda-Time prints by their first one."""
+"""Aliases of zones, which Joda-Time prints by their canonical name."""
 
 
 def offset(zone: dt.tzinfo, seconds: float) -> int:
-    """The offset of a zone in milliseconds."""
+    """Return the offset of a zone in milliseconds."""
     found = dt.datetime.fromtimestamp(seconds, zone).utcoffset()
     assert found is not None
     return found // dt.timedelta(milliseconds=1)
@@ -73,26 +73,26 @@ def test_stored_time_zones_are_joda_times() -> None:
         ("UTC", "2026-11-01T23:30+00:00", 36, "2026-11-02T00:00+00:00"),
         ("+05:30", "2026-11-01T18:10+00:00", 7, "2026-11-01T18:30+00:00"),
         ("UTC-03:00", "2026-11-01T02:30+00:00", 7, "2026-11-01T03:00+00:00"),
-        # 25 hours: the first 24 of them end at 23:00.
+        # This day has 25 hours; the first 24 of them end at 23:00.
         ("America/New_York", "2026-11-01T10:00-05:00", 24, "2026-11-01T23:00-05:00"),
         ("America/New_York", "2026-11-01T23:30-05:00", 24, "2026-11-02T00:00-05:00"),
         ("America/New_York", "2026-11-01T01:30-05:00", 2, "2026-11-01T03:00-05:00"),
-        # 23 hours.
+        # This day has 23 hours.
         ("America/New_York", "2026-03-08T10:00-04:00", 24, "2026-03-09T00:00-04:00"),
         ("Australia/Lord_Howe", "2026-04-05T23:45+10:30", 24, "2026-04-06T00:00+10:30"),
-        # Midnight is skipped: the day begins at 01:00.
+        # The zone skips this midnight: the day begins at 01:00.
         ("America/Sao_Paulo", "2018-11-03T23:30-03:00", 24, "2018-11-04T01:00-02:00"),
         ("America/Sao_Paulo", "2018-11-04T01:30-02:00", 1, "2018-11-04T02:00-02:00"),
-        # Midnight comes twice: the day begins with the first.
+        # Midnight comes twice: the day begins with the first one.
         ("America/Havana", "2026-10-31T23:30-04:00", 24, "2026-11-01T00:00-04:00"),
         ("America/Havana", "2026-11-01T00:30-05:00", 1, "2026-11-01T01:00-05:00"),
-        # The clock goes back from 24:00 to 23:00.
+        # The clock goes back from 24:00 to 23:00 on this day.
         ("America/Sao_Paulo", "2018-02-17T23:30-02:00", 24, "2018-02-17T23:00-03:00"),
         ("America/Sao_Paulo", "2018-02-17T23:30-03:00", 24, "2018-02-18T00:00-03:00"),
-        # The clock goes back from 00:01 to 23:01 of the day before.
+        # The clock goes back from 00:01 to 23:01 of the previous day.
         ("America/St_Johns", "2010-11-06T23:30-02:30", 24, "2010-11-07T00:00-02:30"),
         ("America/St_Johns", "2010-11-06T23:30-03:30", 24, "2010-11-07T00:00-03:30"),
-        # A day is skipped.
+        # The zone skips a day here.
         ("Pacific/Apia", "2011-12-29T23:30-10:00", 24, "2011-12-31T00:00+14:00"),
     ],
 )
@@ -126,8 +126,8 @@ def test_scheduled_file_never_spans_midnight(moment: int, period: int, name: str
     due = next_multiple(moment, period, zone)
 
     assert moment < due <= moment + period
-    # A file that ends before the schedule is due has the date of its first record, because the clock goes
-    # forward.
+    # The clock goes forward here. A file that ends before the schedule is due still has the date of its first
+    # record.
     local = dt.datetime.fromtimestamp(moment, zone)
     last = dt.datetime.fromtimestamp(due - 1, zone)
     assert last.date() <= local.date()
