@@ -28,7 +28,7 @@ class Meaning(StrEnum):
     """Meaning of a key in sinksdk, compared with Kafka Connect."""
 
     UNSUPPORTED = "unsupported"
-    """Refused, with what to do: the key would change the data at the destination and is not supported."""
+    """The key is refused: it is not supported, and ignoring it would change the data at the destination."""
     DIFFERS = "differs"
     """The key has an effect, but not exactly as in Kafka Connect; the reason states the difference."""
     IGNORED = "ignored"

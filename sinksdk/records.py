@@ -146,11 +146,10 @@ class SinkRecords(Sequence[SinkRecord]):
         return offset
 
     def whole_offsets(self, rows: int) -> int:
-        """Return how many rows to take, from ``rows`` on, so that all rows of the last offset are taken.
+        """Round a number of rows up, so that a batch cut there divides no offset.
 
-        The result differs from ``rows`` in three cases. It is larger if further rows have the same offset,
-        because a transform has turned one record into several. It is the batch's length if ``rows`` exceeds
-        that. It is computed for one row if ``rows`` is 0.
+        The result is larger than ``rows`` only if a transform has turned one record into several, which share
+        an offset. It is at least 1 row, unless the batch is empty, and at most the batch's length.
         """
         if rows >= len(self):
             return len(self)

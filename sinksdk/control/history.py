@@ -163,7 +163,7 @@ class HistoryKeeper:
             return
         self._next = self._clock.now() + self._interval
         try:
-            # Read late: once there is something to add, no other driver writes the history.
+            # The history is not read before there is something to add: by then no other driver writes it.
             if not self._is_loaded:
                 before = self._row.read()
                 self._history = together(before, self._history) if before else self._history

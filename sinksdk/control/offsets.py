@@ -260,7 +260,7 @@ class SourceOffsets:
         # Tasks may still run and write, as zombies.
         for task in range(claim.transactional_tasks or 0):
             fence(target, config, task)
-        # After the claim, so that no task commits meanwhile.
+        # The connector is called after the claim, so that no task commits meanwhile.
         has_moved = stopped.call("alter_offsets", lambda: connector.alter_offsets(config, list(changes)))
         with closing(target.writer(config, TaskName(name, 0))) as writer:
             writer.init()

@@ -86,7 +86,7 @@ def deploy(
 
 
 def texts(config: Mapping[str, Any]) -> dict[str, str]:
-    """Return a configuration as the store keeps it: values as texts, without keys that have none."""
+    """Return a configuration as the store keeps it: with texts as values, without keys of value None."""
     return {key: as_text(value) for key, value in config.items() if value is not None}
 
 

@@ -46,7 +46,7 @@ class ClosingSignal:
         return self._is_requested.wait(timeout)
 
     def clear(self) -> None:
-        # A final request stays.
+        # A final request stays in effect.
         if not self._is_final:
             self._is_requested.clear()
 

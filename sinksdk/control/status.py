@@ -28,7 +28,7 @@ ShownState = State | Literal["DELETING"]
 _INTERVAL = 3.0  # seconds between two heartbeats
 _RATE = 10_000  # bytes per second of the remembered state, written between ends of generations
 _SIZE = 250  # approximate bytes of one partition's state
-_SIGHTINGS = 2_000  # sightings of all partitions together; at least two of each
+_SIGHTINGS = 2_000  # entries of ``seen`` of all partitions together; at least two of each
 _UNAVAILABLE = 100  # partitions without a leader that are listed
 _TRACES = 50  # traces to write: partitions that fail together mostly fail for the same reason
 
@@ -194,7 +194,10 @@ class StatusKeeper:
 
 
 def fewer_sightings(status: PlannerState, most: int) -> PlannerState:
-    """Merge sightings until at most ``most`` are left; merged ones are due a little earlier, never later."""
+    """Merge entries of ``seen`` (end offset, and when it was first seen) until at most ``most`` are left.
+
+    A merged entry has its oldest time: batches become due a little earlier, never later.
+    """
     if len(status.seen) <= most:
         return status
     size = -(-len(status.seen) // most)

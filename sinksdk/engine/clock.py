@@ -53,7 +53,7 @@ class Threads(Protocol):
     def signal(self) -> Signal: ...
 
     def every(self, seconds: float, run: Callable[[], None]) -> Callable[[], None]:
-        """Call ``run`` periodically in a thread; the returned function ends the calls after a running one."""
+        """Call ``run`` periodically in a thread. The returned function ends that, after a running call."""
         ...
 
     def once(self, run: Callable[[], None]) -> Callable[[], None]:

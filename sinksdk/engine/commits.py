@@ -100,8 +100,8 @@ class DeadLetters(Protocol):
         ...
 
 
-# Errors by topic: a RetriableException if its id is unknown now, any other if the topic is another one. If an
-# id is right after records were read, it was right while they were read.
+# Returns errors by topic: a RetriableException if the topic's id cannot be queried now, any other error if
+# the topic was replaced. An id that is right after records were read was right while they were read.
 TopicIdCheck = Callable[[Collection[str]], Mapping[str, ConnectException]]
 
 

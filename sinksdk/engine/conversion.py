@@ -204,7 +204,8 @@ class Conversion:
         for part in (records[:half], records[half:]):
             try:
                 pieces += self._pieces(chain, part, failed)
-            except TypesDiffer as differ:  # collected, as each division converts the rest again
+            # Collected, because each division converts all remaining rows again.
+            except TypesDiffer as differ:
                 offsets.append(differ.offsets)
         if offsets:
             raise TypesDiffer(np.concatenate(offsets))
@@ -250,7 +251,7 @@ def _kind(piece: Piece) -> pa.DataType | None:
 
 
 def _joined_kind(one: pa.DataType | None, other: pa.DataType | None) -> tuple[bool, pa.DataType | None]:
-    """Return whether one batch can have both types, and the common one; None: objects."""
+    """Return whether one batch can hold both types, and the type of that batch; None stands for objects."""
     # A row must not depend on its neighbours: numbers are not widened (``1`` would become ``1.0``).
     if one is None or other is None:
         return one is other, None

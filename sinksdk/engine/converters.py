@@ -45,8 +45,9 @@ _ENVELOPE: Final = {"schema", "payload"}
 _BEFORE_SCHEMA: Final = '{"schema":'
 _BEFORE_PAYLOAD: Final = ',"payload":'
 
-# An AvroSchema, or its JSON, by id. Raises RetriableException while the registry is unavailable,
-# DataException for an unknown id, ConfigException if this configuration cannot reach it.
+# Returns an AvroSchema, or its JSON, for a schema id. Raises RetriableException while the registry is
+# unavailable, DataException for an unknown id, ConfigException if this configuration cannot reach the
+# registry.
 SchemaOf = Callable[[int], Any]
 
 
@@ -128,7 +129,7 @@ def _built_in_first(
     builds: Sequence[Callable[[Sequence[Any]], pa.Array]],
     failed: dict[int, Exception],
 ) -> list[Piece]:
-    """Build columns; values for which one way fails are built in the next way."""
+    """Build columns. Values for which one way of building fails are built in the next way."""
     pieces: list[Piece] = []
     first: dict[int, Exception] = {}
     for build in builds:
@@ -336,7 +337,7 @@ class Envelopes:
         # Connect writes the same text before each payload.
         if not text.startswith(_BEFORE_SCHEMA):
             return
-        with suppress(ValueError):  # white space in the text: Connect did not write it
+        with suppress(ValueError):  # the text contains white space, so Connect did not write it
             _, end = json.JSONDecoder().raw_decode(text, len(_BEFORE_SCHEMA))
             begin = f"{text[:end]}{_BEFORE_PAYLOAD}"
             if text.startswith(begin):
@@ -486,7 +487,7 @@ class _AvroReader:
             try:
                 decoded.append(self._read(datum))
                 good.append(row)
-            except (ValueError, ArithmeticError) as error:  # of a logical type; may quote the bytes
+            except (ValueError, ArithmeticError) as error:  # the error of a logical type may quote the bytes
                 failed[row] = DataException(f"{what}: {type(error).__name__}")
         return good, decoded
 

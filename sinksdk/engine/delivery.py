@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 
 
 class PendingBatch:
-    """One ``put`` gets at most ``most`` records (None: all), but those of one offset together."""
+    """Divides records that wait for ``put`` into portions of ``most`` records, but divides no offset."""
 
     def __init__(
         self, records: SinkRecords, *, most: int | None, policy: RetryPolicy, now: float, label: str
@@ -49,7 +49,7 @@ class PendingBatch:
         self._begun = now if self._begun is None else self._begun
 
     def divide(self, lengths: Sequence[int]) -> None:
-        self._lengths.extendleft(reversed(lengths))  # the portion may itself be a part
+        self._lengths.extendleft(reversed(lengths))  # a portion that is divided may itself be a part
         self.portion = self._next()
 
     def take(self) -> SinkRecords:
@@ -58,14 +58,15 @@ class PendingBatch:
 
     def take_first(self, error: RetriableException) -> SinkRecords:
         """Accept the first ``error.accepted`` records and return them, as read."""
-        if self.converted is None:  # ``accepted`` means nothing in an error of a converter
+        if self.converted is None:  # ``accepted`` has no meaning in an error of a converter
             return self.portion[:0]
         count = self._count(error.accepted, len(self.converted))
         if count == 0:
             return self.portion[:0]
         if count == len(self.converted):
             return self.take()
-        # Reported records go with those before them, and records of one offset with the last of them.
+        # Records that were reported are accepted with those before them, and records of one offset only
+        # together.
         rest = self.converted[count:]
         taken = self._take(int(np.searchsorted(self.portion.offsets, rest.first_offset)))
         self.converted = rest

@@ -123,7 +123,8 @@ class WorkerErrantRecordReporter(ErrantRecordReporter):
         what = f"{stage} ({where})" if where else stage
         self._log(what, record, error)
         future = _DONE
-        # Connect writes a record before it refuses it, so that it can be found.
+        # Connect logs a record, and writes it to the dead letters, before it refuses the record: so operators
+        # can find it.
         refusal = self._too_many(what, record, error) if self._options.tolerate_errors else None
         if refusal is None and self._dead_letters is not None:
             future = self._dead_letters.send(self._letter(stage, record, error, failed))

@@ -136,7 +136,7 @@ class AcceptedRecords:
             self._uncommitted.popleft()
 
     def tail(self, committed: int) -> int:
-        # Counted: offsets have gaps.
+        # Records are counted one by one, because offsets have gaps.
         return sum(batch.count_from(committed) for batch in self._uncommitted)
 
     def below(self, offset: int) -> int:
@@ -149,7 +149,8 @@ class PartitionEnding:
     failure: Failure | None = None  # the first failure
     is_fenced: bool = False  # a newer task owns the partition: nothing is written or discarded
     moved_to: int | None = None  # the position below the commit that the task requested
-    # The running call caused these by ``context.fail``, a record that is not tolerated, or a position.
+    # Failures that the author's code has caused in the running call: by ``context.fail``, by a record that is
+    # not tolerated, and by a requested position.
     requested: BaseException | None = None
     refusal: BaseException | None = None
     misplaced: BaseException | None = None
@@ -173,8 +174,9 @@ class PartitionState:
     ending: PartitionEnding = field(default_factory=PartitionEnding)
     is_transformed: bool = False  # Spark may multiply records; those of one offset are in one batch
     retry: Retry | None = None  # None once there is progress
-    # The task has accepted the refused record, and retries in place until a commit: a partition that ended at
-    # each refusal would read its tail again and again.
+    # The task has accepted the record at which an earlier generation stopped to wait for a retry. Until the
+    # next commit it retries in place: if the partition ended at each further failure, its uncommitted records
+    # would be read again and again.
     retries_in_place: bool = False
     seen: int = -1  # highest offset that the source has delivered
     is_exhausted: bool = False  # the whole range has been read

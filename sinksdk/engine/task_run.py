@@ -26,7 +26,7 @@ class ClosingRequest:
 
 @dataclass(frozen=True, slots=True)
 class Unread:
-    """The rest of a range cannot be read in this generation; a RetriableException may pass."""
+    """The rest of a range cannot be read in this generation; a RetriableException is a transient cause."""
 
     partition: TopicPartition
     error: ConnectException

@@ -143,7 +143,8 @@ class WorkerSourceTask:
     def stop(self) -> None:
         """Stop the task as soon as ``poll`` returns; the author's ``stop`` may run in this thread."""
         self._stop_requested.set()
-        # Either this thread sees RUNNING, or the task's thread, which sets it first, sees the request.
+        # The task's thread sets RUNNING before it checks for the request. So either this thread finds
+        # RUNNING, or the task's thread finds the request.
         if self._state is SourceTaskState.RUNNING:
             self._call_stop()
 

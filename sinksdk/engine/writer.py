@@ -28,7 +28,7 @@ class TransactionalWriter(Protocol):
     """
 
     def init(self) -> None:
-        """Fence all older writers of the id, and abort what they have open. No earlier call connects."""
+        """Connect, fence all older writers of the id, and abort their open transactions."""
         ...
 
     def begin(self) -> None: ...

@@ -40,7 +40,7 @@ class Failures:
         self._status = status
         self._clock = clock
         self._name = config.name
-        # More failures make the connector fail.
+        # The connector fails after more failures than this.
         self._most = config.restart_max_attempts
         self._window = config.restart_window_ms / 1000
         self._waits = Waits(f"connector {config.name}", clock, backoff)
@@ -68,7 +68,8 @@ class Failures:
     def _lately(self, failed_at: Iterable[float], *, fails: bool = False) -> tuple[float, ...]:
         now = self._clock.time()
         lately = [at for at in failed_at if now - self._window < at <= now] + [now] * fails
-        return tuple(lately[-self._most - 1 :])  # one time more than the limit is enough
+        # One failure more than the limit is enough to show that it is exceeded.
+        return tuple(lately[-self._most - 1 :])
 
     def _give_up(self, what: str, failure: Failure) -> None:
         if failure.is_final:

@@ -89,7 +89,7 @@ class Backlog:
 
     @property
     def possible(self) -> int:
-        """The maximum number of unread records, if a transform makes no more of each than lately."""
+        """Maximum number of unread records, if a transform makes no more of each than it did lately."""
         return self.counted + math.ceil(self.uncounted * max(self.density, 1.0))
 
 
@@ -106,7 +106,8 @@ class Planner:
     """Decides by a connector's batch policy: records wait in the source until a batch is whole or due."""
 
     policy: BatchPolicy = field(default_factory=BatchPolicy)
-    # The maximum of one task in one generation, or one batch of each partition if that is more.
+    # Maximum number of records of one task in one generation. A task reads one batch of each partition even
+    # if that is more.
     max_records: int = 50_000_000
     skip_lost: bool = False
 
@@ -165,7 +166,7 @@ class Planner:
         self, ranges: Sequence[RangePlan], decision: Decision, most: float = math.inf
     ) -> tuple[RangePlan, ...]:
         left, parts = int(min(self.max_records, most)), dict[TopicPartition, int]()
-        # Longer ranges share what shorter ranges leave.
+        # If a short range needs less than its share of the limit, longer ranges share the rest.
         for others, planned in enumerate(sorted(ranges, key=_length)):
             part = left // (len(ranges) - others)
             parts[planned.topic_partition] = part
@@ -319,7 +320,8 @@ def assign(
     # stay useful.
     ordered = sorted(ranges, key=lambda planned: (planned.start - planned.end, planned.topic_partition))
     tasks: list[list[RangePlan]] = [[] for _ in range(min(max_tasks, len(ordered)))]
-    # Offsets, then ranges: a task opens its ranges even if they have no records.
+    # The load of a task is its number of offsets, then its number of ranges, because opening a range without
+    # records takes time, too.
     loads = [(0, 0)] * len(tasks)
     for planned in ordered:
         least = min(loads)

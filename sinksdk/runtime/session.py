@@ -267,7 +267,7 @@ class DriverSession:
         if self.environment.waits is not None:
             self.environment.waits.over()
         if self.environment.record is not None:
-            # Read changes since the start, above all a deletion before the claim.
+            # Read changes that were made since the start, above all a deletion before the claim.
             self.requests.refresh(now=True)
             if (reason := self.requests.closing()) is not None:
                 return reason

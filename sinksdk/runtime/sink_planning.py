@@ -51,7 +51,8 @@ class SinkPlanning:
             self._with_logs(self.planner.tasks(decision, session.task_configs(), claim.previous)),
             record.version,
             record.config,
-            # Topics of commits too: these may be older than the storing of ids.
+            # Topics of commits are included, because an older version may have stored their commits without
+            # ids.
             topic_ids=self._ids(topics_read(decision.ranges) | {p.topic for p in claim.committed}),
             is_read=self.monitor.topics.is_read,
         )
@@ -60,7 +61,8 @@ class SinkPlanning:
         return plan
 
     def _with_logs(self, tasks: Sequence[TaskPlan]) -> list[TaskPlan]:
-        # The epochs of the comparison with commits: the log may have lost its tail since.
+        # The plan gets the epochs that were compared with the commits, because the log may have been
+        # truncated since then.
         held, epochs = self.monitor.snapshot.partitions, self.monitor.refreshed.epochs
         return [
             task.model_copy(

@@ -130,7 +130,7 @@ def _written(
         found = whole(store, connector, task, row.value)
         if found is not None:
             return found
-        if before == row.version:  # the record is the one whose segment is missing
+        if before == row.version:  # the record has not changed, so its segment is missing
             count = table.read(store, task_count_key(connector), TaskCountRecord)
             if count is None or count.value.planned != base.value.generation:
                 return None  # a newer plan exists: the caller reads again

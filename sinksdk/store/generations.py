@@ -256,7 +256,8 @@ class Generations:
         keys = [key for key in self._store.list(connector_prefix(self._connector)) if key not in kept]
         versions = {key: self._store.version(key) for key in keys}
         if not self.is_newest():
-            # Another process has finished meanwhile: these keys may be of a connector created again.
+            # Another process has completed the deletion, so these keys may belong to a connector that was
+            # created again.
             raise self._fenced()
         for key, version in versions.items():
             self._remove(key, version)

@@ -12,7 +12,7 @@ _CONFIG = "/config"
 
 
 def config_key(connector: str) -> str:
-    """Configuration, incarnation, target state."""
+    """Return the key of the connector's configuration, incarnation and target state."""
     return f"{_root(connector)}{_CONFIG}"
 
 
@@ -21,18 +21,19 @@ def connector_prefix(connector: str) -> str:
 
 
 def connector_of(key: str) -> str | None:
-    if not key.endswith(_CONFIG):  # most keys are of other values, and all are checked once a second
+    # All keys are checked once a second, and most of them are of other values.
+    if not key.endswith(_CONFIG):
         return None
     return unquote(key.removeprefix(CONNECTORS).removesuffix(_CONFIG))
 
 
 def task_count_key(connector: str) -> str:
-    """The task count record (KIP-618)."""
+    """Return the key of the task count record (KIP-618)."""
     return f"{_root(connector)}/tasks-count"
 
 
 def plan_key(connector: str, generation: int) -> str:
-    """The plan of one generation."""
+    """Return the key of the plan of one generation."""
     return f"{_root(connector)}/generations/{generation:012d}"
 
 
@@ -48,7 +49,7 @@ def segment_key(connector: str, generation: int, task: int, name: str) -> str:
 
 
 def dropped_key(connector: str, generation: int) -> str:
-    """Commits of topics no longer read, which the driver of a generation stored outside the plans."""
+    """Return the key of commits of topics no longer read, which a driver has moved out of the plans."""
     return f"{_root(connector)}/dropped/{generation:012d}"
 
 
@@ -57,7 +58,7 @@ def plans_prefix(connector: str) -> str:
 
 
 def task_key(connector: str, task: int) -> str:
-    """One task's record."""
+    """Return the key of one task's record."""
     return f"{_root(connector)}/tasks/{task}"
 
 
@@ -75,7 +76,7 @@ def remembered_key(connector: str) -> str:
 
 
 def progress_key(connector: str, task: int) -> str:
-    """One task's positions while it runs."""
+    """Return the key of a running task's positions."""
     return f"{_root(connector)}/progress/{task}"
 
 
@@ -84,7 +85,7 @@ def progress_prefix(connector: str) -> str:
 
 
 def totals_key(connector: str) -> str:
-    """Measurements and counters of all tasks, up to the last ended generation."""
+    """Return the key of the measurements and counters of all tasks, up to the last ended generation."""
     return f"{_root(connector)}/totals"
 
 

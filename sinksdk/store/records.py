@@ -195,7 +195,7 @@ def empty_range(partition: TopicPartition, committed: PartitionCommit | None) ->
 
 class TaskPlan(Lasting):
     ranges: tuple[RangePlan, ...]
-    # Entries that are not those of the connector's configuration.
+    # Entries that this task has in addition to the connector's configuration, or with another value.
     config: dict[str, str] = Field(default_factory=dict)
 
 
@@ -271,7 +271,8 @@ class GenerationPlan(Lasting):
 
     Args:
         stale: tokens that no commit covers, not yet discarded.
-        config: as written. A fenced driver may still change the connector's, but not that of a plan.
+        config: the connector's configuration when the generation was planned, as written. Tasks read it here,
+            because a fenced driver may still change the connector's record, but no plan.
         undecided: only in plans written when an operator altered offsets.
         dropped: the generation whose driver has stored commits of topics no longer read as :class:`Dropped`.
         retired: ids of discarded tokens, which a frozen task may discard again.

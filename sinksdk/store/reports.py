@@ -60,7 +60,7 @@ class ConnectorStatus(Value):
     plan_timeout: float = PLAN_TIMEOUT
 
     def overdue(self, now: float) -> str | None:
-        """Return why nothing was planned for ``plan_timeout``; None: it was, or may still be."""
+        """Return why nothing was planned for ``plan_timeout``; None unless the wait is that long."""
         if self.waiting is None or now - self.waiting.since < self.plan_timeout:
             return None
         return (
@@ -192,10 +192,10 @@ class Bucket(Value):
     """A connector's commits in an interval that began at ``start``.
 
     Args:
-        records: that commits have covered.
-        files: sum of the counter of this name (``context.count``).
-        bytes: likewise.
-        transactions: of a source, those of the committed records.
+        records: number of records that these commits covered.
+        files: sum of the counter ``files`` (``context.count``).
+        bytes: sum of the counter ``bytes``.
+        transactions: number of a source's committed transactions.
     """
 
     start: int

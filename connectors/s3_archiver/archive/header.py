@@ -135,7 +135,7 @@ class FileHeader:
 
     @classmethod
     def of(cls, metadata: Mapping[str, str]) -> Self:
-        """Raise ValueError if the file was not written by this archiver."""
+        """Read a file's metadata. Raises ValueError if this archiver did not write the file."""
         try:
             entry = {name: metadata[_PREFIX + name] for name in _ENTRIES}
             withdrawn_to = metadata.get(f"{_PREFIX}withdrawn_to")

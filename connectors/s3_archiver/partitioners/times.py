@@ -135,7 +135,7 @@ _AGAIN: Final = _ONLY_RULES + CYCLE * DAY
 
 
 class Spans(NamedTuple):
-    """Times between two changes of an offset."""
+    """Periods between two changes of a time zone's offset."""
 
     begins: int | Longs
     # Milliseconds to add for the local time.
@@ -177,7 +177,7 @@ class Zone:
         # For a local time that a clock change skips, the result is the one of Joda-Time.
         estimate = self.offset(local)
         offset = self.offset(local - estimate)
-        # Joda-Time uses the offset before the change. West of Greenwich this offset is the estimate.
+        # Joda-Time uses the offset before the change. West of Greenwich, ``estimate`` is that offset.
         if estimate != offset and estimate < 0 and self.offset(local - offset) != offset:
             offset = estimate
         offset_there = self.offset(local - offset)

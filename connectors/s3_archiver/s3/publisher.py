@@ -24,9 +24,9 @@ from sinksdk.support.s3 import CONFLICT, PRECONDITION_FAILED
 
 log = logging.getLogger(__name__)
 
-_ONE_BY_ONE: Final = 2  # files of a group up to which no listing is requested
+_ONE_BY_ONE: Final = 2  # up to this number of files in a group, each upload is checked without a listing
 
-# Uploads that are listed, in five requests; further ones are checked one by one.
+# Uploads that a listing reads, in five requests; uploads beyond these are checked one by one.
 _LONGEST_LISTING: Final = 5_000
 
 

@@ -135,7 +135,7 @@ class _Listed:
 
     @property
     def is_settled(self) -> bool:
-        """Whether any later change must have changed the folder's stamp."""
+        """Whether the stamp is old enough that any later change of the folder must change it."""
         return self.at - self.seen_at >= _COARSE
 
 

@@ -71,7 +71,7 @@ class Extent(_Model):
 
 class WriterEpoch(_Model):
     id: str
-    # How often the id was taken over; never lower in a later entry. Attempt 0 takes the id over.
+    # Counts the take-overs of the id, and never falls from entry to entry. Attempt 0 is the take-over itself.
     epoch: int
     attempt: int = 0
 

@@ -93,7 +93,7 @@ class PlainClient:
     def _fill(self, partition: TopicPartition, order: Fill) -> Filled:  # noqa: C901, PLR0912 - step by step as in _messages.c
         columns = ["offset", *(name for name in RECORD_COLUMNS if name != "offset" and name in order.columns)]
         rows: list[Sequence[Any]] = []
-        sums: Sequence[int] = (0, 0, 0, 0, 0)  # of the weights of these messages
+        sums: Sequence[int] = (0, 0, 0, 0, 0)  # sums of the weights of the messages in ``rows``
         size = 0  # bytes of keys, values and wanted headers
         following, is_end, event = None, False, None
         is_empty = False  # librdkafka had fewer messages than were requested
