@@ -46,7 +46,7 @@ class Verdict:
     """How sinksdk treats one key.
 
     Args:
-        meaning: compared with Kafka Connect.
+        meaning: the meaning of the key, compared with Kafka Connect.
         why: the reason, the difference, or what to do instead; a clause without a full stop.
         cases: verdicts for certain values, by pattern (``*`` stands for anything). A pattern is compared
             with the whole value and with the part after its last dot, so that ``AvroFormat`` matches the
@@ -120,7 +120,7 @@ class Verdict:
 
 
 _NEAR: Final = 0.88
-"""Least similarity of a misspelt value, by difflib; lower, classes of one's own resemble those of Connect."""
+"""Least similarity (by difflib) of a misspelling; with a lower one, an author's own class would count as one."""
 
 _EFFECTS: Final[Mapping[Meaning, str]] = {
     Meaning.UNSUPPORTED: "is unsupported",

@@ -29,7 +29,7 @@ class Summary:
         records: number of committed records.
         partitions: committed records by topic partition of a sink.
         files: number of files, if the connector counts them (``context.count(partition, files=1)``).
-        size: bytes of these files, likewise.
+        size: bytes of these files, if the connector counts them.
         transactions: number of transactions of a source; None for a sink.
         signal: the signal that has closed ``sinksdk.run``, if any.
     """

@@ -34,7 +34,7 @@ class TaskView:
     @property
     def partitions(self) -> list[PartitionStatus]:
         if self.task is None or not self.is_active:
-            # Connect lists none either (KAFKA-15680).
+            # Connect has no metrics of such partitions either (KAFKA-15680).
             return []
         return [info for info in self.connector.partitions if info.task == self.task.number]
 

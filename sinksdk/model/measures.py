@@ -24,7 +24,7 @@ class Phase(StrEnum):
     FENCE = "fence"
     """Of a source: fencing the transactional id of earlier tasks."""
     CLOSE_LATENCY = "close_latency"
-    """A close request is stored and the task has not seen it: it had not checked, or was in a call."""
+    """Time until the task notices a stored close request: it checks at intervals, and not during a call."""
     START = "start"
     """``initialize`` and ``start``."""
     POLL = "poll"

@@ -28,7 +28,7 @@ class Retry:
     since: float  # time of the first failure
     attempts: int
     next_attempt: float
-    # Offset of the refused record, whose acceptance is progress; None: only a commit is progress.
+    # The sink refused the record at this offset: accepting the record is progress. None: only a commit is.
     refused: int | None = None
 
     def on_clock(self, ahead: float) -> Retry:
@@ -90,15 +90,15 @@ class PartitionOutcome:
     partition: TopicPartition
     committed: int | None  # next offset to read; None: nothing was ever committed
     position: int  # next offset after the last accepted record
-    records: int  # accepted, including those that earlier attempts committed
-    tail: int  # accepted records above the commit: they are read again
-    read_to: int  # beyond ``position`` where the range ended in gaps
+    records: int  # number of accepted records, including those that earlier attempts committed
+    tail: int  # number of accepted records above the commit, which are read again
+    read_to: int  # offset up to which the range was read; above ``position`` if no record follows that
     failure: Failure | None = None
     counts: Mapping[str, int] = field(default_factory=dict)
-    visible: int | None = None  # published up to this offset; None: unknown
-    read_from: int | None = None  # where the first attempt began; None: never opened
+    visible: int | None = None  # offset up to which all records are published; None: unknown
+    read_from: int | None = None  # offset at which the first attempt began; None: never opened
     moved_to: int | None = None  # position below the commit that the task requested
-    earlier: int = 0  # records of earlier attempts
+    earlier: int = 0  # number of records of earlier attempts
     rate: float = 0.0  # records per second since the last report
 
     def on_clock(self, ahead: float) -> PartitionOutcome:
@@ -157,7 +157,7 @@ class SourceTaskState(StrEnum):
     INITIALIZED = "INITIALIZED"  # ``stop`` must be called from now on
     RUNNING = "RUNNING"
     STOPPING = "STOPPING"  # polled records are committed or aborted
-    STOPPED = "STOPPED"  # KIP-419 lacks this state: it tells the successor that the task is free
+    STOPPED = "STOPPED"  # KIP-419 lacks this state, which tells the successor that the task is free
 
 
 class End(StrEnum):

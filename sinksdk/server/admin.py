@@ -131,14 +131,14 @@ def admin_router(health: StoreHealth, version: str, store_id: str) -> APIRouter:
 
     @router.get("/ready", response_model=Health, responses=_MAY_BE)
     async def ready() -> Any:
-        """Check that the store responds; without authentication, and without a reason in the response."""
+        """Check that the store responds. Needs no authentication, and the response gives no reason."""
         if await health.problem() is not None:
             return unhealthy("The store does not respond.")
         return _HEALTHY
 
     @router.get("/live", responses=errors())
     async def live() -> Alive:
-        """Respond while the process is alive, even if it waits for its store; without authentication."""
+        """Respond while the process is alive, even if it waits for its store. Needs no authentication."""
         return Alive()
 
     return router

@@ -17,7 +17,8 @@ from sinksdk.settings.properties import read_properties
 from sinksdk.settings.texts import Kind, as_text, kind_of
 
 _STRIMZI = "KafkaConnector"
-_OUTER_KEYS = frozenset({"name", "config", "tasks", "type"})  # Connect's GET response has the last two
+# Connect's response to GET has the last two.
+_OUTER_KEYS = frozenset({"name", "config", "tasks", "type"})
 _SPEC_KEYS = {"class": "connector.class", "tasksMax": "tasks.max"}
 
 

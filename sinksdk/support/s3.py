@@ -18,7 +18,8 @@ NO_SUCH_KEY: Final = "NoSuchKey"
 PRECONDITION_FAILED: Final = "PreconditionFailed"
 CONFLICT: Final = "ConditionalRequestConflict"
 BAD_DIGEST: Final = "BadDigest"
-NO_RESPONSE: Final = "NoResponse"  # our own: refused, reset or timed out; it may have taken effect
+# sinksdk's own code: the connection was refused, reset or timed out. The request may have taken effect.
+NO_RESPONSE: Final = "NoResponse"
 KMS: Final = "KMS."  # prefix of the codes of KMS
 
 # A HEAD response has no body to name a code.

@@ -211,7 +211,7 @@ class _Program:
         if schema["type"] == "fixed":
             return self._put((Op.FIXED, schema["size"]))
         fields = [each for each in schema["fields"] if not self._in(each, self._empty)]
-        # Set before its fields are read, because these may refer to it.
+        # The record's position is set before its fields are read, because these may refer to the record.
         place = self._places[name] = len(self.code)
         self.code += [Op.RECORD, len(fields), *[0] * len(fields)]
         for number, each in enumerate(fields):

@@ -34,7 +34,7 @@ Verdicts = npt.NDArray[np.uint8]
 class Verdict(IntEnum):
     JSON = 0
     MAYBE_ENVELOPE = 1
-    """JSON, and an object whose first name is ``schema`` or ``payload``, or contains an escape."""
+    """JSON of an object whose first name is ``schema`` or ``payload``, or contains an escape."""
     NULL = 2
     """Empty, only space, or JSON's null."""
     ODD = 3

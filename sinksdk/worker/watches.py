@@ -69,7 +69,8 @@ class ClosingWatch:
             self._outage.failed("cannot check for a close request, retrying: %s", error)
 
 
-# Checks at an interval while the block runs; yields the function that returns the request.
+# A context manager that checks for a close request at an interval while its block runs, and yields the
+# function that returns the request.
 Watch = Callable[[ClosingWatch, float], AbstractContextManager[Callable[[], ClosingRequest | None]]]
 
 

@@ -1,4 +1,4 @@
-"""Which offsets may be committed: only those that put has accepted, and never lower ones than before."""
+"""Only offsets that put has accepted may be committed, and never lower ones than before."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Only UnpublishableException moves a commit back, when it can never be published."""
+"""A commit moves back only by an UnpublishableException, when it can never be published."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def built(target: str, project: Path, folder: Path, kind: str = "") -> Path:
-    """What ``make dist`` builds, without an environment of its own."""
+    """Build what ``make dist`` builds, without an environment of its own."""
     command = [sys.executable, "-m", "hatchling", "build", "--target", target, "--directory", str(folder)]
     variables = {**os.environ, "SINKSDK_BUILD": kind}
     subprocess.run(command, cwd=project, env=variables, capture_output=True, timeout=60, check=True)

@@ -481,7 +481,7 @@ def test_aivens_retry_settings_are_converted(given: dict[str, str], key: str, te
     ids=str,
 )
 def test_lenses_settings_are_converted(given: dict[str, str], expected: dict[str, str | None]) -> None:
-    # Without these settings the first record without a value failed its partition.
+    # Regression: without these settings, the first record without a value failed its partition.
     made = lenses(given)
 
     assert made.problems == []

@@ -73,7 +73,7 @@ def test_ignored_null_values_are_logged(caplog: pytest.LogCaptureFixture) -> Non
 
 
 def test_a_reported_null_value_fails_its_partition_unless_errors_are_tolerated() -> None:
-    # In Connect any report fails the partition then.
+    # In Connect, any report of a record then fails the partition.
     assert delivered({**LINES, **IGNORE, **LETTERS, "errors.tolerance": "none"}) == ([1], None)
 
 

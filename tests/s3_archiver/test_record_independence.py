@@ -1,4 +1,4 @@
-"""What a file holds of a record depends on that record alone, not on its neighbours or on batches."""
+"""The bytes of a record in a file depend on that record alone, not on its neighbours or on batches."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a converter or a transform has typed keeps its type in lines of JSON, as values and as keys."""
+"""Values and keys that a converter or a transform has typed keep their type in lines of JSON."""
 
 from __future__ import annotations
 

@@ -155,28 +155,26 @@ class PairingSource(PartSource):
 
 
 class SkipsAhead(PartSource):
-    """Its offset is one too high."""
+    """Returns offsets that are one too high."""
 
     def record(self, part: str, number: int, line: bytes) -> SourceRecord:
         return SourceRecord({"part": part}, {"next": number + 2}, TOPIC, line)
 
 
 class LagsBehind(PartSource):
-    """Its offset is that of the record itself, and it reads on from there."""
+    """Returns the offset of the record itself instead of the next one, and resumes from it."""
 
     def record(self, part: str, number: int, line: bytes) -> SourceRecord:
         return SourceRecord({"part": part}, {"next": number}, TOPIC, line)
 
 
 class IgnoresCommittedOffsets(PartSource):
-    """Ignores committed offsets."""
-
     def start(self, config: Sequence[str]) -> None:
         self.next = dict.fromkeys(config, 0)
 
 
 class GoesBack(PartSource):
-    """Its offsets count down."""
+    """Returns offsets that count down."""
 
     def start(self, config: Sequence[str]) -> None:
         told = self.context.offset_storage_reader().offsets([{"part": part} for part in config])
@@ -235,7 +233,7 @@ class Shuffles(PartSource):
 
 
 class NamesPartitionsByTask(PartSource):
-    """Its source partitions depend on the number of tasks."""
+    """Names source partitions by the parts of its task, which depend on the number of tasks."""
 
     def start(self, config: Sequence[str]) -> None:
         self.share = ",".join(config)
@@ -266,7 +264,7 @@ class NeverWaits(PartSource):
     """Returns at once when there is nothing to read."""
 
     def wait(self) -> None:
-        """Not at all."""
+        """Return at once."""
 
 
 class CannotBeStopped(PartSource):
@@ -277,7 +275,7 @@ class CannotBeStopped(PartSource):
 
 
 class HangsInStop(PartSource):
-    """Its ``stop`` waits for the end of poll, which waits for ``stop``."""
+    """Waits in ``stop`` for the end of poll, which waits for ``stop``."""
 
     def __init__(self, origin: MemoryOrigin) -> None:
         super().__init__(origin)

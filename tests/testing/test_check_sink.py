@@ -595,7 +595,7 @@ def test_contract_error_has_the_problem_the_story_and_the_replay() -> None:
 
 
 class CannotDiscard(zoo.TwoPhaseSink):
-    """Its discard always fails."""
+    """A sink whose discard always fails."""
 
     def discard(self, partition: TopicPartition, tokens: Sequence[Token]) -> None:
         raise DataException("no such right")

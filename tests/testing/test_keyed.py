@@ -73,7 +73,7 @@ def whole(record: SinkRecord) -> tuple[Any, Any]:
 
 
 class Whole(zoo.MarkingSink):
-    """Writes more columns than the value."""
+    """Writes a row of value and timestamp instead of the value alone."""
 
     def write(self, records: Sequence[SinkRecord]) -> None:
         super().write(records)

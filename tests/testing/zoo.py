@@ -333,7 +333,7 @@ class MixesPartitions(BufferingSink):
 
 
 class DropsTheTail(BufferingSink):
-    """Ignores is_closing(): a partial file is never committed."""
+    """Ignores is_closing(), so that a partial file is never committed."""
 
     def pre_commit(self, offsets: Offsets) -> Offsets:
         ready = {p: offset for p, offset in offsets.items() if len(self.waiting[p]) >= FILE_SIZE}
@@ -375,7 +375,7 @@ class HidesPoison(ReportingSink):
     """Skips bad records silently."""
 
     def report(self, record: SinkRecord) -> None:
-        """Say nothing."""
+        """Report nothing."""
 
 
 class CountsRefusedRecords(ResumingSink):
@@ -403,14 +403,14 @@ class LosesAcceptedRecords(BufferingSink):
 
 
 class OverrulesTheOperator(WatermarkSink):
-    """Its connector's alter_offsets does not move the watermark, so the old position is requested again."""
+    """Ignores altered offsets: the watermark does not move, so the task requests the old position again."""
 
 
 class SkipsBelowItsLastRow(WatermarkSink):
-    """Skips all offsets below its last row, although an operator may have skipped some of them."""
+    """Skips all offsets below its last row, also those that an operator had skipped and now wants to be read."""
 
     def open(self, partitions: Collection[TopicPartition]) -> None:
-        """Go on at the commit."""
+        """Begin at the commit."""
 
     def mark(self, partition: TopicPartition) -> int:
         rows = self.destination.visible.get(str(partition))
@@ -507,7 +507,7 @@ class DiscardsNothing(TwoPhaseSink):
     """Ignores discard."""
 
     def discard(self, partition: TopicPartition, tokens: Sequence[Token]) -> None:
-        """Do nothing, as if it were done."""
+        """Discard nothing, without an error."""
 
 
 class ReusesIds(TwoPhaseSink):

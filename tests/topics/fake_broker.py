@@ -23,9 +23,9 @@ class FakeBroker:
         self.topic = topic
         self.topic_id = uuid.uuid4()
         self.names_brokers = True
-        """False: metadata responses name no broker, and the topic has no leader."""
+        """If false, metadata responses name no broker, and the topic has no leader."""
         self.forgotten = 0
-        """How many responses named no broker."""
+        """Number of responses that named no broker."""
         self._listener = socket.create_server(("127.0.0.1", 0), backlog=64)
         self.port: int = self._listener.getsockname()[1]
         self._connections: list[socket.socket] = []

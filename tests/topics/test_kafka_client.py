@@ -31,7 +31,7 @@ def refused(folder: Path, text: str) -> str:
 
 
 def test_properties_file_is_read_as_by_kafkas_tools(tmp_path: Path) -> None:
-    # Regression: byte order marks, comments and values that end in a backslash, escapes.
+    # Regression: byte order marks, comments, escapes and values that end in a backslash were read wrongly.
     text = (
         "\ufeffsecurity.protocol=SASL_SSL\n# in C:\\\nsasl.mechanism=PLAIN\nssl.truststore.location=C\\:\\\\\n"
         "client.id : me\n"

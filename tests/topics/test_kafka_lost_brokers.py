@@ -39,7 +39,7 @@ def test_pending_request_for_a_topic_id_is_repeated(
     # no progress.
     assert cluster.topic_ids([TOPIC]).keys() == {TOPIC}
     known = cluster.partitions([TOPIC])
-    # With known topics the admin client's own request waits, whatever the consumer knows by then.
+    # If the topics are known, the admin client's own request waits, whatever the consumer knows by then.
     monkeypatch.setattr(cluster, "partitions", lambda _: known)
     broker.names_brokers = False
     # From here on the ages are a tenth of the real ones, so that the test takes seconds.

@@ -60,7 +60,7 @@ def topic(cluster: MockCluster) -> str:
 
 
 WAITING = 0.02
-"""Seconds by which a test's clock goes with each poll for records that have to come; a poll takes up to 0.05 s."""
+"""Seconds that a test's clock advances with each poll without records; a real poll takes up to 0.05 s."""
 
 
 class Clock:

@@ -153,7 +153,7 @@ def test_partition_without_rows_ends_at_0(tmp_path: Path) -> None:
 
 
 def test_recent_file_without_a_footer_is_retriable(tmp_path: Path) -> None:
-    # Offsets beyond the file must wait.
+    # Files with later offsets must wait for this file.
     path = tmp_path / "topic=t/partition=0/x.parquet"
     path.parent.mkdir(parents=True)
     source = TopicDirectorySource(tmp_path)
@@ -340,7 +340,7 @@ def test_file_removed_during_a_poll_is_skipped(tmp_path: Path) -> None:
 
 
 def test_file_missing_between_others_is_an_error(tmp_path: Path) -> None:
-    # Regression: the offsets of such a file were committed unread.
+    # Regression: the offsets of such a file were committed, although they were not read.
     partition = TopicPartition("t", 0)
     for first in (0, 100, 200):
         table = pa.table({"offset": range(first, first + 100), "key": [b"k"] * 100, "value": [b"v"] * 100})

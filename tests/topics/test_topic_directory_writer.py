@@ -429,7 +429,7 @@ def test_offsets_begin_after_entries_of_other_tools(place: Directory) -> None:
 
 
 def test_writer_refuses_a_directory_without_transactions(place: Directory) -> None:
-    # The files would become invisible with the first entry.
+    # With the first entry, readers would no longer see these files.
     write_records(place.root, A0, rows([0]))
     with pytest.raises(ConnectException, match=r"has files without transactions, such as .*parquet: readers"):
         place.writer().init()

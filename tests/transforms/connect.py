@@ -23,7 +23,7 @@ ANSWERS: Final = Path(__file__).with_name("connect_answers.json")
 _JAVA: Final = Path(__file__).with_name("java")
 _PATIENCE: Final = 120.0  # seconds
 _BROKER: Final = {"log.retention.ms": "-1"}
-"""The records, and so their dead letters, are older than what a topic keeps by default."""
+"""Records, and so their dead letters, are older than a topic's default retention."""
 _CONTEXT: Final = "__connect.errors."
 
 

@@ -122,7 +122,7 @@ CHAINS: Final[dict[str, dict[str, str]]] = {
 }
 
 TOPICS: Final = {"people-plain": "false", "people-schemas": "true"}
-"""Their names, and whether values have an envelope with a schema."""
+"""The names of the topics, and whether their values have an envelope with a schema."""
 PARTITIONS: Final = 2
 CONVERTERS: Final = {
     "key.converter": "org.apache.kafka.connect.storage.StringConverter",

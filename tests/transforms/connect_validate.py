@@ -17,7 +17,7 @@ from tests.transforms.connect_cases import KAFKA
 ANSWERS: Final = Path(__file__).with_name("validate_answers.json")
 PREDICATES: Final = f"{KAFKA}predicates."
 OF_CHAIN: Final = ("transforms", "predicates")
-"""What the keys begin with that are compared."""
+"""Beginnings of the keys that are compared."""
 
 _MASK: Final = {
     "transforms": "a",

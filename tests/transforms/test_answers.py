@@ -101,7 +101,7 @@ _DIFFERENT: Final = {
     ("SetSchemaMetadata$Value", "DataException: Cannot list fields on non-struct type"),
     ("SetSchemaMetadata$Key", "DataException: Schema required for [updating schema metadata]"),
 }
-"""Of transforms that have no effect here."""
+"""Errors of transforms that have no effect in sinksdk."""
 
 
 def _compare(case: Case, record: dict[str, Any], theirs: Any, ours: Any) -> None:

@@ -26,12 +26,12 @@ CONFIG = {
 }
 
 PLUGIN_VERSION = ".plugin.version"
-"""Accepted, and without effect: there is one version here. So it is not listed unless it is given."""
+"""This key is accepted without effect, because only one version exists; it is listed only if it is given."""
 EVERY_STEP_HAS = (".predicate", ".negate")
-"""Connect lists them only where it finds the class; here they are known whatever the class is."""
+"""Connect lists these keys only if it finds the class; sinksdk knows them for any class."""
 
 MORE_ERRORS: Mapping[str, Mapping[str, str]] = {
-    # Connect's validate finds nothing, and the connector fails when it starts.
+    # Connect's validate finds no error, but the connector fails when it starts.
     "what only the class itself finds": {"transforms.a.type": "No field insertion configured"},
     "unknown predicate": {"transforms.a.predicate": "is p, which is not declared in 'predicates'"},
     "another predicate": {"transforms.a.predicate": "is q, which is not declared in 'predicates'"},
@@ -39,12 +39,12 @@ MORE_ERRORS: Mapping[str, Mapping[str, str]] = {
     # Connect ignores a misspelt option silently.
     "an option that is not there": {"transforms.a.filds": "did you mean 'fields'?"},
 }
-"""What is refused here and not there, by key."""
+"""Errors by key that sinksdk reports and Connect does not."""
 
 ELSEWHERE: Mapping[str, Mapping[str, str]] = {
     "negate without predicate": {"transforms.a.type": "transforms.a.negate"},
 }
-"""Keys that have Connect's error, and those that have it here: the one that is wrong."""
+"""Keys for which Connect reports an error, with the wrong keys for which sinksdk reports it."""
 
 GIST: Mapping[str, str] = {
     "no class": "required",
@@ -64,7 +64,7 @@ GIST: Mapping[str, str] = {
     "an alias twice": "Duplicate alias provided",
     "a predicate's alias twice": "Duplicate alias provided",
 }
-"""What both say."""
+"""Texts that the messages of both contain."""
 
 
 @pytest.fixture(scope="module")
@@ -94,14 +94,14 @@ def test_keys_and_groups_equal_connects(client: TestClient, name: str) -> None:
     for key, said in expected.items():
         for what in ("type", "required", "group"):
             assert listed[key][what] == said[what], (key, what)
-        if not said["errors"]:  # else Connect shows none, or not what was written
+        if not said["errors"]:  # otherwise Connect shows no value, or not the written one
             assert listed[key]["value"] == said["value"], key
 
 
 @pytest.mark.parametrize("name", CHAINS)
 def test_refused_keys_equal_connects(client: TestClient, name: str) -> None:
-    # More keys have errors here where Connect fails only later, or never. Each mistake counts once; Connect
-    # reports a missing required option twice.
+    # sinksdk reports errors of more keys, where Connect fails only later, or never. sinksdk counts each
+    # mistake once; Connect reports a missing required option twice.
     theirs, infos = stored_results()[name], validated(client, CHAINS[name])
     ours = of_chain(infos)
     moved, more = ELSEWHERE.get(name, {}), MORE_ERRORS.get(name, {})

@@ -56,12 +56,12 @@ class Values:
 
 
 def moment(ticks: int, per_second: int) -> dt.datetime:
-    """Since the epoch, in UTC."""
+    """Return the time of these ticks since the epoch, in UTC."""
     return EPOCH + dt.timedelta(microseconds=ticks * 1_000_000 // per_second)
 
 
 def clock(ticks: int, per_second: int) -> dt.time:
-    """Since midnight."""
+    """Return the time of these ticks since midnight."""
     return moment(ticks, per_second).time()
 
 

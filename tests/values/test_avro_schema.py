@@ -153,7 +153,7 @@ def test_enum_symbols_beyond_ascii_are_read(wrap: Any) -> None:
     ids=["enum", "array", "map", "array-of-records"],
 )
 def test_enum_symbols_beyond_ascii_are_read_outside_records(wrap: Any, data: bytes, expected: Any) -> None:
-    # fastavro parses any schema but a record's again for each datum.
+    # If a schema is no record's, fastavro parses it again for each datum.
     schema = as_schema(wrap({"type": "enum", "name": "E", "symbols": ["größe", "höhe"]}))
     assert schema.reader(io.BytesIO(data)) == expected
 

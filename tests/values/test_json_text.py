@@ -57,7 +57,7 @@ NO_TEXTS = (
 
 
 def good() -> Iterator[bytes]:
-    """Valid by RFC 8259."""
+    """Yield JSON that RFC 8259 allows."""
     yield from (
         b"{}",
         b"[]",
@@ -85,7 +85,7 @@ def good() -> Iterator[bytes]:
 
 
 def bad() -> Iterator[bytes]:
-    """Invalid, also for Kafka, except for trailing text and invalid UTF-8."""
+    """Yield invalid JSON. Kafka refuses it, too, except for trailing text and invalid UTF-8."""
     yield from (
         b'{"a":2,,}',
         b"{a:1}",

@@ -62,7 +62,8 @@ def request_close(store: MemoryStore, timeout: float) -> None:
 
 
 def test_a_copy_does_not_disturb_the_closing_commit_of_the_original() -> None:
-    # Regression: a speculative copy fenced the original in its closing flush, and opened nothing itself.
+    # Regression: a speculative copy fenced the original during its closing flush, and then opened no
+    # partition.
     store, clock = MemoryStore(), Clock()
     plan(store, 1, [P0])
     original = take_over(store, "c", 1, 0)
@@ -77,9 +78,9 @@ def test_a_copy_does_not_disturb_the_closing_commit_of_the_original() -> None:
 
 
 def test_without_speculation_an_attempt_does_not_wait_for_a_dead_one() -> None:
-    # Regression: after an attempt was killed, a closing took its whole graceful time. Without speculation
-    # Spark starts a second attempt only after it has given the first one up; should that live on, it may
-    # commit until the next generation starts.
+    # Regression: after an attempt was killed, closing took the whole graceful timeout. Without speculation,
+    # Spark starts a second attempt only after it has given the first one up. If the first attempt still
+    # lives, it may commit until the next generation starts.
     store, clock = MemoryStore(), Clock()
     plan(store, 1, [P0])
     original = take_over(store, "c", 1, 0)

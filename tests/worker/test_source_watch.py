@@ -107,7 +107,7 @@ class Scene:
         self.let_hang(30.0)
 
     def let_hang(self, timeout: float) -> None:
-        # A time-out of 0 is none.
+        # With a time-out of 0 there is no limit.
         self.task = WatchedSourceTask(self.author, self.clock, timeout)
         self.watch = SourceTaskWatch(
             self.attempt(1),
@@ -156,7 +156,7 @@ def scene() -> Scene:
     "method", ["initialize", "start", "poll", "commit", "commit_record", "stop", "stopped"]
 )
 def test_an_error_names_the_method_of_the_task(scene: Scene, method: str) -> None:
-    # Regression: each was reported as "call raised".
+    # Regression: each hang was reported as "call raised".
     broken = Mock()
     getattr(broken, method).side_effect = ValueError("no such file")
     task = WatchedSourceTask(broken, scene.clock, 0.0)
@@ -196,7 +196,7 @@ def test_a_task_of_a_replaced_generation_is_cancelled_at_once(scene: Scene) -> N
 
 
 def test_progress_is_written_every_two_seconds(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-    # The rate is the one since the progress before.
+    # The rate is that of the time since the previous progress.
     monkeypatch.setattr(random, "uniform", lambda *_: 1.0)  # whole seconds: rounding must not delay a turn
     scene.pass_(1)
     assert scene.written() == SourceProgress(state="RUNNING", records=30, transactions=3, rate=30.0)
