@@ -120,7 +120,7 @@ class Verdict:
 
 
 _NEAR: Final = 0.88
-"""Least similarity (by difflib) of a misspelling; with a lower one, an author's own class would count as one."""
+"""Least similarity (by difflib) of a misspelling; with a lower one, an author's class would count as one."""
 
 _EFFECTS: Final[Mapping[Meaning, str]] = {
     Meaning.UNSUPPORTED: "is unsupported",

@@ -101,15 +101,15 @@ class SinkTaskContext(ABC):
     def prepared(self, tokens: Mapping[TopicPartition, Sequence[Token | str]]) -> None:
         """Store tokens of prepared data durably, all in one write, so that a successor can discard the data.
 
-        Call it after beginning something outside (a multipart upload, a transaction) and before putting data
-        into it: what a crash leaves behind without a token must be empty.
+        Call it after creating something outside (a multipart upload, a transaction) and before putting data
+        into it: after a crash, nothing outside may contain data without a stored token.
 
         Raises:
             FencedException: a newer generation or attempt owns this task. Do not catch it.
-            ConnectException: a partition is not open here; an earlier attempt prepared an id, or it was
-                discarded (a frozen predecessor may still discard it: ids must be unique for ever, such as
-                ``uuid.uuid4().hex``); or the store does not respond, after retries. The attempt ends then,
-                even if the task catches the exception: no more commits, and ``put`` is not repeated.
+            ConnectException: a partition is not open here, or the store does not respond after retries, or an
+                earlier attempt has prepared or discarded an id. Ids must be unique for ever, such as
+                ``uuid.uuid4().hex``, because a frozen predecessor may still discard an id. The attempt ends
+                even if the task catches this error: it commits nothing more, and does not repeat ``put``.
         """
 
     @abstractmethod

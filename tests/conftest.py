@@ -99,8 +99,8 @@ def _mix(items: list[pytest.Item]) -> None:
         if not _shared_group(item):
             kinds[_kind(item)][_group(item)] = None
     waiting, *computing = kinds
-    # One after the other, processors would be idle while tests wait, and then all processes would compute. The last
-    # tests compute: one that waits would keep one process busy alone.
+    # If all waiting tests came first, processors would be idle, and later all processes would compute at
+    # once. The last tests compute, because a waiting test at the end would keep one process busy alone.
     place = {group: 0.8 * number / len(waiting) for number, group in enumerate(waiting)}
     computed = [group for kind in computing for group in kind]
     place |= {group: number / len(computed) for number, group in enumerate(computed)}

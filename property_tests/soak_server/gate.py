@@ -1,4 +1,4 @@
-"""A TCP proxy before a server that can refuse and break connections."""
+"""A TCP proxy in front of a server; it refuses and breaks connections on request."""
 
 from __future__ import annotations
 

@@ -170,8 +170,9 @@ class FrameTask:
     def _numbered(self, batches: Iterable[pa.RecordBatch]) -> Iterator[SinkRecords]:
         if self.partition not in self._worker.assignment():
             return  # the task failed to open the partition, so the sink's own offset is unknown
-        # A sink with its own offsets may be ahead of the commit. Rows written by an earlier attempt are
-        # skipped; after a write that was never committed, offsets continue from the sink's.
+        # A sink that keeps its own offsets may be ahead of the commit. If an earlier attempt at this
+        # micro-batch wrote the rows, they are skipped. If a write was never committed, offsets continue from
+        # the sink's.
         before = self._ledger.begun
         start = before.base if before else self._start
         if start is None:

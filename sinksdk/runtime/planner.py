@@ -15,7 +15,7 @@ from sinksdk.offsets import OffsetRange, TopicPartition
 from sinksdk.store.records import TaskPlan
 
 _MOST_SIGHTINGS = 64
-# The estimated records per offset are lowered by this share of their distance from one.
+# An estimate of records per offset is reduced by this share of its distance from 1.
 _CAUTION = 0.15
 # This many times the estimated offsets are planned, because the estimate may be a little too high.
 _GENEROUS = 17 / 16
@@ -25,7 +25,8 @@ _MOST_OWED = 16  # batches that the planner waits for before a read
 _STRIDE = 16
 # A read that is expected to find less than this share of a batch costs little.
 _CHEAP = 0.25
-# Seconds without new records until a partition is read: if a batch is likely, if one is possible.
+# Seconds without new records until a partition is read: the first if a batch is likely, the second if one is
+# possible.
 _AT_REST, _LONG_AT_REST = 10.0, 60.0
 # If newer offsets are at least this share of the offsets read, they alone determine the density.
 _NOTICEABLE = 0.1

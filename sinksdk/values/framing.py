@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 # number above all ids stands for each GUID.
 HEADERS: Final = {"key": "__key_schema_id", "value": "__value_schema_id"}
 
-_FIRST: Final = 2**31  # the least number of a GUID; ids are Java's integers
+_FIRST: Final = 2**31  # numbers of GUIDs begin here, because ids are 32-bit integers of Java
 _MOST: Final = 100_000  # GUIDs that are remembered, so that invalid ones do not fill the memory
 _ID_BYTES, _GUID_BYTES = 5, 17  # bytes in a header
 _NONE: Final = b"\xff"  # a byte with which no framing begins

@@ -1,4 +1,4 @@
-"""context.prepared: the token of prepared data is durable before the data exists."""
+"""context.prepared stores the token of prepared data before the data exists."""
 
 from __future__ import annotations
 

@@ -162,7 +162,7 @@ def test_a_committed_micro_batch_is_skipped_and_published(store: MemoryStore) ->
 
 
 def eleven_written(store: MemoryStore) -> Outside:
-    """Micro-batches 0 to 10 of one row each, committed by the first run."""
+    """Let the first run commit micro-batches 0 to 10, of one row each."""
     outside = Outside()
     query = Query(store, outside)
     for number in range(11):

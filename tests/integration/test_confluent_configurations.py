@@ -103,7 +103,7 @@ RUNS: Final = {
     "sse_kms": Expectation(
         ("audit",), 1200, (1000, 200), first_key="topics/audit/partition=0/audit-0-0000000000000000000.avro"
     ),
-    # A bucket's name cannot precede an IP address.
+    # With virtual-host addresses, the bucket's name would precede the host, which is an IP address here.
     "strimzi": Expectation(
         ("meters",), 1300, (1200, 100), "snappy", sets={"s3.path.style.access.enabled": True}
     ),

@@ -54,7 +54,7 @@ def test_a_killed_python_worker_loses_no_record(archive: Site) -> None:
     driver = archive.start("--until-caught-up")
     wait_until(lambda: in_the_middle(archive), driver, "some files were committed")
     workers = [pid for pid, command in descendants(driver.pid) if "pyspark.worker" in command]
-    os.kill(max(workers), signal.SIGKILL)  # the oldest process is the daemon itself
+    os.kill(max(workers), signal.SIGKILL)  # the oldest of these processes is the daemon
     archive.s3.delays.clear()
 
     code, output = ended(driver)

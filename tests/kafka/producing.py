@@ -13,7 +13,7 @@ import time
 from confluent_kafka import KafkaException, Producer
 
 _TRANSACTION = 5_000  # records
-_ABORTED = 7  # one of so many transactions is aborted
+_ABORTED = 7  # one of this many transactions is aborted
 _TIMEOUT = 120.0  # seconds; the broker may be restarted meanwhile
 
 

@@ -22,7 +22,7 @@ from tests.helpers.memory_store import MemoryStore
 
 
 class Context:
-    """A SparkContext that can be stopped."""
+    """A fake SparkContext that can be stopped."""
 
     is_alive = True
 

@@ -238,7 +238,7 @@ def test_spark_task_slots_are_counted_by_connector() -> None:
     ],
 )
 def test_connects_metrics_of_sink_tasks_are_exported(store: Counting, attribute: str, value: Any) -> None:
-    # Counters are of both generations; metrics of a window in Connect are of the newer one.
+    # Counters cover both generations. Metrics that Connect computes over a window cover the newer one.
     archive(store)
     assert Page(store).value(f"kafka_connect_{attribute}", **TASK) == value
 
@@ -267,7 +267,7 @@ def test_connects_metrics_of_sink_tasks_are_exported(store: Counting, attribute:
     ],
 )
 def test_connects_metrics_of_source_tasks_are_exported(store: Counting, attribute: str, value: Any) -> None:
-    # Counters are of both generations; metrics of a window in Connect are of the newer one.
+    # Counters cover both generations. Metrics that Connect computes over a window cover the newer one.
     numbers(store)
     assert Page(store).value(f"kafka_connect_{attribute}", **SOURCE_TASK) == value
 

@@ -53,13 +53,13 @@ KEYS = {"name": "test", "topics": "t"}
 
 
 def block(page: str, text: str) -> str:
-    """The block of a page that contains a text."""
+    """Return the block of a page that contains a text."""
     (found,) = (fence.code for fence in fences(DOCS / page, generated=False) if text in fence.code)
     return found
 
 
 def ran(page: str, *texts: str, **names: Any) -> dict[str, Any]:
-    """The names that blocks of a page define."""
+    """Return the names that blocks of a page define."""
     for text in texts:
         exec(compile(block(page, text), page, "exec", dont_inherit=True), names)  # noqa: S102 - our own pages
     return names

@@ -11,7 +11,7 @@ SLOW = TaskMeasures(
 
 
 def test_the_phases_of_the_slowest_task_are_listed() -> None:
-    # The rest is Spark and the driver; phases that took no time are left out.
+    # The rest of the time was spent in Spark and in the driver. Phases that took no time are left out.
     assert closing_durations(3.6, {0: QUICK, 1: SLOW, 2: TaskMeasures()}) == (
         "3.6 s; the slowest, task 1: close_latency 0.5 s, pre_commit 2.5 s, publish 0.3 s, Spark and the driver 0.3 s"
     )

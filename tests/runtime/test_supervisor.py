@@ -245,7 +245,7 @@ def test_an_unavailable_store_delays_the_cancellation_of_the_job() -> None:
         if site.clock.now() - began > away:
             site.store.error = None
         if site.closed:
-            site.running.looks = 0  # now the tasks close
+            site.running.looks = 0  # from here on the tasks are closing
 
     site.running.happens = moods
     site.signal.request(ClosingReason.REBALANCE, final=False)

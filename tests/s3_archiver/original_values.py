@@ -510,7 +510,8 @@ _DATUMS: Final[Sequence[tuple[Any, Sequence[Any]]]] = (
         _record(a={"type": [{"type": "string", "connect.default": "x"}, "null"], "default": "x"}, b="int"),
         [{"a": None, "b": 1}, {"a": "y", "b": 1}],
     ),
-    # Items with defaults: of Connect's classes, only JsonConverter replaces null items by the default.
+    # Schemas of items with a default: of Connect's classes, only JsonConverter reads a null item as the
+    # default.
     (_record(a={"type": "array", "items": ITEM}), [{"a": [None, 1]}]),
     (_record(a={"type": "map", "values": ITEM}), [{"a": {"x": None, "y": 1}}]),
     (_record(a={"type": "array", "items": {"type": "array", "items": ITEM}}), [{"a": [[None, 1], []]}]),

@@ -88,8 +88,8 @@ def test_ignored_null_values_do_not_count_as_errors() -> None:
 # -- nulls of Avro schemas ---------------------------------------------------------------------------------
 
 RECORD = {"type": "record", "name": "R", "fields": [{"name": "a", "type": "int"}]}
-# Schemas, encoded nulls as Java reads them (also with extra bytes, and varints of too many bytes), and a
-# value.
+# Each case has a schema, nulls that Java reads (some with extra bytes, or with a number of too many bytes),
+# and a value.
 NULLS: dict[str, tuple[Any, list[bytes], bytes | None]] = {
     "of a union": (["null", RECORD], [b"\0", b"\0\7", b"\x80\0"], b"\2\2"),
     "of the last branch": ([RECORD, "null"], [b"\2", b"\x82\0"], b"\0\2"),

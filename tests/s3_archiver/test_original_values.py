@@ -191,7 +191,7 @@ _LOGICAL_TYPES: Final = ("decimal", "Decimal", "date", "time-millis", "timestamp
 _NODE: Final = "Node"
 
 
-# Deliberate departures, each with a predicate of the two answers.
+# Intended differences from Confluent's files, each with a predicate of the two results.
 DEPARTURES: Final[Mapping[str, Callable[[Difference], bool]]] = {
     "a configuration is refused at the start where Confluent's sink could write none of its records": (
         lambda one: is_refused(one.ours) and not is_ever_written(one.setup, one.format_name)

@@ -381,7 +381,7 @@ def test_completing_again_changes_nothing(*, forgets: bool) -> None:
 
 @pytest.mark.parametrize("forgets", [False, True])
 def test_a_lost_response_to_complete_is_detected(*, forgets: bool) -> None:
-    # The nonce identifies the own object.
+    # The nonce shows that the object is that of this upload.
     s3 = FakeS3(forgets_completed=forgets)
     token = finished(s3)
     s3.fail_next("CompleteMultipartUpload", no_response(), after_effect=True)

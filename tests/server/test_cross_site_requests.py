@@ -43,7 +43,7 @@ def test_allowed_hosts_ignore_case_port_and_trailing_dot(allowed: str, host: str
     ["evil.example", "evil.example:8083", "localhost.evil.example", "127.0.0.1.evil.example", "[", "x y"],
 )
 def test_another_host_is_refused_with_403(client: TestClient, host: str) -> None:
-    # DNS rebinding: another site's name that resolves to this server.
+    # With DNS rebinding, the name of another site resolves to this server.
     for path in ("/connectors", "/health", "/openapi.json"):
         response = client.get(path, headers={"Host": host})
         assert (response.status_code, response.json()["error_code"]) == (403, 403)

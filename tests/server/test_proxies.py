@@ -78,7 +78,7 @@ def test_failed_authentications_are_counted_by_network(
 
 
 def test_a_large_body_does_not_end_the_delay(credentials: Path) -> None:
-    # Regression: a body above the limit ended the delay.
+    # Regression: a request whose body exceeded the limit ended the delay of its client.
     server = serving(MemoryStore(), credentials=credentials)
     with server as url, httpx.Client(base_url=url, timeout=10) as client:
         began = time.monotonic()

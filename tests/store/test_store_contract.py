@@ -228,7 +228,7 @@ def test_read_values_are_independent_copies(store: Store) -> None:
 
 @pytest.mark.parametrize("name", ["format", "nonce"])
 def test_reserved_fields_are_refused(store: Store, name: str) -> None:
-    # Without its nonce, a write whose response is lost could not be recognised.
+    # Without a nonce, the store could not recognise its own write after the response was lost.
     with pytest.raises(ValueError, match=name):
         store.put("k", {name: "mine"}, None)
     assert store.get("k") is None

@@ -149,7 +149,7 @@ class AppliesAgain(OverwritesNewer):
 
 
 class IgnoresTheMark(MarkingSink):
-    """Moves the watermark and does not read it."""
+    """Moves the watermark, but does not read it."""
 
     def is_fresh(self, record: SinkRecord) -> bool:
         return True

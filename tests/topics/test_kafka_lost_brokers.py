@@ -42,7 +42,7 @@ def test_pending_request_for_a_topic_id_is_repeated(
     # If the topics are known, the admin client's own request waits, whatever the consumer knows by then.
     monkeypatch.setattr(cluster, "partitions", lambda _: known)
     broker.names_brokers = False
-    # From here on the ages are a tenth of the real ones, so that the test takes seconds.
+    # From here on, the limits are a tenth of the real ones, so that the test takes seconds.
     monkeypatch.setattr(module, "REPEAT_AFTER", renewal.REPEAT_AFTER / 10)
     monkeypatch.setattr(renewal, "RENEW_AFTER", renewal.RENEW_AFTER / 10)
     for _ in range(2):

@@ -33,10 +33,11 @@ class PartBuffer:
         self.capacity = capacity
         self.filled = 0
         self.crc32 = 0
-        # The memory of an earlier part is used again: fresh pages would cost a tenth of the upload's speed.
+        # The memory of an earlier part is reused, because pages that are new to the process would cost a
+        # tenth of the upload's speed.
         self._data = bytearray()
-        # Hundreds of buffers that grow in turns would fragment the heap by half as much again as they hold: a
-        # new one joins its pieces when they are sent.
+        # Hundreds of buffers that grow in turns fragment the heap, which then takes half as much memory
+        # again. So a new buffer keeps pieces, and joins them only when they are sent.
         self._pieces: deque[bytes] = deque()
 
     @property

@@ -1,1 +1,1 @@
-"""Archived files read back: to verify an archive, and to find where it ends."""
+"""Reads archived files back, to verify an archive and to find where it ends."""

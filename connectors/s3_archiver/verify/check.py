@@ -420,12 +420,12 @@ class _Window:
         self._found = found
         self._may_share = may_share
         self._committed = committed
-        # Files come in the order of their first offsets. Runs of files that end before the next one are
-        # forgotten: memory does not grow with the archive.
+        # Files come in the order of their first offsets. Runs of a file that end before the next file are
+        # forgotten, so that memory does not grow with the archive.
         self._near: list[ArchivedFile] = []
         self._reach: int | None = None
-        # By start offset of groups: the number of files before the last such group. A withdrawn group has
-        # fewer.
+        # By start offset of a group: the number of files before it. If the commit of such a group was
+        # withdrawn, the largest number counts, which is that of the last group.
         self._files: dict[int | None, int] = {}
         self.gaps = 0
 

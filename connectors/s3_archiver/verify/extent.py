@@ -140,10 +140,10 @@ def _end_by_commit(
     archived, files = Archived.of(commit), before.files + len(group)
     ahead, start = Skip.of_text(archived.skip).end or 0, max(name.start for name in group)
     end = max(archived.end or 0, ahead)
-    # Numbers begin again after an operator's commit, so a later file may have the same number.
+    # After an operator's commit, files are counted from 0 again, so a later file may have the same number.
     if files == archived.files and start < end:
         return end, end
-    # A commit of an operator's counts no files; but it would have been refused below the end of a file.
+    # An operator's commit counts no files. It would have been refused below the end of a file.
     is_covered = start < commit.offset and (not archived.files or files <= archived.files)
     return None, max(commit.offset, ahead) if is_covered else None
 

@@ -158,7 +158,7 @@ class Reading:
                 yield None
 
     def _has_moved(self, partition: TopicPartition) -> bool:
-        """Return whether a transaction has ended: an aborted one shows itself only by the position."""
+        """Return whether a transaction has ended: for an aborted one, only the position changes."""
         before, self._position = self._position, self._consumer.position(partition)
         return self._position != before
 
