@@ -118,7 +118,7 @@ class World:
 
 
 def watched(log: MemoryCommitLog, world: World) -> MemoryCommitLog:
-    """A commit log that reports its writes to the world and sometimes loses the response."""
+    """Return a commit log that reports its writes to the world and sometimes loses the response."""
 
     def saving(record: TaskRecord) -> None:
         fault = None if log.is_fenced else world.take("write")

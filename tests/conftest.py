@@ -128,7 +128,7 @@ def pytest_report_header() -> str:
 
 @pytest.fixture(scope="session")
 def shared_broker() -> Iterator[Broker]:
-    """A broker for all tests of this process. A test that kills or freezes it starts it again."""
+    """Yield a broker for all tests of this process. A test that kills or freezes it starts it again."""
     from tests.kafka.broker import serving  # noqa: PLC0415 - most tests need no Kafka
 
     with serving() as broker:

@@ -358,7 +358,7 @@ def test_missing_key_hides_no_other_problem() -> None:
 
 
 def test_client_overrides_are_known_by_prefix() -> None:
-    # KIP-458
+    # See KIP-458.
     raw = {"name": "c", "topics": "t", "consumer.override.fetch.max.bytes": "5", "consumer.overide.x": "1"}
     config = ConnectorConfig.parse(raw)
 

@@ -31,7 +31,7 @@ T0 = TopicPartition("flights", 0)
 
 @pytest.fixture
 def store(here: Here) -> Iterator[Store]:
-    """The default store of the commands, with one connector that has a commit."""
+    """Yield the default store of the commands, with one connector that has a commit."""
     opened = open_store(f"sqlite:///{here.folder / 'sinksdk.sqlite'}", create=True)
     config = {"connector.class": "linesink:Sink", "topics": "flights", "out.folder": str(here.folder)}
     Herder(opened).create("lines", {**config, "name": "lines", "aws.secret.access.key": "do not tell"})

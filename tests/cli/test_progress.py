@@ -25,7 +25,7 @@ END = 1000
 
 
 def plan(generation: int, starts: Mapping[int, int]) -> GenerationPlan:
-    """A plan with one task that reads partitions of topic t from these offsets to their end."""
+    """Return a plan with one task that reads partitions of topic t from these offsets to their end."""
     ranges = tuple(RangePlan(topic="t", partition=p, start=start, end=END) for p, start in starts.items())
     return GenerationPlan(
         generation=generation, config_version=1, tasks=(TaskPlan(ranges=ranges),), committed=()
@@ -223,7 +223,7 @@ def test_the_state_names_the_current_activity(progress: RunProgress) -> None:
 
 
 def drawn(progress: RunProgress, width: int) -> list[str]:
-    """Lines of the table on a terminal of this width."""
+    """Return lines of the table on a terminal of this width."""
     console = Console(file=io.StringIO(), width=width, force_terminal=True, color_system=None)
     console.print(render("archive", progress.snapshot(), width))
     assert isinstance(console.file, io.StringIO)

@@ -22,7 +22,7 @@ DIRECTORY = ("--topic-directory", "topics")
 
 @pytest.fixture
 def store(here: Here) -> Iterator[Store]:
-    """The default store of the commands, with a driven source ``c`` whose task 1 has failed."""
+    """Yield the default store of the commands, with a driven source ``c`` whose task 1 has failed."""
     opened = open_store(f"sqlite:///{here.folder / 'sinksdk.sqlite'}", create=True)
     target = TopicDirectoryTarget(str(local_root("topics").absolute()))
     running = Running(opened, target, **{"restart.backoff.ms": 60_000})
@@ -39,7 +39,7 @@ def _told(store: Store) -> bool:
 
 
 def json_output(here: Here, *command: str) -> Any:
-    """The parsed JSON output of a command."""
+    """Return the parsed JSON output of a command."""
     result = here.sinksdk(*command, "--json")
     assert result.exit_code == 0, result.output
     return json.loads(result.stdout)

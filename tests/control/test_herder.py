@@ -54,7 +54,7 @@ def test_a_name_is_created_once(herder: Herder) -> None:
 
 
 def test_a_connector_may_be_created_stopped(herder: Herder) -> None:
-    # KIP-980.
+    # See KIP-980.
     assert herder.create("c", {}, "STOPPED").target_state == "STOPPED"
 
 

@@ -125,7 +125,7 @@ class World:
     undone: list[str] = field(default_factory=list)
 
     def offsets(self, partition: TopicPartition) -> list[int]:
-        """The offsets of a partition that readers see, in the order in which they became visible."""
+        """Return the offsets of a partition that readers see, in the order in which they became visible."""
         return [
             offset
             for token in self.visible
@@ -192,7 +192,7 @@ class Letters:
 
 
 def opened(*partitions: object) -> tuple[SinkTaskHarness, World]:
-    """A started two-phase sink, and its destination."""
+    """Return a started two-phase sink, and its destination."""
     world = World()
     harness = SinkTaskHarness(functools.partial(TwoPhaseSink, world))
     harness.start()

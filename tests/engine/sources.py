@@ -22,7 +22,7 @@ Step = list[SourceRecord] | BaseException | Callable[[], Any] | None
 
 
 def lines(*numbers: int, file: str = "a", topic: str = "lines") -> list[SourceRecord]:
-    """Records of the lines of a file; the offset of each is the number of the next line."""
+    """Return records of the lines of a file; the offset of each is the number of the next line."""
     return [
         SourceRecord({"file": file}, {"line": n + 1}, topic, b"%s%d" % (file.encode(), n)) for n in numbers
     ]
@@ -93,7 +93,7 @@ class Scene(NamedTuple):
         return [record.value for record in self.topics.records("lines")]
 
     def offset(self, file: str = "a") -> Any:
-        """The offset of a file that the next task reads from the store."""
+        """Return the offset of a file that the next task reads from the store."""
         return MemoryOffsets(self.topics, NAME.connector).offset({"file": file})
 
 
@@ -106,7 +106,7 @@ def scene(
     may_run: Callable[[], bool] = lambda: True,
     threads: Threads | None = None,
 ) -> Scene:
-    """A worker for a task, in memory."""
+    """Return a worker for a task, in memory."""
     topics = topics or MemoryTopics()
     writer = writer or MemoryWriter(topics, ID, NAME.connector)
     clock = ManualClock()

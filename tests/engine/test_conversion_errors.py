@@ -22,7 +22,7 @@ from tests.engine.sinks import P0, Letters, Sink
 
 
 def number(topic: str, data: bytes | None) -> int:
-    """A converter that raises DataException for a text, and RetriableException for 503."""
+    """Convert a number; raise DataException for a text, and RetriableException for 503."""
     if data == b"503":
         raise RetriableException("registry unavailable")
     if data == b"401":

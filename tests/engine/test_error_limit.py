@@ -19,7 +19,7 @@ NO_SHARE = 1.0
 def first_excess(
     ceiling: ErrorLimit, verdicts: Sequence[bool], sizes: Iterable[int] = (), step: int = 1
 ) -> tuple[int, str] | None:
-    """The place of the first failed record beyond the limit (True: failed), and its message."""
+    """Return the place of the first failed record beyond the limit (True: failed), and its message."""
     tally = ErrorCounter(P0, ceiling)
     place = 0
     for size in (*sizes, len(verdicts)):

@@ -16,7 +16,7 @@ def in_this_order(partition: TopicPartition, *offsets: int) -> SinkRecords:
 
 
 def broken(*batches: SinkRecords, committed: int = 0, limits: OffsetRange | None = None) -> SinkTaskHarness:
-    """A sink of two partitions, for which the source delivers these batches of the first one."""
+    """Return a sink of two partitions, for which the source delivers these batches of the first one."""
     harness = SinkTaskHarness(Sink, committed={P0: committed} if committed else None)
     harness.start()
     harness.assign(P0, P1, limits=limits)

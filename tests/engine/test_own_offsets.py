@@ -43,7 +43,7 @@ def requesting(
     held: OffsetRange | None = None,
     options: EngineOptions | None = None,
 ) -> SinkTaskHarness:
-    """A sink whose database has this position of its first partition."""
+    """Return a sink whose database has this position of its first partition."""
     marks = {P0: mark}
     harness = SinkTaskHarness(
         lambda: Watermark(marks),
@@ -291,7 +291,7 @@ class Table(Watermark):
 
 
 def after_a_range(*offsets: int, end: int, **options: Any) -> SinkTaskHarness:
-    """A table that has accepted a range, and a successor that has not started yet."""
+    """Return a table that has accepted a range, and a successor that has not started yet."""
     marks: dict[TopicPartition, object] = {}
     harness = SinkTaskHarness(lambda: Table(marks), **options)
     harness.start()

@@ -25,7 +25,7 @@ class Answering(Sink):
 
 
 def answering(answer: object, **options: object) -> SinkTaskHarness:
-    """A harness with three accepted records in P0, whose next pre_commit returns this result."""
+    """Return a harness with three accepted records in P0, whose next pre_commit returns this result."""
     harness = SinkTaskHarness(Answering, **options)
     harness.start()
     harness.assign(P0)

@@ -42,7 +42,7 @@ class Partly(Sink):
 
 
 def partly(*accepted: object, most: int | None = None, **options: object) -> SinkTaskHarness:
-    """A sink that accepts these numbers of records in its first attempts."""
+    """Return a sink that accepts these numbers of records in its first attempts."""
     harness = SinkTaskHarness(Partly(*accepted), options=EngineOptions(max_poll_records=most, **options))
     harness.start()
     harness.assign(P0, P1)

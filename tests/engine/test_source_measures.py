@@ -16,7 +16,7 @@ CONNECTOR = SourceOptions("connector")
 
 
 def measured(its: Scene) -> TaskMeasures:
-    """The measurements of the task at its end."""
+    """Return the measurements of the task at its end."""
     return its.worker.measures(1_000.0)
 
 

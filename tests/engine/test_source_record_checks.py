@@ -14,7 +14,7 @@ TASK = "connector files, task 3"
 
 
 def record(**fields: Any) -> SourceRecord:
-    """A valid record, apart from these fields."""
+    """Return a valid record, apart from these fields."""
     good: dict[str, Any] = {"source_partition": {"file": "a"}, "source_offset": {"line": 1}}
     return SourceRecord(**{**good, "topic": "lines", "value": b"text", **fields})
 

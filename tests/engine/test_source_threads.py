@@ -28,7 +28,7 @@ OFTEN = SourceOptions("interval", interval=0.01)
 
 
 def held() -> set[object]:
-    """The open files and connections of this process, by number, and its threads."""
+    """Return the open files and connections of this process, by number, and its threads."""
     found: set[object] = set(threading.enumerate())
     for number in Path("/proc/self/fd").iterdir():
         with suppress(OSError):  # the descriptor with which the folder itself is listed

@@ -17,7 +17,7 @@ UNKNOWN = RetriableException("no broker answers")
 
 @pytest.fixture
 def harness() -> SinkTaskHarness:
-    """A task that has committed two records, and has received a third one."""
+    """Return a task that has committed two records, and has received a third one."""
     made = SinkTaskHarness(Sink)
     made.start()
     made.assign(P0)

@@ -17,7 +17,7 @@ from tests.engine.test_put_size import Partly, until_taken
 
 
 def transformed(partition: TopicPartition, *offsets: int) -> SinkRecords:
-    """A batch as a transform returns it."""
+    """Return a batch as a transform returns it."""
     ascending = sorted(set(offsets))
     batch = rows(partition, *ascending)
     return SinkRecords(partition, batch.arrow.take([ascending.index(offset) for offset in offsets]))

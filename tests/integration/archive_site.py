@@ -134,7 +134,7 @@ class Site:
 
     @property
     def source(self) -> Sequence[str]:
-        """Options that name the source."""
+        """Return options that name the source."""
         return ["--topic-directory", str(self.topics)]
 
     @property

@@ -43,7 +43,7 @@ def on_spark(test: Callable[..., None]) -> Callable[..., None]:
 
 @pytest.fixture(scope="module")
 def environments() -> Iterator[Environments]:
-    # Created once for all tests with the same requirements.
+    # Each environment is created once for all tests with the same requirements.
     with tempfile.TemporaryDirectory(prefix="installations-") as name:
         folder, made = Path(name), dict[frozenset[str], Path]()
         pip = [sys.executable, "-m", "pip"]

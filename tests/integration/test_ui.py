@@ -509,7 +509,7 @@ def test_the_page_is_shown_to_a_browser_with_credentials(browser: Browser, user:
 def test_texts_have_enough_contrast_in_both_themes(
     browser: Browser, site: Site, tmp_path: Path, theme: Any, width: int
 ) -> None:
-    # WCAG AA: a contrast of 4.5 for every text, in both themes.
+    # WCAG AA requires a contrast of 4.5 for every text, in both themes.
     page = open_page(browser, viewport={"width": width, "height": 900}, color_scheme=theme)
     for view in (
         "",

@@ -29,12 +29,12 @@ class KafkaSite(Site):
         return ["--bootstrap-servers", self.bootstrap]
 
     def verify_alone(self) -> int:
-        """The exit code of ``verify`` against the commits only."""
+        """Return the exit code of ``verify`` against the commits only."""
         command = [sys.executable, "-m", "sinksdk.connectors.s3_archiver", "verify", str(self.config)]
         return subprocess.run([*command, "--store", self.store], cwd=self.folder, check=False).returncode
 
     def verify_with_kafka(self, *options: str, env: Mapping[str, str] | None = None) -> tuple[int, str]:
-        """The exit code and output of ``verify`` against commits and topics."""
+        """Return the exit code and output of ``verify`` against commits and topics."""
         command = [sys.executable, "-m", "sinksdk.connectors.s3_archiver", "verify", str(self.config)]
         command += ["--store", self.store, "--bootstrap-servers", self.bootstrap, *options]
         found = subprocess.run(

@@ -154,7 +154,7 @@ def serving(settings: Mapping[str, str] | None = None, *, port: int | None = Non
 
 
 def jars() -> list[Path]:
-    """Kafka's jars. Without them the test is skipped; in CI it fails."""
+    """Return Kafka's jars. Without them the test is skipped; in CI it fails."""
     try:
         return copy_jars(_HERE / "pom.xml", f"kafka-{VERSION}")
     except MavenError as error:

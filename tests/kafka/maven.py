@@ -26,7 +26,7 @@ def cache_folder() -> Path:
 
 
 def copy_jars(pom: Path, name: str) -> list[Path]:
-    """The runtime dependencies of a POM as jars; downloaded the first time.
+    """Return the runtime dependencies of a POM as jars; downloaded the first time.
 
     Args:
         pom: the project file.

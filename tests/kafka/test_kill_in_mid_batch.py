@@ -41,7 +41,7 @@ SETTINGS = {
 
 @pytest.fixture(scope="module")
 def topic(shared_broker: Broker) -> str:
-    # 20 MB per partition, more than any client buffers.
+    # 20 MB per partition is more than any client buffers.
     chance = random.Random(0)  # noqa: S311 - no secret
     name = create_topic(shared_broker.bootstrap, unused_name("long"), PARTITIONS)
     for partition in range(PARTITIONS):

@@ -12,7 +12,7 @@ from tests.kafka.maven import MavenError, copy_jars
 
 @pytest.fixture
 def mvn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Path]:
-    # A PATH without other programs.
+    # The PATH contains no other programs.
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
 

@@ -33,7 +33,7 @@ LOGIN_MODULES = {"PLAIN": "plain.PlainLoginModule", "SCRAM-SHA-512": "scram.Scra
 
 
 class Guarded(NamedTuple):
-    # One listener for the test, and one with TLS and authentication.
+    # One listener is for the test; the other one requires TLS and authentication.
     open: str
     locked: str
     authority: Path

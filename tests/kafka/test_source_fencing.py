@@ -35,7 +35,7 @@ pytestmark = pytest.mark.slow
 
 @pytest.mark.parametrize(("before", "after"), extended_after(1, [(3, 2), (1, 1)]))
 def test_fencing_hides_the_open_transaction_of_a_frozen_task(bootstrap: str, before: int, after: int) -> None:
-    # KIP-618
+    # See KIP-618.
     topic = unused_name("zombies")
     create_topic(bootstrap, topic)
     settings = {

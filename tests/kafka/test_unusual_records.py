@@ -53,7 +53,7 @@ def delivered(error: object, _: object) -> None:
 
 
 def peak_of_workers(process: subprocess.Popen[str], peaks: dict[int, int]) -> None:
-    # The most memory that each Python worker below the process ever used.
+    # Peak memory of each Python worker that the process has started.
     while process.poll() is None:
         for pid, command in descendants(process.pid):
             if "pyspark.worker" in command:

@@ -131,7 +131,7 @@ def await_decided(bootstrap: str, topic: str, partition: int) -> None:
 
 
 def consume_decided(bootstrap: str, topic: str) -> list[Read]:
-    """All committed records of a topic, once no transaction is open in it."""
+    """Return all committed records of a topic, once no transaction is open in it."""
     admin = AdminClient({"bootstrap.servers": bootstrap})
     for partition in admin.list_topics(topic, timeout=_TIMEOUT).topics[topic].partitions:
         await_decided(bootstrap, topic, partition)

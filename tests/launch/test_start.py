@@ -119,7 +119,7 @@ def where(topics: Path, tmp_path: Path) -> dict[str, Any]:
 
 @pytest.fixture
 def reading(where: dict[str, Any]) -> Iterator[sinksdk.RunningConnector]:
-    """A connector that has read everything, and committed nothing yet."""
+    """Yield a connector that has read everything, and committed nothing yet."""
     FakeSpark.launches = Reading
     connector = sinksdk.start(RAW, **where)
     assert Reading.launched.wait(10)

@@ -16,7 +16,7 @@ SLOW = "time() - sinksdk_partition_last_commit_timestamp_seconds > 900 and sinks
 
 
 def expressions() -> list[str]:
-    """Expressions of the page's table."""
+    """Return expressions of the page's table."""
     table = PAGE.read_text().partition("## Alerts worth having")[2]
     found = re.findall(r"^\| `([^`]+)`", table, flags=re.MULTILINE)
     assert len(found) > 10

@@ -362,7 +362,7 @@ def test_a_task_number_that_is_not_planned_keeps_its_counters(store: Counting) -
 
 @pytest.mark.parametrize("state", ["FAILED", "PAUSED", "STOPPED"])
 def test_a_task_that_does_not_run_has_no_partitions(store: Counting, state: State) -> None:
-    # KAFKA-15680
+    # See KAFKA-15680.
     archive(store, state)
     page = Page(store)
 

@@ -45,7 +45,7 @@ class Fence(NamedTuple):
 
 
 def fences(page: Path, *, generated: bool = True) -> list[Fence]:
-    """The blocks of a page, with or without generated ones."""
+    """Return the blocks of a page, with or without generated ones."""
     text = page.read_text()
     if not generated:
         text = re.sub(r"<!-- generated: .*?<!-- end -->", "", text, flags=re.DOTALL)

@@ -60,7 +60,7 @@ def sources(folder: str) -> list[Path]:
 
 @functools.cache
 def own_sources() -> list[Path]:
-    """All modules of sinksdk itself; connectors and templates in it have rules of their own."""
+    """Return all modules of sinksdk itself; connectors and templates in it have rules of their own."""
     others = {ROOT / "sinksdk" / "connectors", ROOT / "sinksdk" / "templates"}
     return [path for path in sources("sinksdk") if others.isdisjoint(path.parents)]
 

@@ -34,7 +34,7 @@ def source_distribution(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def wheel(source_distribution: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Built from the source distribution, as by ``make dist`` and pip."""
+    """Build the wheel from the source distribution, as ``make dist`` and pip do."""
     unpacked = tmp_path_factory.mktemp("unpacked")
     with tarfile.open(source_distribution) as opened:
         opened.extractall(unpacked, filter="data")

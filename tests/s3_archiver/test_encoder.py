@@ -268,7 +268,7 @@ def moved(column: pa.Array, by: int) -> pa.Array:
 
 
 def unaligned(column: pa.Array) -> pa.Array:
-    # Buffers at odd addresses, as in a message from a socket.
+    # The buffers are at odd addresses, as in a message from a socket.
     buffers = [each and pa.py_buffer(b"x" + each.to_pybytes()).slice(1) for each in column.buffers()]
     return pa.Array.from_buffers(column.type, len(column), buffers, offset=column.offset)
 

@@ -151,7 +151,7 @@ def test_probably_mistaken_path_format_letters_are_a_warning(pattern: str, expec
     ],
 )
 def test_an_invalid_address_is_refused(key: str, address: str, why: str) -> None:
-    # botocore names no key, and urlsplit raises.
+    # The error of botocore names no key, and urlsplit itself raises an exception.
     [problem] = S3ArchiverConfig.check({**MINIMAL, key: address})[1]
     shown = address.replace("pass-word", "********")
     assert problem.startswith(f"'{key}': {shown!r} {why}: write it like http")

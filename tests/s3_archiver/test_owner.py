@@ -328,7 +328,7 @@ def test_refused_tags_are_detected_at_the_start(
 
 
 def test_a_deleted_connector_releases_its_own_markers(s3: FakeS3) -> None:
-    # KIP-883.
+    # See KIP-883.
     owners(s3).claim(["orders", "ships"])
     owners(s3, replace(MINE, connector="backup")).claim(["planes"])
     archived = Location("bucket", "topics/orders/partition=0/orders+0+0000000000.avro")
@@ -377,7 +377,7 @@ def test_crash_during_release_is_repeated(s3: FakeS3) -> None:
 
 @pytest.mark.parametrize("frozen_at", range(4))
 def test_fencing_zombie_deletion_does_not_affect_the_next_owner(frozen_at: int, s3: FakeS3) -> None:
-    # Frozen at each request of the deletion in turn.
+    # The process is frozen at each request of the deletion in turn.
     first, again = owners(s3), owners(s3, replace(MINE, incarnation="second"))
     first.claim(["orders"])
     left = [frozen_at]

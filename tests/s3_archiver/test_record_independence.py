@@ -224,7 +224,7 @@ def test_a_transformed_record_does_not_depend_on_other_records(
     ids=["lines", "Parquet", "folders by field"],
 )
 def test_alternating_types_are_one_put_for_json_lines(keys: dict[str, str], puts: int) -> None:
-    # A put for each run of a type cost a millisecond per record.
+    # A separate put for each run of records of one type cost a millisecond per record.
     registry = RegistryServer()
     with registry.running():
         converter = {"value.converter": "avro", "value.converter.schema.registry.url": registry.url}
@@ -240,7 +240,7 @@ def test_alternating_types_are_one_put_for_json_lines(keys: dict[str, str], puts
 
 
 def test_bad_records_do_not_increase_the_splits_of_a_mixed_batch(monkeypatch: pytest.MonkeyPatch) -> None:
-    # A bad record hides the types of its half of the batch.
+    # Until a bad record is found, the types of its half of the batch are unknown.
     converted = 0
     convert = JsonConverter.convert
 

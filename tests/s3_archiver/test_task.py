@@ -36,7 +36,7 @@ def test_periodic_commit_covers_full_files_only() -> None:
 
 
 def test_a_partial_file_is_flushed_and_committed_on_close() -> None:
-    # KIP-275.
+    # See KIP-275.
     b = bench(flush_size=100_000)
     b.put(60)
     b.harness.revoke()

@@ -256,7 +256,7 @@ def test_json_is_written_unchanged() -> None:
 
 @pytest.mark.parametrize("data", [b"", b" ", b"\n\t", b"null", None])
 def test_empty_json_is_null(data: bytes | None) -> None:
-    # KAFKA-10477.
+    # See KAFKA-10477.
     assert line(archived(JSON, value=data)) is NULL
     keys = {**JSON, "store.kafka.keys": "true", "keys.format.class": JSON_FORMAT, "key.converter": "json"}
     failure = archived(keys, key=data, value=b"{}").harness.outcome(TP).failure
@@ -307,7 +307,7 @@ DEFAULTS = {
 
 
 def test_null_fields_get_their_default_if_configured(registry: RegistryServer) -> None:
-    # KIP-581.
+    # See KIP-581.
     keys = converters("value", registry)["envelope"]
     kept = {**keys, "value.converter.replace.null.with.default": "false"}
     assert line(archived(keys, value=envelope(DEFAULTS, {"o": None}))) == '{"o":"x","r":5}'
@@ -361,7 +361,7 @@ def test_a_top_level_array_keeps_its_nulls(registry: RegistryServer) -> None:
 
 
 def test_value_converter_schema_accepts_connects_schema_json(registry: RegistryServer) -> None:
-    # KIP-1054.
+    # See KIP-1054.
     keys = converters("value", registry)["envelope"]
     given = {**keys, "value.converter.schema.content": json.dumps(DEFAULTS)}
     assert line(archived(given, value=b'{"r":1}')) == '{"o":"x","r":1}'

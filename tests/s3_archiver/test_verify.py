@@ -613,7 +613,7 @@ RECORDS = [
 
 
 def write_source(directory: Path, records: list[SinkRecord], name: str = "a") -> None:
-    # Spark writes microseconds.
+    # Spark writes timestamps in microseconds.
     batch = SinkRecords.of(TP, records).arrow
     index = batch.schema.get_field_index("timestamp")
     batch = batch.set_column(index, "timestamp", batch.column(index).cast(pa.timestamp("us", tz="UTC")))

@@ -177,7 +177,7 @@ def _committed(scene: Scene, partition: int) -> int:
 
 
 def committing(now: float, minutes: int, *, files: int = 3, records: int = 25_000) -> list[Bucket]:
-    """Commits in most of the last minutes, in waves."""
+    """Return commits in most of the last minutes, in waves."""
     last = int(now // 60) * 60
     found = []
     for ago in range(minutes):

@@ -81,7 +81,7 @@ def is_closed(client: socket.socket) -> bool:
 
 
 def received_until_closed(client: socket.socket) -> int:
-    """Number of bytes received until the server closed the connection. Raises TimeoutError."""
+    """Return how many bytes arrive until the server closes the connection. Raises TimeoutError."""
     client.settimeout(0.5)
     received = 0
     with suppress(ConnectionError):
@@ -157,7 +157,7 @@ def test_a_connection_above_the_limit_replaces_the_longest_waiting_one(
 
 
 class SlowStore(MemoryStore):
-    """Responds once it is released."""
+    """A store that responds only after it is released."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -258,7 +258,7 @@ def test_a_slow_client_gets_its_whole_response() -> None:
     store = MemoryStore()
     Herder(store).create("archive", {"connector.class": "s3-archiver", "description": "x" * 6_000_000})
     sent = b"GET /connectors/archive HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
-    # A small buffer: the server's writing lasts as long as the client's reading.
+    # With a small buffer, the server writes for as long as the client reads.
     with serving(store, request_seconds=2) as url, connected(url, sent, buffer=65_536) as client:
         began, received = time.monotonic(), 0
         while piece := client.recv(300_000):
@@ -288,7 +288,7 @@ def test_a_body_above_the_limit_is_refused_with_413(*, chunked: bool) -> None:
 
 
 def test_lack_of_file_descriptors_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
-    # asyncio alone logs a stack trace for each waiting connection: 3 MB a second.
+    # asyncio itself would log a stack trace for each waiting connection: 3 MB a second.
     handler = rest._AcceptErrors()
     context = {
         "message": "socket.accept() out of system resource",

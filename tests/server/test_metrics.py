@@ -13,7 +13,7 @@ from tests.server.test_rest import Flaky
 
 
 class WithoutSnapshots(Flaky):
-    """Has no snapshots, as stores on S3."""
+    """A store without snapshots, like one on S3."""
 
     def snapshot(self, prefix: str) -> Store:
         return self

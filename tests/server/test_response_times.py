@@ -26,7 +26,7 @@ SLOW = 3.0
 
 
 class Hanging(MemoryStore):
-    """Requests wait until the store is released."""
+    """A store whose requests wait until it is released."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -33,7 +33,7 @@ def client(store: MemoryStore, topics: MemoryTopics) -> Iterator[TestClient]:
 
 
 def offsets(*numbers: tuple[str, int | None]) -> dict[str, object]:
-    """A body with the next number of each share."""
+    """Return a body with the next number of each share."""
     return {
         "offsets": [
             {"partition": {"share": share}, "offset": None if number is None else {"next": number}}

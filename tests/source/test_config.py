@@ -112,7 +112,7 @@ class Inexact(Silent):
 def test_required_exactly_once_needs_a_connector_that_declares_it(
     connector: SourceConnector, answer: str | None
 ) -> None:
-    # KIP-618
+    # See KIP-618.
     required = SourceConnectorConfig.parse({**BASE, "exactly.once.support": "required"})
     found = connector.unmet(required)
     assert [answer in problem for problem in found] == ([True] if answer else [])

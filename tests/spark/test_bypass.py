@@ -30,7 +30,7 @@ HANDED_ON = Columns(NAMES, NAMES)
 
 
 def records(partition: TopicPartition, first: int, count: int, size: int = 3) -> SinkRecords:
-    """Records of every second offset, some without key and headers."""
+    """Return records of every second offset, some without key and headers."""
     offsets = range(first, first + 2 * count, 2)
     columns = {
         "offset": list(offsets),

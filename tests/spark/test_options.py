@@ -107,7 +107,7 @@ def test_settings_may_be_numbers_and_booleans() -> None:
 
 @pytest.fixture
 def active(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """The active Spark of this process."""
+    """Return the active Spark of this process."""
     conf = {"spark.x": "1"}
     running = SimpleNamespace(master="local[2,4]", appName="mine", getConf=lambda: conf)
     monkeypatch.setattr("sinksdk.spark.options.active_spark", lambda: running)

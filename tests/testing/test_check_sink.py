@@ -274,7 +274,7 @@ def test_kit_error_names_the_offsets_committed_on_close_but_not_published() -> N
 
 
 class KeepsFive(zoo.BufferingSink):
-    """Commits only more records than the kit ever puts, also on close."""
+    """Would commit only more records than the kit ever puts, so it commits none, also on close."""
 
     def pre_commit(self, offsets: Any) -> Any:
         return {}

@@ -190,14 +190,14 @@ class Nested(PartSource):
 
 
 class NestedTexts(Nested):
-    """The same as texts of one length."""
+    """Has the offsets of Nested as texts: those of the first field are of one length."""
 
     def offset(self, block: int, line: int) -> dict[str, Any]:
         return {"block": f"{block:04}", "line": f"{line}"}
 
 
 class NestedMixture(Nested):
-    """Numbers first, texts later."""
+    """Has offsets with a number in the first field at first, and with a text later."""
 
     def offset(self, block: int, line: int) -> dict[str, Any]:
         return {"block": str(block) if block > 1 else block, "line": line}

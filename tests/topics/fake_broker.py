@@ -95,7 +95,7 @@ class FakeBroker:
 
 
 def _compact(items: list[bytes]) -> bytes:
-    # An array of fewer than 127 items.
+    # Encode an array of fewer than 127 items.
     return bytes([len(items) + 1]) + b"".join(items)
 
 

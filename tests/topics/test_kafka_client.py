@@ -354,7 +354,7 @@ def test_librdkafka_user_without_the_prefix_is_ignored_if_another_user_is_set(
 
 
 def test_refused_property_is_reported_with_librdkafkas_reason() -> None:
-    # Regression: KafkaError{code=_INVALID_ARG,val=-186,str=...}.
+    # Regression: the message was KafkaError{code=_INVALID_ARG,val=-186,str=...}.
     properties = {"bootstrap.servers": "127.0.0.1:1", "security.protocol": "CARRIER_PIGEON"}
 
     for make in (Cluster, KafkaLog):

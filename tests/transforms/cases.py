@@ -11,7 +11,7 @@ Case = dict[str, Any]
 
 
 def _fields(*fields: tuple[str, Any]) -> dict[str, Any]:
-    """A structure in the schema of Connect's JSON; every field is optional."""
+    """Return a structure in the schema of Connect's JSON; every field is optional."""
     return {
         "type": "struct",
         "optional": True,

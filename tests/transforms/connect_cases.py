@@ -141,7 +141,7 @@ class Sent(NamedTuple):
 
 
 def config_of(name: str, topic: str) -> dict[str, str]:
-    """A connector's configuration, without its class and name."""
+    """Return a connector's configuration, without its class and name."""
     return {
         "topics": topic,
         "errors.deadletterqueue.topic.name": f"letters-{name}-{topic}",
@@ -182,7 +182,7 @@ def _person(number: int) -> dict[str, Any]:
 
 
 def sent(topic: str, partition: int) -> list[Sent]:
-    """The records of a partition: people, tombstones, a null, a text, and invalid JSON."""
+    """Return the records of a partition: people, tombstones, a null, a text, and invalid JSON."""
     values: list[Any] = [_person(partition * 100 + number) for number in range(8)]
     values[3:3] = [None]
     values[6:6] = ["a text"]

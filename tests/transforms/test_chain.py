@@ -27,7 +27,7 @@ MARKED = {"predicates.p.type": "HasHeaderKey", "predicates.p.name": "h"}
 
 
 def chain(*kinds: str, predicate: bool = False, **keys: str) -> Chain:
-    """Steps of these types, named 0, 1, …; a keyword is a key of all of them, ``__`` a dot."""
+    """Return steps of these types, named 0, 1, …; a keyword is a key of all of them, ``__`` a dot."""
     config = dict(MARKED)
     for place, kind in enumerate(kinds):
         prefix = f"transforms.{place}."
@@ -41,7 +41,7 @@ def chain(*kinds: str, predicate: bool = False, **keys: str) -> Chain:
 
 
 def plain(values: Sequence[Any], marked: Sequence[int] = ()) -> SinkRecords:
-    """Values as converters return them; records of these rows have the header ``h``."""
+    """Return values as converters return them; records of these rows have the header ``h``."""
     rows = [
         SinkRecord(*P0, offset=row * 2, value=b"", headers=(Header("h", None),) if row in marked else ())
         for row in range(len(values))
@@ -287,7 +287,7 @@ def test_invalid_result_of_an_authors_transform_is_fatal(
 
 
 def _of_one_offset(values: Sequence[Any]) -> SinkRecords:
-    """Rows that ``records.sql`` made of one record each two; every second one has the header ``h``."""
+    """Return rows that ``records.sql`` made of one record each two; every second one has the header ``h``."""
     whole = plain(values, marked=range(0, len(values), 2))
     return _with_offsets(whole, [row // 2 for row in range(len(values))])
 
@@ -366,14 +366,14 @@ def test_batch_is_transformed_like_its_single_records(
 
 
 def without_nulls(value: Any) -> Any:
-    """Structures contain null for fields that objects do not have."""
+    """Remove nulls from objects: structures contain null for fields that objects do not have."""
     if isinstance(value, dict):
         return {name: without_nulls(item) for name, item in value.items() if item is not None}
     return value
 
 
 def parts_of(step: Chain, records: SinkRecords) -> list[SinkRecords]:
-    """Parts of a batch whose values have one type after the chain."""
+    """Return parts of a batch whose values have one type after the chain."""
     try:
         step(records)
     except TypesDiffer as differ:

@@ -34,7 +34,7 @@ def _lines(records: SinkRecords) -> Iterator[dict[str, Any]]:
 
 
 def _ours(chain: str, topic: str) -> dict[str, Any]:
-    """The records that a task receives here, and the dead letters."""
+    """Return the records that a task receives here, and the dead letters."""
     config, problems = ConnectorConfig.check({"name": "c", **config_of(chain, topic)})
     if config is None:
         return {"refused": problems}

@@ -18,7 +18,7 @@ KAFKA = "org.apache.kafka.connect.transforms."
 
 
 def problems(**more: str) -> list[str]:
-    """Problems of a sink with further keys; ``__`` stands for a dot."""
+    """Return problems of a sink with further keys; ``__`` stands for a dot."""
     config = {**BASE, **{key.replace("__", "."): value for key, value in more.items()}}
     return ConnectorConfig.check(config)[1]
 

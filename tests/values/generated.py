@@ -188,14 +188,14 @@ class Avro:
 
 
 def full_name(branch: Any) -> str:
-    """The name of a union's branch in fastavro."""
+    """Return the name of a union's branch in fastavro."""
     if isinstance(branch, str):
         return branch
     return str(branch["name"] if branch["type"] in ("record", "enum", "fixed") else branch["type"])
 
 
 def branch_of(branch: Any) -> str:
-    """The name of a union's branch in Connect."""
+    """Return the name of a union's branch in Connect."""
     return full_name(branch).rpartition(".")[2]
 
 
@@ -295,7 +295,7 @@ class Json:
         return kind
 
     def ddl_case(self, kind: Any) -> Case:  # noqa: PLR0911, C901 - a branch for each type
-        """A value of a Spark type, described by its JSON."""
+        """Return a value of a Spark type, described by its JSON."""
         if self.chance.random() < 0.2:
             return Case(None, None)
         if isinstance(kind, dict):

@@ -57,7 +57,7 @@ def run_java(version: str, lines: Sequence[str]) -> list[str]:
 
 
 def shown(schema: Any, named: dict[str, Any], seen: set[str] | None = None) -> str:
-    """A resolved schema in the format of ``Datums.java``."""
+    """Return a resolved schema in the format of ``Datums.java``."""
     seen = set() if seen is None else seen
     if isinstance(schema, list):
         return f"({''.join(shown(branch, named, seen) + '|' for branch in schema)})"

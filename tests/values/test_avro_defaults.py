@@ -41,7 +41,7 @@ KINDS: Final[list[tuple[Any, Any, Any]]] = [
 
 
 def nullable(kind: Any, default: Any, *, is_null_first: bool = False) -> AvroSchema:
-    """A record with a nullable field, as AvroData writes the schema of one with a default."""
+    """Return a record with a nullable field, as AvroData writes the schema of one with a default."""
     typed = {**({"type": kind} if isinstance(kind, str) else kind), "connect.default": default}
     branches: list[Any] = ["null", typed] if is_null_first else [typed, "null"]
     fields = [{"name": "a", "type": branches}, {"name": "z", "type": "string"}]

@@ -20,7 +20,7 @@ from tests.values.java_avro import VERSIONS, run_java, shown, stored_results
 
 
 def resolved_types(schema: str) -> str:
-    """A schema in the format of Java's results."""
+    """Return a schema in the format of Java's results."""
     try:
         resolved = parse_schema(schema).resolved
     except DataException:

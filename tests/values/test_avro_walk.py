@@ -98,7 +98,7 @@ def broken(datum: bytes, dice: random.Random) -> bytes:
 
 
 def fuzzed(seed: int) -> dict[str, list[bytes]]:
-    """Valid and broken data, by the name of their schema."""
+    """Return valid and broken data, by the name of their schema."""
     dice = random.Random(seed)  # noqa: S311 - tests
     found = {}
     for name in SCHEMAS:
@@ -144,7 +144,7 @@ def test_data_fit_if_java_reads_them(version: str) -> None:
 
 
 def read(name: str, datum: bytes) -> str:
-    """A datum's value, with unordered maps."""
+    """Return a datum's value, with unordered maps."""
     return json.dumps(PARSED[name].reader(io.BytesIO(datum)), sort_keys=True, default=repr)
 
 

@@ -25,7 +25,7 @@ def one_scan(request: pytest.FixtureRequest) -> Scan:
 
 
 def verdict(one_scan: Scan, value: bytes) -> Verdict:
-    """The verdict on one value, between others."""
+    """Return the verdict on one value, between others."""
     return Verdict(one_scan(pa.array([b"{", value, b"]"], pa.binary()).slice(1, 1))[0])
 
 
@@ -182,7 +182,7 @@ def test_invalid_json_is_rejected(one_scan: Scan, value: bytes) -> None:
 
 @pytest.mark.parametrize("value", [b"", b" ", b"\r\n\t ", b"null", b" null\n"])
 def test_empty_and_null_json_is_null(one_scan: Scan, value: bytes) -> None:
-    # KAFKA-10477
+    # See KAFKA-10477.
     assert verdict(one_scan, value) is Verdict.NULL
     made = read_json(pa.array([None, value, b"{}"], pa.binary()))
     assert (made.rows.tolist(), made.failed, made.nulls) == ([2], {}, [1])

@@ -22,7 +22,7 @@ VALUES = 10  # values of each type
 
 
 def seen(converter: BatchConverter, data: list[bytes]) -> tuple[pa.DataType, list[Any]]:
-    """A converted batch; the converter converts each value alone, too."""
+    """Return a converted batch; the converter converts each value alone, too."""
     made = converter.convert("t", pa.array([None, *data, None], pa.binary()))
     assert not made.failed, made.failed
     (piece,) = made.pieces
@@ -48,7 +48,7 @@ def check(converter: BatchConverter, cases: list[Case], data: list[bytes]) -> in
 
 
 def types_of(value: Any) -> Any:
-    """1 is not True, and a date is not a datetime."""
+    """Return a value's types, because in Python 1 equals True, and a datetime is a date."""
     if isinstance(value, dict):
         return {key: types_of(item) for key, item in value.items()}
     return [types_of(item) for item in value] if isinstance(value, list) else type(value)
@@ -110,7 +110,7 @@ def test_ddl_round_trip() -> None:
 
 
 def described(kind: str) -> Any:
-    """A type of the generated DDL in Spark's JSON of types, parsed independently of sinksdk."""
+    """Return a type of the generated DDL in Spark's JSON of types, parsed independently of sinksdk."""
     head, _, rest = kind.partition("<")
     head, inner = head.lower(), rest[:-1]
     match head:
