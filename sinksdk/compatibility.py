@@ -173,10 +173,10 @@ Rules = Mapping[str, Verdict]
 
 
 def rule_for(key: str, *books: Rules) -> Verdict | None:
-    """Return the verdict on a key in the first book that has one.
+    """Return the verdict on a key from the first of the rules in ``books`` that have one.
 
-    Within a book, the key's own verdict comes before those of patterns, and the longest pattern before
-    others.
+    Among the rules of one book, a verdict on the key itself precedes those on patterns, and the longest
+    pattern precedes the others.
     """
     return next(filter(None, (_rule_in(book, key) for book in books)), None)
 

@@ -817,7 +817,7 @@ class Archive:
         self.cluster.wish("delete")
 
     def remove_markers(self) -> None:
-        # The message of the successor tells the operator to do so.
+        # If markers of a deleted incarnation remain, the next connector's error tells the operator to remove them.
         record = self._row(config_key(CONNECTOR), ConnectorRecord)
         for location, found in list(self.s3.objects.items()):
             if LAYOUT.topic_of_marker(location.key) is not None:

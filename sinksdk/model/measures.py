@@ -149,7 +149,7 @@ class SourceMeasures:
 class TaskMeasures:
     puts: Timing = Timing()  # calls that returned
     largest_batch: int = 0  # records of the largest batch of ``put``; for a source, of ``poll``
-    records_read: int = 0  # records of the source, without those committed before
+    records_read: int = 0  # records that the source delivered, without those committed before
     records_sent: int = 0  # accepted by ``put``
     active: Level = Level()  # uncommitted records, sampled at each batch
     commits: Timing = Timing()  # from ``pre_commit`` to the end of the write, even without offsets

@@ -32,11 +32,11 @@ class ConfigProviders:
 
     Args:
         variables: names of environment variables, as shell patterns.
-        folders: allowed also for files that clients open.
+        folders: folders of the files that references may read, and that Kafka's and other clients may open.
         sql: whether ``records.sql`` may use tables, files, Java methods and commands.
     """
 
-    # Whoever writes a configuration decides where values are sent, and so could read everything that its
+    # The author of a configuration decides where values are sent, and so could read everything that its
     # references can name. As in Connect, nothing is allowed by default (config.providers, allowed.paths of
     # KIP-993, allowlist.pattern of KIP-887).
     variables: Collection[str] = ()

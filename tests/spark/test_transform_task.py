@@ -25,7 +25,7 @@ Row = tuple[TopicPartition, int]
 
 
 def batch_of(*found: Row) -> pa.RecordBatch:
-    """A batch as Spark returns it: the coordinates of the rows, with each row's number as its value."""
+    """Return a batch as Spark does: the coordinates of the rows, with each row's number as its value."""
     return pa.RecordBatch.from_pydict(
         {
             "topic": pa.array([partition.topic for partition, _ in found], pa.string()),
