@@ -126,8 +126,8 @@ def server(
     open_deployment = prepare_server(options, providers)
     logs = start_logging(log_format, verbose=verbose, level="INFO")
     _raise_file_limit()
-    from sinksdk.server.app import create_app  # noqa: PLC0415 - an extra, which is there by now
-    from sinksdk.server.rest import RestServer  # noqa: PLC0415 - the same
+    from sinksdk.server.app import create_app  # noqa: PLC0415 - prepare_server has checked for the extra
+    from sinksdk.server.rest import RestServer  # noqa: PLC0415 - as above
 
     console, left = stdout(), list[str]()
     rest = RestServer(host, port, credentials, allowed_host or (), trusted_proxies=trusted_proxy or ())

@@ -93,10 +93,10 @@ def prepare_connector(
 ) -> PreparedConnector:
     connector, config = checked.connector, checked.config
     if isinstance(connector, SourceConnector):
-        assert isinstance(config, SourceConnectorConfig)  # noqa: S101 - its config_class says so
+        assert isinstance(config, SourceConnectorConfig)  # noqa: S101 - parsed by the connector's config_class
         return PreparedSource(checked, connector, config, open_target(topics, config))
     assert connector is not None  # noqa: S101 - there are no problems
-    assert isinstance(config, ConnectorConfig)  # noqa: S101 - its config_class says so
+    assert isinstance(config, ConnectorConfig)  # noqa: S101 - parsed by the connector's config_class
     opened = opened or open_source(topics, config)
     assert opened is not None  # noqa: S101 - there is a configuration
     return PreparedSink(checked, connector, config, opened, find_dead_letters(topics, config))

@@ -1,4 +1,4 @@
-"""Dead letters and log lines of bad records: the bytes as they were read, and only what is configured."""
+"""A dead letter has the bytes that were read; letters and log lines contain only what the keys allow."""
 
 from __future__ import annotations
 

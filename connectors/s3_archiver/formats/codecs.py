@@ -18,7 +18,7 @@ from sinksdk import ConfigException
 try:
     from isal import isal_zlib
 except ImportError:  # wheels exist only for x86-64 and ARM
-    isal_zlib = None  # type: ignore[assignment]  # _deflater checks it
+    isal_zlib = None  # type: ignore[assignment]  # _deflater uses zlib then
 
 BytesLike: TypeAlias = bytes | memoryview
 Compress: TypeAlias = Callable[[BytesLike], BytesLike]
